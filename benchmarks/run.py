@@ -59,6 +59,7 @@ from work import (
     run_serially,
 )
 
+from ttlsnap import inspect as inspect_state
 from ttlsnap.compaction.engine import Engine
 from ttlsnap.compaction.task import PartitionTask
 from ttlsnap.engines.local import LocalEngine
@@ -512,8 +513,11 @@ def imports(cache: Path, runs: int) -> list[Table]:
 
 
 def inspect(cache: Path, runs: int) -> list[Table]:
-    """Measure ``inspect`` and dry runs of ``compact`` as whole processes, on a few large and on many small files."""
-    checkpoints = make_checkpoints(cache, ["main", "many"])
+    """Measure ``inspect`` and dry runs of ``compact`` as whole processes, on a few large and on many small files.
+
+    ``inspect --sizes`` and ``explain`` are compared with a dry run.
+    """
+    checkpoints = make_checkpoints(cache, ["main", "many", "rocksdb"])
     nothing = ("--ttl", "36500d", "--timestamp", TIMESTAMP, "--now", NOW, "--dry-run", "--engine", "local")
     commands: dict[str, tuple[tuple[Any, ...], str]] = {
         "inspect, 2M entries in 4 partitions": (("inspect", checkpoints["main"]), "0.5"),
@@ -523,7 +527,23 @@ def inspect(cache: Path, runs: int) -> list[Table]:
     done = compare({name: partial(run_command, *command) for name, (command, _) in commands.items()}, 2 * runs)
     rows: list[Row] = [("command", "wall, s", "CPU, s", "goal, wall under")]
     rows += [(name, f"{done.wall(name):.2f}", f"{done.cpu(name):.2f}", goal) for name, (_, goal) in commands.items()]
-    return [("From start to exit", rows)]
+    scans: list[Row] = [("state", "command", "wall, s", "a dry run of compact, wall s", "ratio", "goal")]
+    rule = ("--ttl", TTL, "--timestamp", TIMESTAMP, "--now", NOW)
+    for name, title in (("main", "2M entries, HDFS-backed"), ("rocksdb", "2M entries, RocksDB")):
+        target = checkpoints[name]
+        samples = inspect_state(str(target), entries=1).samples
+        assert samples
+        key = json.dumps(samples[0]["key"])
+        ways: dict[str, tuple[Any, ...]] = {
+            "inspect --sizes": ("inspect", target, "--sizes", *rule),
+            "explain": ("explain", target, "--key", key, *rule),
+            "compact": ("compact", target, *rule, "--dry-run", "--engine", "local"),
+        }
+        done = compare({way: partial(run_command, *command) for way, command in ways.items()}, runs)
+        for way, goal in (("inspect --sizes", "at most 2"), ("explain", "at most 1")):
+            walls = (f"{done.wall(each):.2f}" for each in (way, "compact"))
+            scans.append((title, way, *walls, f"{done.wall_ratio(way, 'compact'):.2f}", goal))
+    return [("From start to exit", rows), ("Sizes of a state, and the decision about one key, on all cores", scans)]
 
 
 def checking(cache: Path, runs: int) -> list[Table]:
