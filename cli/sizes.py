@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ttlsnap.amounts import age, exact_size
 from ttlsnap.cli.output import MISSING, number, share, size, table
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ Row = dict[str, str]
 
 _MOST_PARTITIONS = 4
 _LONGEST = 60  # characters of a key
-_UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 _TEXTS = ("state", "store", "of", "key", "run", "at", "begun", "kind", "status")
 """Columns with text. All others have numbers, and are aligned to the right."""
 
@@ -109,9 +109,9 @@ def _show_percentiles(out: Console, states: Sequence[StateSizes]) -> None:
     rows, notes = [], []
     for state in states:
         for what, found, show in (
-            ("key size", state.keys, _bytes),
-            ("value size", state.values, _bytes),
-            ("age", state.ages.seconds if state.ages is not None else None, _age),
+            ("key size", state.keys, exact_size),
+            ("value size", state.values, exact_size),
+            ("age", state.ages.seconds if state.ages is not None else None, age),
         ):
             if found is not None and found.highest is not None:
                 percentiles = {name: show(value) for name, value in found.to_json().items()}
@@ -134,8 +134,8 @@ def _show_largest(out: Console, states: Sequence[StateSizes]) -> None:
         {
             "state": str(state),
             "partition": number(entry.partition),
-            "key size": _bytes(entry.key_bytes),
-            "value size": _bytes(entry.value_bytes),
+            "key size": exact_size(entry.key_bytes),
+            "value size": exact_size(entry.value_bytes),
             "key": _keys(entry.key),
         }
         for state in states
@@ -253,18 +253,6 @@ def _skew(sizes: Iterable[int]) -> str:
 
     found = skew(sizes)
     return MISSING if found is None else f"{found:.2f}"
-
-
-def _bytes(value: int | None) -> str:
-    return MISSING if value is None else f"{number(value)} B" if value < 10_000 else size(value)
-
-
-def _age(seconds: int | None) -> str:
-    """Return an age in the largest unit that it has at least twice: ``36h``, ``29d``."""
-    if seconds is None:
-        return MISSING
-    name, unit = next((pair for pair in _UNITS if seconds >= 2 * pair[1]), _UNITS[-1])
-    return f"{number(seconds // unit)}{name}"
 
 
 def _keys(shown: dict[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 MISSING = "-"
+_UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 
 
 def share(part: int, whole: int | None) -> str:
@@ -29,3 +30,16 @@ def size(value: int | None) -> str:
             return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
         amount /= 1000
     return f"{amount:.1f} TB"
+
+
+def exact_size(value: int | None) -> str:
+    """Return bytes for people, and up to 9,999 of them exactly: ``1,536 B``."""
+    return f"{value:,} B" if value is not None and value < 10_000 else size(value)
+
+
+def age(seconds: int | None) -> str:
+    """Return an age in the largest unit that it has at least twice: ``36h``, ``29d``; a dash if unknown."""
+    if seconds is None:
+        return MISSING
+    name, unit = next((pair for pair in _UNITS if seconds >= 2 * pair[1]), _UNITS[-1])
+    return f"{seconds // unit:,}{name}"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ttlsnap.amounts import number, size
+from ttlsnap.amounts import age, exact_size, number, size
 
 from ..samples import sample
 from .making import AGG, Pages, Parsed, keys_of
@@ -36,6 +36,8 @@ def test_the_page_has_the_sizes_of_the_document(pages: Pages) -> None:
         assert f">{size(partition['file_bytes'])}<" in page.html
     for batch in sizes["growth"]["batches"]:
         assert f">{size(batch['file_bytes'])}<" in page.html
+    for words in (exact_size(state["key_sizes"]["p50"]), age(state["ages"]["seconds"]["p90"])):
+        assert f">{words}<" in page.html
     assert not page.wrong and page.tags.count("polyline") == 1
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ttlsnap.amounts import MISSING, number, share, size
+from ttlsnap.amounts import MISSING, age, exact_size, number, share, size
 from ttlsnap.pages.model import Section, Table, Tile
 from ttlsnap.pages.privacy import tell_rule, tell_unknown
 from ttlsnap.pages.svg import Bar, CutOff, bar_chart, line_chart
@@ -13,6 +13,7 @@ from ttlsnap.pages.targets import MOST, largest
 from ttlsnap.pages.words import as_text, minute, place
 
 Document = Mapping[str, Any]
+_PERCENTILES = ("p50", "p90", "p99", "max")
 
 
 def size_tiles(document: Document) -> Iterator[Tile]:
@@ -30,6 +31,7 @@ def size_sections(document: Document, show_keys: bool) -> Iterator[Section]:
         return
     yield _states(sizes)
     yield _partitions(sizes)
+    yield from _percentiles(sizes["states"])
     for state in sizes["states"]:
         if state["ages"] is not None:
             yield _ages(state)
@@ -80,6 +82,22 @@ def _partitions(sizes: Document) -> Section:
     texts = [f"The largest partition, divided by the median: {', '.join(skews)}."] if skews else []
     table = Table(caption, ("partition", "size"), rows, ("size",), ("partition",))
     return Section("Partitions", texts, list(largest(title, files, size)), [table])
+
+
+def _percentiles(states: list[Document]) -> Iterator[Section]:
+    """Yield the percentiles of the sizes of keys and values, and of ages."""
+    rows = []
+    for state in states:
+        for of, found, show in (
+            ("key size", state["key_sizes"], exact_size),
+            ("value size", state["value_sizes"], exact_size),
+            ("age", state["ages"] and state["ages"]["seconds"], age),
+        ):
+            if found is not None and found["max"] is not None:
+                rows.append((place(state), of, *(show(found[name]) for name in _PERCENTILES)))
+    if rows:
+        table = Table("Percentiles", ("state", "of", *_PERCENTILES), rows, _PERCENTILES, ("state",))
+        yield Section("Percentiles", [], [], [table])
 
 
 def _store(store: Document) -> str:
