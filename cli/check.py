@@ -197,6 +197,7 @@ def exit_code(report: CheckReport, fail_on: Verdict) -> int:
 
 
 def _report(text: str) -> tuple[str, Path]:
+    from ttlsnap.checkpoint.recognize import find_owner
     from ttlsnap.errors import UsageError
 
     form, found, name = text.partition("=")
@@ -205,6 +206,8 @@ def _report(text: str) -> tuple[str, Path]:
         raise UsageError(f"--report is FORMAT=FILE, with one of {', '.join(known)} for FORMAT, not {text!r}")
     path = Path(name)
     require_place(path, f"--report {text}")
+    if (owner := find_owner(path)) is not None:
+        raise UsageError(f"--report {text} is inside {owner}, whose files ttlsnap must not mix with others")
     return form, path
 
 

@@ -278,7 +278,7 @@ def compact(
         ask=not yes and not dry_run and sys.stdin.isatty(),
         output_format=output_format,
         several=len(targets) > 1,
-        pages=parse_pages(report, show_keys, targets if output is None else [*targets, output]),
+        pages=parse_pages(report, show_keys, targets, output),
     )
     for_checkpoints = {
         "--operator": operator,

@@ -37,21 +37,25 @@ class PageFile:
         write_whole(self.path, page)
 
 
-def parse_pages(reports: Sequence[str] | None, show_keys: bool, targets: Iterable[str]) -> list[PageFile]:
-    """Return the files that ``--report`` names, before anything is done.
+def parse_pages(
+    reports: Sequence[str] | None, show_keys: bool, targets: Iterable[str], output: str | None = None
+) -> list[PageFile]:
+    """Return the files that ``--report`` names, before anything is done. ``output`` is that of the command.
 
     Raise UsageError for another kind of report, and for a file that cannot be written or replaced.
     """
     files = []
     for text in reports or ():
         kind, _, name = text.partition("=")
-        if kind != HTML or not name:
+        if kind != HTML or name in ("", "-"):
             raise UsageError(f"--report is html=FILE, not {text!r}; a page is the only report of this command")
         files.append(Path(name))
-    return check_pages(files, show_keys, targets)
+    return check_pages(files, show_keys, targets, output)
 
 
-def check_pages(files: Sequence[Path], show_keys: bool, targets: Iterable[str]) -> list[PageFile]:
+def check_pages(
+    files: Sequence[Path], show_keys: bool, targets: Iterable[str], output: str | None = None
+) -> list[PageFile]:
     """Return these files as pages. Raise UsageError as ``parse_pages`` does."""
     from ttlsnap.extras import require_package
 
@@ -63,7 +67,7 @@ def check_pages(files: Sequence[Path], show_keys: bool, targets: Iterable[str]) 
     targets = list(targets)
     for path in files:
         require_place(path, f"--report html={path}")
-        _require_outside(path, targets)
+        _require_outside(path, targets, output)
         _require_replaceable(path)
         if [other.resolve() for other in files].count(path.resolve()) > 1:
             raise UsageError(f"--report html={path} is given twice")
@@ -77,23 +81,36 @@ def write_pages(files: Iterable[PageFile], command: str, document: Any) -> None:
 
 
 def require_place(path: Path, option: str) -> None:
-    """Raise UsageError if a path is a folder, or is in one that does not exist."""
-    if path.is_dir():
+    """Raise UsageError if a path cannot be a file, or is in a folder that does not exist."""
+    try:
+        is_folder = path.is_dir()
+        path.lstat()
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError) as error:  # such as a name that is too long
+        raise UsageError(f"{option}: this cannot be a file: {error}") from error
+    if is_folder:
         raise UsageError(f"{option}: {path} is a folder; name a file")
     if not path.parent.is_dir():
         raise UsageError(f"{option}: there is no folder {path.parent}; make it first")
 
 
-def _require_outside(path: Path, targets: Iterable[str]) -> None:
-    """Raise UsageError if a page would be in a checkpoint or a table of ``targets``."""
+def _require_outside(path: Path, targets: Iterable[str], output: str | None) -> None:
+    """Raise UsageError if a page would be in a checkpoint or a table, also in a damaged one or in ``output``."""
+    from ttlsnap.checkpoint.recognize import find_owner
     from ttlsnap.storage.open import open_local
     from ttlsnap.storage.uris import is_local
 
-    place = path.resolve()
+    place, owner = path.resolve(), find_owner(path)
+    inside = None if owner is None else str(owner)
     for target in filter(is_local, targets):
         root = Path(open_local(target).root)
         if place.is_relative_to(root) and any((root / name).is_dir() for name in _STATE):
-            raise UsageError(f"--report html={path} is inside {target}, whose files ttlsnap must not mix with others")
+            inside = target
+    if output is not None and is_local(output) and place.is_relative_to(Path(open_local(output).root).resolve()):
+        inside = output
+    if inside is not None:
+        raise UsageError(f"--report html={path} is inside {inside}, whose files ttlsnap must not mix with others")
 
 
 def _require_replaceable(path: Path) -> None:

@@ -153,11 +153,22 @@ def test_by_default_the_last_two_batches_are_compared(tmp_path: Path) -> None:
     target = str(SAMPLES / AGG)
     report = diff(target)
     assert (report.old_batch, report.new_batch) == (5, 6)
-    assert diff(target, target, new_batch=4).old_batch == 3
+    assert diff(target, new_batch=4).old_batch == 3
+    with pytest.raises(UsageError, match="both sides are batch 6"):
+        diff(target, target)
     one = sample(AGG, tmp_path)
     migrate(str(one), partitions=3, stopped=True)
     with pytest.raises(UsageError, match=r"retains no batch before the last one \(retained: 6\)"):
         diff(str(one))
+
+
+def test_a_copy_has_only_its_last_batch(tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    rule = TtlTransformerFactory(StateTtlConfig(7 * 86_400_000_000), "value.max")
+    compact(str(SAMPLES / AGG), [rule], output=str(copy), now="2026-11-21T09:00:00Z")
+    with pytest.raises(UsageError, match=r"the state after batch 5 is not complete(.|\n)*has only the last batch"):
+        diff(str(copy))
+    assert diff(str(SAMPLES / AGG), str(copy)).differs
 
 
 def test_tables_are_chosen_by_name() -> None:

@@ -223,6 +223,8 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the current folder, with a checkpoint, a policy, a link into the checkpoint, and a file."""
     sample(AGG, tmp_path).rename(tmp_path / "ck")
     (tmp_path / "link").symlink_to("ck/state")
+    (tmp_path / "new").mkdir()
+    sample(AGG, tmp_path / "second").rename(tmp_path / "other")
     (tmp_path / "notes.txt").write_text("mine")
     (tmp_path / "policy.toml").write_text('[[target]]\npath = "ck"\nttl = "7d"\ntimestamp = "value.max"\n')
     monkeypatch.chdir(tmp_path)
@@ -241,6 +243,10 @@ COMPACT = ["compact", "ck", *WEEK, "--stopped", "--yes", *LOCAL]
         (["--report", "html=ck"], "ck is a folder; name a file"),
         (["--report", "html=ck/a.html"], "ck/a.html is inside ck"),
         (["--report", "html=link/a.html"], "link/a.html is inside ck"),
+        (["--report", "html=other/offsets/7"], "html=other/offsets/7 is inside"),
+        (["--report", "html=new/a.html", "--output", "new"], "html=new/a.html is inside new"),
+        (["--report", f"html={'a' * 300}.html"], "this cannot be a file"),
+        (["--report", "html=-"], "--report is html=FILE"),
         (["--report", "html=notes.txt"], "the file exists and is not a page of ttlsnap"),
         (["--report", "html=a.html", "--report", "html=./a.html"], "is given twice"),
         (["--show-keys"], "add --report html=FILE"),

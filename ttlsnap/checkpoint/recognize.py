@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from ttlsnap.checkpoint import layout
 from ttlsnap.errors import NotACheckpointError
 from ttlsnap.storage.directory import Directory, each
@@ -32,6 +34,15 @@ def find_checkpoints(files: Directory) -> list[str]:
         return all(files.stat(f"{name}/{folder}") is not None for folder in (layout.OFFSETS, layout.STATE))
 
     return [name for name, found in zip(names, each(files, is_checkpoint, names), strict=True) if found]
+
+
+def find_owner(path: Path) -> Path | None:
+    """Return the checkpoint or Delta table inside which a local path is, even if nothing is there yet."""
+    for folder in path.resolve().parents:
+        beside = [(folder / name).exists() for name in (layout.COMMITS, layout.STATE, "metadata")]
+        if (folder / _DELTA_LOG).is_dir() or ((folder / layout.OFFSETS).is_dir() and any(beside)):
+            return folder
+    return None
 
 
 def _hint(files: Directory) -> str:

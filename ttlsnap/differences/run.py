@@ -16,14 +16,14 @@ from ttlsnap.engines.listener import SilentWorkListener, WorkListener
 from ttlsnap.engines.local import spread, useful_threads
 from ttlsnap.entries.batch import RowEntries
 from ttlsnap.entries.json_text import to_json_values
-from ttlsnap.errors import UsageError
+from ttlsnap.errors import CorruptionError, UsageError
 from ttlsnap.exports.plan import ExportPlan, ExportTask, Wanted
 from ttlsnap.exports.run import open_plan
 from ttlsnap.exports.tables import StateTable
 from ttlsnap.operators.registry import AnyOf, Selection
 from ttlsnap.operators.showing import show_entry
 from ttlsnap.schema.types import StructType, physical
-from ttlsnap.storage.open import open_directory, open_for_reading
+from ttlsnap.storage.open import open_for_reading
 
 EXAMPLES = 10
 
@@ -104,7 +104,7 @@ def diff(
 ) -> DiffReport:
     """Compare the state of two checkpoints, or of two batches of one. A batch is by default the last committed one.
 
-    For one checkpoint, the ``old_batch`` is by default the retained one before the ``new_batch``. ``tables`` are the
+    Without ``new``, the ``old_batch`` is by default the retained one before the ``new_batch``. ``tables`` are the
     names of those to compare, by default all.
 
     The ``examples`` first differences of each state are in the report in full. If both sides have the same number of
@@ -115,14 +115,11 @@ def diff(
     started = time.monotonic()
     listener = listener or SilentWorkListener()
     wanted = Wanted(selection or Selection())
-    new = new or old
-    if old_batch is None and open_directory(old).root == open_directory(new).root:
-        old_batch = _batch_before(old, new_batch)
-    before, after = _only(
-        tables,
-        open_plan(old, wanted, batch=old_batch, schemas=schemas),
-        open_plan(new, wanted, batch=new_batch, schemas=schemas),
-    )
+    if old_batch is None and new is None:
+        old_plan = _plan_before(old, new_batch, wanted, schemas)
+    else:
+        old_plan = open_plan(old, wanted, batch=old_batch, schemas=schemas)
+    before, after = _only(tables, old_plan, open_plan(new or old, wanted, batch=new_batch, schemas=schemas))
     batches = before.checkpoint.batch.id, after.checkpoint.batch.id
     if before.checkpoint.target == after.checkpoint.target and batches[0] == batches[1]:
         raise UsageError(f"both sides are batch {batches[0]} of {old}. Name another checkpoint, or --old-batch")
@@ -135,6 +132,21 @@ def diff(
     seconds = time.monotonic() - started
     left_out = tuple(dict.fromkeys((*before.left_out, *after.left_out)))
     return DiffReport(before.checkpoint.target, after.checkpoint.target, *batches, tuple(states), seconds, left_out)
+
+
+def _plan_before(target: str, batch: int | None, wanted: Wanted, schemas: Schemas | None) -> ExportPlan:
+    """Return the plan for the retained batch before a batch, or before the last one."""
+    number = _batch_before(target, batch)
+    try:
+        plan = open_plan(target, wanted, batch=number, schemas=schemas)
+        _ = plan.tasks  # fails if files are missing
+    except CorruptionError as error:
+        raise UsageError(
+            f"{target}: the state after batch {number} is not complete: {error}\nA checkpoint that ttlsnap wrote to "
+            "--output has only the last batch. ttlsnap doctor says whether files are lost. Name another checkpoint to "
+            "compare with, or --old-batch"
+        ) from error
+    return plan
 
 
 def _batch_before(target: str, batch: int | None) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,38 +28,42 @@ from ttlsnap.schema.types import ArrayType, DataType, MapType, StructField, Stru
 from ttlsnap.unsaferow.decode import decode_column
 from ttlsnap.unsaferow.gather import Mask
 
+_LONGEST = 200
+"""The most characters of a key in a message."""
+
 
 @dataclass(frozen=True)
 class Key:
-    """A key, or some columns of it. ``text`` is as the user wrote it."""
+    """A key, or some columns of it. ``text`` is as the user wrote it, or its beginning."""
 
     text: str
     value: Any
 
     @classmethod
     def parse(cls, text: str) -> Key:
-        """Return the key in a text. Raise UsageError if it is not JSON, or a list."""
+        """Return the key in a text. Raise UsageError if it is not JSON, names a column twice, or is a list."""
+        shown = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
         try:
-            value = json.loads(text)
-        except ValueError as error:
-            quoted = json.dumps(text, ensure_ascii=False)
+            value = json.loads(text, object_pairs_hook=partial(_object, shown))
+        except (ValueError, RecursionError) as error:
+            quoted = json.dumps(shown, ensure_ascii=False)
             raise UsageError(
-                f"--key {text} is not JSON. Write an object such as '{{\"user\": \"u1\"}}', or '{quoted}' for a key "
+                f"--key {shown} is not JSON. Write an object such as '{{\"user\": \"u1\"}}', or '{quoted}' for a key "
                 "with one column"
             ) from error
         if isinstance(value, list):
-            raise UsageError(f'--key {text} is a list. Write an object such as \'{{"user": "u1"}}\'')
-        return cls(text, value)
+            raise UsageError(f'--key {shown} is a list. Write an object such as \'{{"user": "u1"}}\'')
+        return cls(shown, value)
 
     def of(self, state: StateDescriptor) -> StateKey:
         """Return the key as one of ``state``. Raise UsageError if its columns, or their types, are others."""
-        columns = key_columns(state)
-        value = self.value
+        columns, value = key_columns(state), self.value
         if not isinstance(value, Mapping):
             if len(columns) != 1:
                 names = ", ".join(columns) or "no columns"
                 raise UsageError(f"--key {self.text}: the key of {state} has {names}. Write an object")
             value = {next(iter(columns)): value}
+        columns = key_columns(state, whole=True)
         tests = tuple(_tests(value, columns, state.grouping, f"--key {self.text}: {state}"))
         return StateKey(state, value, tests)
 
@@ -112,36 +117,51 @@ class StateKey:
             return None  # only some columns are given, or the hash of a type is not known
 
 
-def key_columns(state: StateDescriptor) -> dict[str, tuple[int, StructField]]:
-    """Return the columns of a state's key that a user can name, each with its place."""
+def key_columns(state: StateDescriptor, *, whole: bool = False) -> dict[str, tuple[int, StructField]]:
+    """Return the columns of a state's key by which the query groups or joins, each with its place.
+
+    With ``whole``, also return the number or the time that tells a join's rows with one key apart.
+    """
     schema: DataType = state.key_schema
     for place in state.grouping:
         assert isinstance(schema, StructType)
         schema = physical(schema.fields[place].type)
     assert isinstance(schema, StructType)
     columns = dict(zip(distinct_names(schema.names), enumerate(schema.fields), strict=True))
-    if state.side is not None and state.grouping_without_last:
-        columns.popitem()  # the number or the time of a join's row
+    if state.side is not None and state.grouping_without_last and not whole:
+        columns.popitem()
     return columns
 
 
+def _object(shown: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object. Raise UsageError if it has a name twice."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise UsageError(f"--key {shown} names a column twice")
+    return found
+
+
 def _tests(
-    value: Mapping[str, Any], columns: Mapping[str, tuple[int, StructField]], path: tuple[int, ...], where: str
+    value: Mapping[str, Any],
+    columns: Mapping[str, tuple[int, StructField]],
+    path: tuple[int, ...],
+    where: str,
+    kind_of_name: str = "key column",
 ) -> Iterator[_Test]:
     for name, wanted in value.items():
         if name not in columns:
-            raise UsageError(f"{where} has no key column {name}; it has {', '.join(columns) or 'none'}")
+            raise UsageError(f"{where} has no {kind_of_name} {name}; it has {', '.join(columns) or 'none'}")
         place, field = columns[name]
         kind = physical(field.type)
         if isinstance(kind, StructType) and isinstance(wanted, Mapping):
             inner = dict(zip(distinct_names(kind.names), enumerate(kind.fields), strict=True))
-            yield from _tests(wanted, inner, (*path, place), f"{where}, column {name},")
+            yield from _tests(wanted, inner, (*path, place), f"{where}, column {name}", "field")
         elif isinstance(kind, (ArrayType, MapType)):
             yield _Test((*path, place), json.dumps(wanted, ensure_ascii=False), is_text=True)
         elif isinstance(kind, StructType) and wanted is not None:
             raise UsageError(f"{where}, column {name}: this is not an object with {', '.join(kind.names)}")
         else:
-            yield _Test((*path, place), pa.scalar(_literal(wanted, kind, where), arrow_type(kind)))
+            yield _Test((*path, place), pa.scalar(_literal(wanted, kind, f"{where}, column {name}"), arrow_type(kind)))
 
 
 def _literal(value: Any, kind: DataType, where: str) -> Any:

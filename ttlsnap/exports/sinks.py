@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 import pyarrow as pa
 
+from ttlsnap.checkpoint.recognize import find_owner
 from ttlsnap.errors import StorageError, UsageError
 from ttlsnap.exports.plan import ExportTask
 from ttlsnap.exports.tables import StateTable
@@ -52,12 +53,14 @@ class Sink(Protocol):
 
 
 def require_outside(place: str, source: Directory) -> None:
-    """Raise UsageError if a place is inside the checkpoint."""
-    if not is_local(place) or not is_local(source.root):
+    """Raise UsageError if a place is inside the checkpoint, or inside another one or a Delta table."""
+    if not is_local(place):
         return
-    inner, outer = Path(open_local(place).root), Path(source.root).resolve()
-    if inner.is_relative_to(outer):
+    inner = Path(open_local(place).root)
+    if is_local(source.root) and inner.is_relative_to(Path(source.root).resolve()):
         raise UsageError(f"{place} is inside the checkpoint. Choose another --to")
+    if (owner := find_owner(inner)) is not None:
+        raise UsageError(f"{place} is inside {owner}, a checkpoint or a Delta table. Choose another --to")
 
 
 class ParquetFolder:
