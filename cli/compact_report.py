@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _WAYS = {"full": "written whole", "tombstones": "written as tombstones over the old files", "untouched": "untouched"}
 _NUMBERS = ("entries", "kept", "dropped", "rewritten", "before", "after")
+_PUBLISHES = "Without --dry-run, ttlsnap publishes this."
+_WARNED = "Read the warnings before you repeat it without --dry-run."
 # The parts that a table leaves out, one after another, until it is narrow enough.
 _SPARE = ("clock", "time of day", "operator name", "rewritten", "state", "kept", "before", "oldest")
 
@@ -31,7 +33,7 @@ def show_report(out: Console, report: CompactionReport, *, tables: bool = True, 
         show_counts(out, report)
     lines = []
     if report.dry_run:
-        lines.append("Dry run: nothing was changed. Without --dry-run, ttlsnap publishes this.")
+        lines.append(f"Dry run: nothing was changed. {_WARNED if report.warnings else _PUBLISHES}")
     elif not report.published:
         lines.append("Nothing was changed.")
     elif report.output is not None:

@@ -41,10 +41,9 @@ from ttlsnap.errors import UsageError
 if TYPE_CHECKING:
     from ttlsnap.compaction.options import CompactOptions
     from ttlsnap.explanation.run import ExplainReport, Looked
-    from ttlsnap.operators.registry import AnyOf, Selection
     from ttlsnap.transform.protocols import StateSnapshotTransformerFactory
 
-    _Rules = tuple[Sequence[StateSnapshotTransformerFactory], Selection | AnyOf, CompactOptions]
+    _Rules = tuple[Sequence[StateSnapshotTransformerFactory], CompactOptions]
 
 _CHECKPOINT = "checkpoint"
 
@@ -117,34 +116,30 @@ def explain(
     names = transformer or []
     if any(":" in name for name in names):
         look_in_current_folder()
-    selection: Selection | AnyOf = select(operator, store, state)
-    options = CompactOptions(now=now, schemas=parse_schemas(schema), timers=timers.value, drop_unmatched=drop_unmatched)
     factories: Sequence[StateSnapshotTransformerFactory]
     if policy is None:
+        options = CompactOptions(
+            now=now,
+            selection=select(operator, store, state),
+            schemas=parse_schemas(schema),
+            timers=timers.value,
+            drop_unmatched=drop_unmatched,
+        )
         options_of = settings_of_transformers(settings, names)
         factories = make_factories(ttl, tuple(timestamp or ()), time, old_ttl, names, options_of)
     else:
-        own: dict[str, Any] = {
-            "--ttl": ttl,
-            "--timestamp": timestamp,
-            "--old-ttl": old_ttl,
-            "--time": time,
-            "--transformer": names,
-        }
-        own |= {"--set": settings, "--operator": operator, "--store": store, "--state": state, "--schema": schema}
-        own |= {
-            "--now": now != _CHECKPOINT,
-            "--timers": timers is not TimerPolicyName.KEEP,
-            "--drop-unmatched": drop_unmatched,
-        }
-        factories, selection, options = _rules_of(policy, target, own)
+        own: dict[str, Any] = {"--ttl": ttl, "--timestamp": timestamp, "--old-ttl": old_ttl, "--time": time}
+        own |= {"--transformer": names, "--set": settings, "--now": now != _CHECKPOINT, "--schema": schema}
+        own |= {"--operator": operator, "--store": store, "--state": state, "--drop-unmatched": drop_unmatched}
+        own |= {"--timers": timers is not TimerPolicyName.KEEP}
+        factories, options = _rules_of(policy, target, own)
     with ReadingProgress("reading") as progress:
         report = run(
             target,
             key,
             factories,
             now=options.now,
-            selection=selection,
+            selection=options.selection,
             schemas=options.schemas,
             timers=options.timers,
             drop_unmatched=options.drop_unmatched,
@@ -163,11 +158,10 @@ def explain(
 
 
 def _rules_of(policy: str, target: str, own: Mapping[str, Any]) -> _Rules:
-    """Return the transformers, the states and the options of a policy's target. ``own`` are options against it."""
+    """Return the transformers and the options of a policy's target. ``own`` are options against it."""
     from ttlsnap.maintenance.policy import read_policy
-    from ttlsnap.maintenance.rules import rule_factories
+    from ttlsnap.maintenance.rules import options_of, rule_factories
     from ttlsnap.maintenance.runs import target_at
-    from ttlsnap.operators.registry import AnyOf
 
     for name, value in own.items():
         if value:
@@ -176,7 +170,7 @@ def _rules_of(policy: str, target: str, own: Mapping[str, Any]) -> _Rules:
     found = target_at(read_policy(policy), target).policy
     if not found.rules:
         raise UsageError(f"{found.name} of {policy} has no rules")
-    return rule_factories(found.rules), AnyOf(tuple(rule.selection for rule in found.rules)), found.options
+    return rule_factories(found.rules), options_of(found)
 
 
 def _show(report: ExplainReport) -> None:
@@ -216,7 +210,8 @@ def _lines(entry: Mapping[str, Any]) -> Iterator[str]:
             clock = f" ({rule['clock']} time)" if rule.get("clock") else ""
             yield f"    time: {rule['time']}{_age(rule)}{clock}"
         if rule.get("cutoff") is not None:
-            expires = f"; expires {rule['expires']}" if rule.get("expires") else ""
+            rotates = " by the rotation of" if rule.get("rotation_seconds") else ""
+            expires = f"; expires{rotates} {rule['expires']}" if rule.get("expires") else ""
             yield f"    cut-off: {rule['cutoff']}{expires}"
     for reason in entry["reasons"]:
         yield f"  {reason}"
@@ -226,7 +221,8 @@ def _age(rule: Mapping[str, Any]) -> str:
     age = rule.get("age_seconds")
     if age is None:
         return ""
-    return f", {_duration(abs(age))} {'after' if age < 0 else 'before'} {rule['now']}"
+    now = f"the last rotation, {rule['now']}" if rule.get("rotation_seconds") else rule["now"]
+    return f", {_duration(abs(age))} {'after' if age < 0 else 'before'} {now}"
 
 
 def _duration(seconds: int) -> str:

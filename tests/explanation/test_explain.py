@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -204,6 +205,8 @@ def test_special_reasons_are_told() -> None:
     dry, report = both("window-append-snappy-4.0", [ttl(1, "key.window.end")], {"now": "2027-01-01"})
     ahead = [e for e in report.entries if any("append mode" in reason for reason in e["reasons"])]
     assert len(ahead) == sum(state.unclosed for state in dry.states) > 0
+    dry, report = both("dedup-columns-3.1", [ttl(1, "@written")], {"now": "2026-11-30"})
+    assert dry.totals.dropped and not any("append mode" in reason for reason in reasons(report))
     _, report = both("agg-deltas-lz4-4.2", [ttl(1, "value.max")], {"now": "2026-11-01"})
     future = [e for e in report.entries if "value.max is after the current time" in e["reasons"]]
     assert future and all(e["rules"][0]["age_seconds"] < 0 and e["decision"] == "kept" for e in future)
@@ -265,6 +268,30 @@ def test_the_rules_of_a_policy_are_those_of_maintain(tmp_path: Path, capsys: pyt
             assert first.get("applies", True) == is_first
             assert [rule.get("applies", True) for rule in rest] == [not is_first] * len(rest)
             assert not any("has no time" in reason for reason in entry["reasons"])
+
+
+def test_a_rotating_rule_tells_the_last_rotation_and_the_one_that_drops(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sample("agg-deltas-lz4-4.2", tmp_path)
+    policy = tmp_path / "policy.toml"
+    rule = '[[target]]\npath = "agg-*"\nttl = "7d"\ntimestamp = "value.max"\nstrategy = "rotating"\nbuckets = 3\n'
+
+    def explained(now: str) -> Any:
+        policy.write_text(f'{rule}now = "{now}"\n')
+        words = ["explain", str(tmp_path / "agg-deltas-lz4-4.2"), "--policy", str(policy), "--format", "json"]
+        assert run([*words, "--key", '"user-0100"']) == 0
+        document = json.loads(capsys.readouterr().out)
+        assert document["now_source"] == "given"
+        return document["entries"][0]
+
+    kept = explained("2026-11-22T11:00:00Z")
+    (rule_of_key,) = kept["rules"]
+    assert (kept["decision"], rule_of_key["rotation_seconds"]) == ("kept", 7 * 86_400 // 2)
+    expires = rule_of_key["expires"]
+    assert explained(expires)["decision"] == "dropped"
+    before = datetime.fromisoformat(expires) - timedelta(microseconds=1)
+    assert explained(before.isoformat())["decision"] == "kept"
 
 
 def test_rules_come_from_the_policy_or_from_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -330,12 +357,21 @@ def test_keys_of_every_kind_are_found(tmp_path: Path) -> None:
         ("user-1", r"""is not JSON. Write an object such as .* or '"user-1"' for a key with one column"""),
         ('{"user": 1}', "has no key column user; it has key"),
         ('["a"]', "is a list"),
-        ('{"key": {"a": 1}}', "this is not a string"),
+        ('{"key": {"a": 1}}', "column key: this is not a string"),
+        ('{"key": "a", "key": "b"}', "names a column twice"),
+        ("[" * 20_000, r"--key \[{200}\.\.\. is not JSON"),
     ],
 )
 def test_a_wrong_key_is_told(key: str, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         explain(str(SAMPLES / "agg-deltas-lz4-4.2"), key, [SOME])
+
+
+def test_every_key_that_is_shown_can_be_asked_for() -> None:
+    target = str(SAMPLES / "join-format4-4.2")
+    for entry in explain(target, "{}", [SPARKS], now="2026-11-20", show=ALL).entries:
+        found = explain(target, json.dumps(entry["key"]), [SPARKS], now="2026-11-20", show=ALL).entries
+        assert entry in found
 
 
 def test_a_key_with_several_columns_needs_an_object() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from ttlsnap import SilentListener, compact
+from ttlsnap import SilentListener, compact, migrate
 from ttlsnap.cli.app import run as command
 from ttlsnap.clock import MAX_INT64
 from ttlsnap.compaction.drop_limit import StateDrop, describe_excess
@@ -41,6 +41,30 @@ def run(target: Path, field: str, ttl: str = "7d", **options: Any) -> Compaction
 
 def drop_all(key: dict[str, Any], value: dict[str, Any]) -> Drop:
     return Drop()
+
+
+def test_a_dry_run_tells_that_a_run_refuses_unmatched_rows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = sample("join-format4-4.2", tmp_path)
+    rule = [TtlTransformerFactory(StateTtlConfig(86_400 * _S))]
+    dry = compact(str(target), rule, now="2026-11-16", dry_run=True)
+    (warning,) = dry.warnings
+    assert warning.startswith("a run refuses this. 5 of the rows to drop belong to a join and have not matched yet")
+    with pytest.raises(RefusedError, match="5 of the rows to drop belong to a join and have not matched yet"):
+        compact(str(target), rule, now="2026-11-16", stopped=True)
+    assert not compact(str(target), rule, now="2026-11-16", dry_run=True, drop_unmatched=True).warnings
+    moved = migrate(str(target), partitions=3, transformers=rule, now="2026-11-16", dry_run=True)
+    assert warning in moved.warnings
+    policy = tmp_path / "policy.toml"
+    policy.write_text('[[target]]\npath = "join*"\nttl = "1d"\nnow = "2026-11-16T00:00:00Z"\n')
+    assert command(["maintain", str(policy), "--plan", "--format", "json"]) == 0
+    (planned,) = json.loads(capsys.readouterr().out)["targets"]
+    assert (planned["warnings"], planned["now_source"]) == ([warning], "given")
+    words = ["--ttl", "1d", "--now", "2026-11-16", "--dry-run", "--engine", "local"]
+    assert command(["compact", str(target), *words]) == 0
+    shown = capsys.readouterr()
+    assert "a run refuses this" in shown.err and "ttlsnap publishes this" not in shown.out
 
 
 def test_dropping_every_entry_is_refused_with_an_explanation(tmp_path: Path) -> None:

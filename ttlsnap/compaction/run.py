@@ -23,7 +23,6 @@ from ttlsnap.compaction.copy import (
     staging_directory,
     write_copy,
 )
-from ttlsnap.compaction.drop_limit import warn_of_excess
 from ttlsnap.compaction.engine import Engine
 from ttlsnap.compaction.given_schemas import check_given_schemas
 from ttlsnap.compaction.listener import Listener, SilentListener
@@ -91,7 +90,7 @@ def compact(
                 refuse_planned_batch(checkpoint)
         if options.dry_run:
             report = run.report(run.partitions(files.root, None, None), dry_run=True)
-            return replace(report, warnings=(*report.warnings, *warn_of_excess(report.drops, options.max_drop)))
+            return replace(report, warnings=(*report.warnings, *run.warnings_of_dry_run(report)))
         if destination is not None:
             return _to_copy(run, files, destination)
         return _in_place(run, files)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ttlsnap.checkpoint import layout
-from ttlsnap.compaction.drop_limit import refuse_excess
+from ttlsnap.compaction.drop_limit import refuse_excess, warn_of_excess
 from ttlsnap.compaction.engine import Engine, run_tasks
 from ttlsnap.compaction.incremental import Visits, read_visited, write_visited
 from ttlsnap.compaction.listener import Listener
@@ -169,13 +169,26 @@ class Runner:
 
     def require_matched(self, report: CompactionReport) -> None:
         """Raise RefusedError if rows of a join that have not matched would be dropped, unless the user wants that."""
+        if (told := self._unmatched(report)) is not None:
+            raise RefusedError(f"{told} Nothing was changed. For an inner join, {_WITH_OPTION}")
+
+    def warnings_of_dry_run(self, report: CompactionReport) -> tuple[str, ...]:
+        """Return warnings about what a run refuses to drop."""
+        told = self._unmatched(report)
+        unmatched = () if told is None else (f"a run refuses this. {told} For an inner join, {_WITH_OPTION}",)
+        return *unmatched, *warn_of_excess(report.drops, self.options.max_drop)
+
+    def _unmatched(self, report: CompactionReport) -> str | None:
         unmatched = sum(state.unmatched for state in report.states)
-        if unmatched and not self.options.drop_unmatched:
-            raise RefusedError(
-                f"{unmatched:,} of the rows to drop belong to a join and have not matched yet. If it is an outer join, "
-                "it must still emit them, with nulls. The checkpoint does not record the join type. Nothing was "
-                "changed. For an inner join, repeat the command with --drop-unmatched"
-            )
+        if not unmatched or self.options.drop_unmatched:
+            return None
+        return (
+            f"{unmatched:,} of the rows to drop belong to a join and have not matched yet. If it is an outer join, it "
+            "must still emit them, with nulls. The checkpoint does not record the join type."
+        )
+
+
+_WITH_OPTION = "repeat the command with --drop-unmatched (in a policy: drop_unmatched)"
 
 
 def _cautions(plan: Plan) -> Iterator[str]:

@@ -24,7 +24,14 @@ from ttlsnap.operators.links import Decisions, StateId
 from ttlsnap.operators.showing import show_entry
 from ttlsnap.stores.scan import locate_errors
 from ttlsnap.transform.chain import sees_only_first
-from ttlsnap.transform.protocols import Confines, ReportsTimes, StateSnapshotTransformer, TellsMoments, TellsUnclosed
+from ttlsnap.transform.protocols import (
+    Confines,
+    ReportsTimes,
+    Rotates,
+    StateSnapshotTransformer,
+    TellsMoments,
+    TellsUnclosed,
+)
 from ttlsnap.unsaferow.rows import Rows
 
 KEPT, DROPPED, REWRITTEN = "kept", "dropped", "rewritten"
@@ -163,7 +170,8 @@ class _Watcher:
         if isinstance(transformer, Confines):
             applies = transformer.sees(was)
             transformer = transformer.transformer
-        facts = _facts(transformer, was)
+        factory = self._work.task.factories[rule]
+        facts = _facts(transformer, was, factory.rotation_us if isinstance(factory, Rotates) else None)
         unclosed = np.zeros(len(index), np.bool_)
         if isinstance(transformer, TellsUnclosed) and not kept.all():
             unclosed[~kept] = transformer.unclosed(was.filter(~kept))
@@ -215,8 +223,11 @@ def _raw(entries: RowEntries, mask: Any) -> list[bytes]:
     return cast(list[bytes], entries.values.take(np.flatnonzero(mask)).to_arrow().to_pylist())
 
 
-def _facts(transformer: StateSnapshotTransformer, entries: RowEntries) -> list[dict[str, Any]]:
-    """Return the times by which a transformer decides about each entry; nothing for one that uses no time."""
+def _facts(transformer: StateSnapshotTransformer, entries: RowEntries, rotation: int | None) -> list[dict[str, Any]]:
+    """Return the times by which a transformer decides about each entry; nothing for one that uses no time.
+
+    ``rotation`` is the time in microseconds between those at which entries can be dropped; None if that is any time.
+    """
     if not isinstance(transformer, TellsMoments):
         return [{} for _ in range(len(entries))]
     moments, nulls = transformer.moments(entries)
@@ -232,8 +243,11 @@ def _facts(transformer: StateSnapshotTransformer, entries: RowEntries) -> list[d
                 "age_seconds": None if is_null else (summary.now_us - moment) // _SECOND,
             }
         if summary is not None and cutoff is not None:
-            expires = None if is_null else iso(moment + (summary.now_us - cutoff))
-            facts |= {"cutoff": iso(cutoff), "expires": expires}
+            expires = moment + (summary.now_us - cutoff)
+            if rotation is not None:
+                expires = (expires // rotation + 1) * rotation
+                facts["rotation_seconds"] = rotation // _SECOND
+            facts |= {"cutoff": iso(cutoff), "expires": None if is_null else iso(expires)}
         found.append(facts)
     return found
 

@@ -14,10 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ttlsnap.clock import Clock
+from ttlsnap.compaction.options import CompactOptions
 from ttlsnap.entries.batch import Int64, Mask, StateEntries
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import UsageError
-from ttlsnap.maintenance.policy import PolicyRule
+from ttlsnap.maintenance.policy import PolicyRule, TargetPolicy
+from ttlsnap.operators.registry import AnyOf
 from ttlsnap.schema import types as T
 from ttlsnap.schema.fields import Field, all_fields
 from ttlsnap.transform.chain import create
@@ -54,6 +56,13 @@ def rule_factories(rules: Sequence[PolicyRule]) -> list[StateSnapshotTransformer
             whole = isinstance(factory, StatesCutoff) and not rule.key_prefix
             made.append((_CutoffRuleFactory if whole else _RuleFactory)(factory, rule, tuple(rules[:number])))
     return made
+
+
+def options_of(policy: TargetPolicy) -> CompactOptions:
+    """Return the options for a checkpoint. ``now`` is that of the rules if they have the same one."""
+    nows = {rule.now for rule in policy.rules}
+    now = nows.pop() if len(nows) == 1 else policy.options.now
+    return replace(policy.options, now=now, selection=AnyOf(tuple(rule.selection for rule in policy.rules)))
 
 
 @dataclass(frozen=True)
@@ -98,6 +107,11 @@ class _RuleFactory:
     def uses_written_times(self) -> bool:
         """See ``ttlsnap.transform.protocols.uses_written_times``."""
         return uses_written_times(self.factory)
+
+    @property
+    def rotation_us(self) -> int | None:
+        """See ``Rotates``."""
+        return self.rule.every_us
 
     def with_names(self, spelled: Callable[[str], str]) -> StateSnapshotTransformerFactory:
         """See ``NamesFields``."""

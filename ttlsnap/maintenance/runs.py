@@ -39,11 +39,10 @@ from ttlsnap.errors import (
 from ttlsnap.expired.receivers import refuse_within
 from ttlsnap.interrupts import Received
 from ttlsnap.maintenance.policy import Policy, TargetPolicy, from_folder
-from ttlsnap.maintenance.rules import rule_factories
+from ttlsnap.maintenance.rules import options_of, rule_factories
 from ttlsnap.maintenance.workers import Workers
 from ttlsnap.migration.report import MigrationReport
 from ttlsnap.migration.run import migrate
-from ttlsnap.operators.registry import AnyOf
 from ttlsnap.publishing.recover import recover
 from ttlsnap.storage.open import open_directory
 from ttlsnap.storage.uris import OBJECT_STORES, is_local
@@ -305,9 +304,7 @@ class _Runner:
             return self._compact_table(target)
         factories, engine = rule_factories(rules), self._workers.engine
         listener = _Asking(target.path, self._confirm, self._workers)
-        options = replace(
-            policy.options, selection=AnyOf(tuple(rule.selection for rule in rules)), dry_run=self._dry_run
-        )
+        options = replace(options_of(policy), dry_run=self._dry_run)
         if policy.changes is not None:
             # Without rules there is nothing to archive.
             own = options if rules else replace(options, expired_to=None)

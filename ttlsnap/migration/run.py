@@ -28,7 +28,6 @@ from ttlsnap.compaction.copy import (
     share_copy,
     staging_directory,
 )
-from ttlsnap.compaction.drop_limit import warn_of_excess
 from ttlsnap.compaction.given_schemas import check_given_schemas
 from ttlsnap.compaction.listener import SilentListener as NoListener
 from ttlsnap.compaction.options import CompactOptions
@@ -164,8 +163,9 @@ class _Run:
 
     def dry(self) -> MigrationReport:
         report = self.report(*self._move(None, self.plan.checkpoint.target, None))
-        drops = report.compaction.drops if report.compaction is not None else []
-        return replace(report, warnings=(*report.warnings, *warn_of_excess(drops, self.options.max_drop)))
+        if self.runner is None or report.compaction is None:
+            return report
+        return replace(report, warnings=(*report.warnings, *self.runner.warnings_of_dry_run(report.compaction)))
 
     def in_place(self, files: Directory) -> MigrationReport:
         plan, staged = self.plan, staged_path(self.plan.run, "")

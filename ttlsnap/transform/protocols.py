@@ -182,6 +182,17 @@ class TellsMoments(Protocol):
 
 
 @runtime_checkable
+class Rotates(Protocol):
+    """A factory whose current time is that of the last rotation of its buckets.
+
+    ``rotation_us`` is the time between rotations in microseconds; None if its time is the current one.
+    """
+
+    @property
+    def rotation_us(self) -> int | None: ...
+
+
+@runtime_checkable
 class Confines(Protocol):
     """A transformer that gives some of its entries to another ``transformer``, and keeps the others."""
 
