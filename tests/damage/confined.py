@@ -13,9 +13,11 @@ from . import wreck
 
 ROOM = 256 << 20
 """Bytes of address space beyond the use of a process that has read a sound sample of each store."""
+_MOST_S = 10
+"""CPU time that no command line needs. Only one that works through what a damaged file claims to have takes longer."""
 
 _WORKER = """
-import contextlib, io, json, os, resource, sys
+import contextlib, io, json, os, resource, sys, time
 from pathlib import Path
 from ttlsnap.cli.app import run
 
@@ -39,21 +41,23 @@ if user and os.getuid() == 0:
 for line in sys.stdin:
     if not user:
         Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
-    before = status("VmRSS")
+    before, begun = status("VmRSS"), time.process_time()
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = run(json.loads(line))
-    print(json.dumps([code, out.getvalue(), err.getvalue(), status("VmHWM") - before]), file=answers, flush=True)
+    used = status("VmHWM") - before, time.process_time() - begun
+    print(json.dumps([code, out.getvalue(), err.getvalue(), *used]), file=answers, flush=True)
 """
 
 
 class Confined(NamedTuple):
-    """The result of a command line, with its peak of memory in bytes."""
+    """The result of a command line, with its peak of memory in bytes, and its CPU time in seconds."""
 
     code: int
     out: str
     err: str
     peak: int
+    cpu: float
 
 
 class Confinement:
@@ -76,7 +80,9 @@ class Confinement:
         assert self._process.stdout is not None
         answer = self._process.stdout.readline()
         assert answer, "the process died"
-        return Confined(*json.loads(answer))
+        ended = Confined(*json.loads(answer))
+        assert ended.cpu < _MOST_S, f"{arguments}: {ended.cpu:.1f} s"
+        return ended
 
     def close(self) -> None:
         """End the process."""

@@ -85,7 +85,7 @@ def refuses_in_little_room(confinement: Confinement) -> Overtaxes:
         told = ""
         commands = (["compact", str(target), *wreck.compacting(name)], ["inspect", str(target), *wreck.scanning(name)])
         for command in commands:
-            code, out, err, peak = confinement.run(*command)
+            code, out, err, peak, _ = confinement.run(*command)
             assert Outcome(code, out, err).is_clear() and (code, out) == (5, ""), (command[0], code, out, err)
             assert swells or peak < 64 << 20, f"{command[0]}: {peak >> 20} MiB"
             assert str(target) in err or (swells and command[0] == "inspect" and "out of memory" in err)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import struct
-import time
 from pathlib import Path
 
 import lz4.block
@@ -212,22 +211,18 @@ def test_an_absurd_number_of_shuffle_partitions_is_refused(
 ) -> None:
     target = sample(name, tmp_path)
     wreck.edit_offsets(target, 'shuffle.partitions":"2"', f'shuffle.partitions":"{number}"')
-    started = time.monotonic()
     told = refuses_in_little_room(target, name)
     assert "offsets/" in told and "spark.sql.shuffle.partitions" in told and len(told) < 2000
     found = confinement.run("doctor", target, *DOCTOR)
     assert found.code == 1 and found.peak < 64 << 20
     assert "spark.sql.shuffle.partitions" in found.out
-    assert time.monotonic() - started < 10
 
 
 def test_a_huge_partition_count_of_an_older_batch_costs_little(confinement: Confinement, tmp_path: Path) -> None:
     target = sample(LZ4, tmp_path)
     for batch in range(5):
         wreck.edit(target / f"offsets/{batch}", 'shuffle.partitions":"2"', 'shuffle.partitions":"1048576"')
-    started = time.monotonic()
     found = confinement.run("doctor", target, *DOCTOR)
-    assert time.monotonic() - started < 10
     assert found.code == 1 and found.peak < 64 << 20
     restorable = {version["version"]: version["restorable"] for version in json.loads(found.out)["versions"]}
     assert restorable == {1: False, 2: False, 3: False, 4: False, 5: None, 6: True, 7: True}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import struct
-import time
 from pathlib import Path
 
 import pytest
@@ -47,10 +46,8 @@ def test_a_state_file_of_empty_rows_costs_little(
     target = wreck.recode(sample(LZF, tmp_path), "lzf", codec)
     path = target / "state/0/0" / kind
     bomb(path, EMPTY[rows], codec)
-    started = time.monotonic()
     assert str(path.parent) in refuses_in_little_room(target, LZF)
     found = confinement.run("doctor", target, "--format", "json", "--parallelism", "1")
-    assert time.monotonic() - started < 10
     assert found.code == 1 and found.peak < 64 << 20
     assert str(path) in json.dumps(json.loads(found.out)["problems"])
 
@@ -65,10 +62,8 @@ def test_a_changelog_of_empty_rows_costs_little(
     if len(record) == 9:
         packed = path.read_bytes()
         path.write_bytes(wreck.packed(b"\0\2v2", "lz4") + packed)
-    started = time.monotonic()
     assert str(path) in refuses_in_little_room(target, CHANGELOGS)
     found = confinement.run("doctor", target, "--format", "json", "--parallelism", "1")
-    assert time.monotonic() - started < 10
     assert found.code == 1 and found.peak < 64 << 20
     assert str(path) in json.dumps(json.loads(found.out)["problems"])
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 import zipfile
 from pathlib import Path
 
@@ -54,11 +53,9 @@ def test_a_member_that_swells_is_refused(
     target = sample(NAME, tmp_path)
     kind = case.partition(" ")[0]
     path = _swollen(target, kind, MEMBERS[case])
-    started = time.monotonic()
     told = refuses_in_little_room(target, NAME)
     assert f"{path}: {kind}" in told and "bytes" in told
     found = confinement.run("doctor", target, "--format", "json", "--parallelism", "1")
-    assert time.monotonic() - started < 10
     assert found.peak < 64 << 20
     assert found.code == 1
     assert str(path) in json.dumps(json.loads(found.out)["problems"])

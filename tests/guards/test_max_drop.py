@@ -43,9 +43,7 @@ def drop_all(key: dict[str, Any], value: dict[str, Any]) -> Drop:
     return Drop()
 
 
-def test_a_dry_run_tells_that_a_run_refuses_unmatched_rows(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_tells_that_a_run_refuses_unmatched_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = sample("join-format4-4.2", tmp_path)
     rule = [TtlTransformerFactory(StateTtlConfig(86_400 * _S))]
     dry = compact(str(target), rule, now="2026-11-16", dry_run=True)
