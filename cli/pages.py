@@ -85,7 +85,7 @@ def require_place(path: Path, option: str) -> None:
     try:
         is_folder = path.is_dir()
         path.lstat()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         pass
     except (OSError, ValueError) as error:  # such as a name that is too long
         raise UsageError(f"{option}: this cannot be a file: {error}") from error
