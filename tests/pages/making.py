@@ -32,7 +32,7 @@ timestamp = "value.max"
 [[target]]
 path = "rocksdb-4.2"
 [[target.rule]]
-transformer = "rules:quote"
+transformer = "page_rules:quote"
 """
 RULES = """
 from ttlsnap.transform.protocols import Keep
@@ -130,7 +130,7 @@ def make_pages(folder: Path) -> Pages:
     for old, new in (("0", "x"), ("1", "0"), ("x", "1")):
         (parts / old).rename(parts / new)
     (parts / "1/_metadata").rename(parts / "0/_metadata")  # the schema
-    (folder / "rules.py").write_text(RULES)
+    (folder / "page_rules.py").write_text(RULES)
     (folder / "policy.toml").write_text(POLICY)
     (folder / "migrate.toml").write_text('[[target]]\npath = "rocksdb-4.2"\npartitions = 3\n')
     pages = Pages(folder)
@@ -141,7 +141,7 @@ def make_pages(folder: Path) -> Pages:
     pages.make("inspect-folder", "inspect", ".")
     pages.make("compact-dry", "compact", AGG, *WEEK, *shown)
     pages.make("compact-keys", "compact", AGG, *WEEK, *shown, "--show-keys")
-    pages.make("compact-rule", "compact", AGG, "--transformer", "rules:Named", *shown)
+    pages.make("compact-rule", "compact", AGG, "--transformer", "page_rules:Named", *shown)
     pages.make("compact-several", "compact", AGG, "rocksdb-4.2", "missing", *WEEK, *shown)
     times = pa.array([datetime(2026, month, 1, tzinfo=UTC) for month in (1, 10, 11)], pa.timestamp("us", "UTC"))
     write_deltalake(folder / "table", pa.table({"user": ["user-a", "user-b", "user-c"], "at": times}))
@@ -161,6 +161,6 @@ def make_pages(folder: Path) -> Pages:
     pages.make("doctor-damaged", "doctor", "join-4.2")
     stopped = ["--yes", "--stopped", *LOCAL]
     shutil.copytree(folder / AGG, folder / "archived")
-    pages.make("compact-archive", "compact", "archived", *WEEK, *stopped, "--expired-to", "rules:refuse")
+    pages.make("compact-archive", "compact", "archived", *WEEK, *stopped, "--expired-to", "page_rules:refuse")
     pages.make("compact", "compact", AGG, *WEEK, *stopped)
     return pages
