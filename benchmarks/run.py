@@ -540,7 +540,7 @@ def inspect(cache: Path, runs: int) -> list[Table]:
             "compact": ("compact", target, *rule, "--dry-run", "--engine", "local"),
         }
         done = compare({way: partial(run_command, *command) for way, command in ways.items()}, runs)
-        for way, goal in (("inspect --sizes", "at most 2"), ("explain", "at most 1")):
+        for way, goal in (("inspect --sizes", "at most 2"), ("explain", "about 1")):
             walls = (f"{done.wall(each):.2f}" for each in (way, "compact"))
             scans.append((title, way, *walls, f"{done.wall_ratio(way, 'compact'):.2f}", goal))
     return [("From start to exit", rows), ("Sizes of a state, and the decision about one key, on all cores", scans)]
