@@ -14,7 +14,7 @@ import typer
 from ttlsnap.cli.help import Command
 from ttlsnap.cli.options import ShowKeysOption
 from ttlsnap.cli.output import is_special, print_marked, print_warning, write_whole
-from ttlsnap.cli.pages import HTML, check_pages, require_place, write_pages
+from ttlsnap.cli.pages import HTML, check_pages, require_outside, require_place, write_pages
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -197,7 +197,6 @@ def exit_code(report: CheckReport, fail_on: Verdict) -> int:
 
 
 def _report(text: str) -> tuple[str, Path]:
-    from ttlsnap.checkpoint.recognize import find_owner
     from ttlsnap.errors import UsageError
 
     form, found, name = text.partition("=")
@@ -206,8 +205,8 @@ def _report(text: str) -> tuple[str, Path]:
         raise UsageError(f"--report is FORMAT=FILE, with one of {', '.join(known)} for FORMAT, not {text!r}")
     path = Path(name)
     require_place(path, f"--report {text}")
-    if (owner := find_owner(path)) is not None:
-        raise UsageError(f"--report {text} is inside {owner}, whose files ttlsnap must not mix with others")
+    if form != HTML:  # pages have more to check
+        require_outside(path, f"--report {text}")
     return form, path
 
 

@@ -67,7 +67,7 @@ def check_pages(
     targets = list(targets)
     for path in files:
         require_place(path, f"--report html={path}")
-        _require_outside(path, targets, output)
+        require_outside(path, f"--report html={path}", targets, output)
         _require_replaceable(path)
         if [other.resolve() for other in files].count(path.resolve()) > 1:
             raise UsageError(f"--report html={path} is given twice")
@@ -95,8 +95,8 @@ def require_place(path: Path, option: str) -> None:
         raise UsageError(f"{option}: there is no folder {path.parent}; make it first")
 
 
-def _require_outside(path: Path, targets: Iterable[str], output: str | None) -> None:
-    """Raise UsageError if a page would be in a checkpoint or a table, also in a damaged one or in ``output``."""
+def require_outside(path: Path, option: str, targets: Iterable[str] = (), output: str | None = None) -> None:
+    """Raise UsageError if a file would be in a checkpoint or a table, also in a damaged target or in ``output``."""
     from ttlsnap.checkpoint.recognize import find_owner
     from ttlsnap.storage.open import open_local
     from ttlsnap.storage.uris import is_local
@@ -110,7 +110,7 @@ def _require_outside(path: Path, targets: Iterable[str], output: str | None) -> 
     if output is not None and is_local(output) and place.is_relative_to(Path(open_local(output).root).resolve()):
         inside = output
     if inside is not None:
-        raise UsageError(f"--report html={path} is inside {inside}, whose files ttlsnap must not mix with others")
+        raise UsageError(f"{option} is inside {inside}, whose files ttlsnap must not mix with others")
 
 
 def _require_replaceable(path: Path) -> None:
