@@ -168,9 +168,10 @@ def _only(names: Sequence[str], before: ExportPlan, after: ExportPlan) -> tuple[
     found = dict.fromkeys(table.name for plan in (before, after) for table in plan.tables)
     if unknown := [name for name in names if name not in found]:
         raise UsageError(f"there is no table {unknown[0]}; there are {', '.join(found)}")
+    if not names:
+        return before, after
     first, second = (
-        replace(plan, tables=tuple(table for table in plan.tables if not names or table.name in names))
-        for plan in (before, after)
+        replace(plan, tables=tuple(table for table in plan.tables if table.name in names)) for plan in (before, after)
     )
     return first, second
 

@@ -155,6 +155,10 @@ def targets_of(policy: Policy) -> list[Target]:
 
     Raise UsageError if the archive of dropped entries is within one of them.
     """
+    return list(_targets_by_place(policy).values())
+
+
+def _targets_by_place(policy: Policy) -> dict[str, Target]:
     found: dict[str, Target] = {}
     for policied in policy.targets:
         for target in _targets(policy.folder, policied):
@@ -162,16 +166,15 @@ def targets_of(policy: Policy) -> list[Target]:
     archives = {archive for target in found.values() if (archive := target.policy.options.expired_to) is not None}
     for archive in archives:
         refuse_within(archive, *(target.path for target in found.values()))
-    return list(found.values())
+    return found
 
 
 def target_at(policy: Policy, path: str) -> Target:
     """Return the target of a policy at ``path``. Raise UsageError if there is none."""
-    place = place_of(path)
-    for target in targets_of(policy):
-        if target.trouble is None and place_of(target.path) == place:
-            return target
-    raise UsageError(f"no target of {policy.path} matches {path}")
+    target = _targets_by_place(policy).get(place_of(path))
+    if target is None or target.trouble is not None:
+        raise UsageError(f"no target of {policy.path} matches {path}")
+    return target
 
 
 def have_tables(targets: Sequence[Target]) -> bool:

@@ -223,10 +223,10 @@ class HdfsDirectory:
     def mkdirs(self, path: str) -> None:
         """Make a directory and the missing ones above it."""
         self._require_lock()
-        if self.stat("") is None:
+        parts = [part for part in path.split("/") if part]
+        if not parts and self.stat("") is None:
             with _errors("make directory", self, path):
                 self._client.mkdirs(self._path, create_parent=True)
-        parts = [part for part in path.split("/") if part]
         for folder in ("/".join(parts[: number + 1]) for number in range(len(parts))):
             if self.stat(folder) is None:
                 access = access_of_new_folder(self, folder)
