@@ -13,7 +13,7 @@ from . import wreck
 
 ROOM = 256 << 20
 """Bytes of address space beyond the use of a process that has read a sound sample of each store."""
-_MOST_S = 10
+_MOST_S = 3
 """CPU time that no command line needs. Only one that works through what a damaged file claims to have takes longer."""
 
 _WORKER = """
