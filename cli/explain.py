@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
+from ttlsnap.amounts import UNITS
 from ttlsnap.cli.dropping import (
     DropUnmatchedOption,
     OldTtlOption,
@@ -228,7 +229,7 @@ def _age(rule: Mapping[str, Any]) -> str:
 def _duration(seconds: int) -> str:
     """Return a duration in its two largest units: ``28d 9h``."""
     parts = []
-    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):
+    for unit, size in UNITS:
         count, seconds = divmod(seconds, size)
         if count:
             parts.append(f"{count}{unit}")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 MISSING = "-"
-_UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
+UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
+"""The units of durations, largest first, with their seconds."""
 
 
 def share(part: int, whole: int | None) -> str:
@@ -41,5 +42,5 @@ def age(seconds: int | None) -> str:
     """Return an age in the largest unit that it has at least twice: ``36h``, ``29d``; a dash if unknown."""
     if seconds is None:
         return MISSING
-    name, unit = next((pair for pair in _UNITS if seconds >= 2 * pair[1]), _UNITS[-1])
+    name, unit = next((pair for pair in UNITS if seconds >= 2 * pair[1]), UNITS[-1])
     return f"{seconds // unit:,}{name}"

@@ -65,15 +65,19 @@ def test_an_export_in_the_store_is_imported_there(
         ttlsnap(capsys, "export", target, "--to", to) for target, to in zip((uri, str(local)), exports, strict=True)
     ]
     assert exported[0]["tables"] == exported[1]["tables"] != []
+
+    def content(target: str) -> dict[str, str]:
+        return objects_of(uri) if target == uri else files_of(local)
+
     for target, table in ((uri, exports[0]), (uri, exports[1]), (str(local), exports[0])):
         words = ("--from", table, "--mode", "replace", "--stopped", "--yes")
-        before = objects_of(uri) if target == uri else files_of(local)
+        before = content(target)
         report = ttlsnap(capsys, "import", target, *words)
         assert report["published"]
         assert run(["diff", target, uri if target != uri else str(local)]) == 0
         capsys.readouterr()
         rollback(target, stopped=True)
-        assert (objects_of(uri) if target == uri else files_of(local)) == before
+        assert content(target) == before
     assert objects_of(uri) == old
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from ttlsnap.checkpoint import open_checkpoint
@@ -105,7 +105,7 @@ def explain(
     check_given_schemas(plan, schemas or {})
     keys = _keys(plan, wanted)
     rules = tuple(map(describe_rule, plan.factories))
-    works = [replace(work, drop_unmatched=drop_unmatched) for work in _works(plan, keys, rules, show)]
+    works = _works(plan, keys, rules, show, drop_unmatched)
     first, rest = _placed(plan, keys, works)
     threads = parallelism or useful_threads(checkpoint.target, sum(work.task.size for work in first))
     listener.planned(len(first))
@@ -153,7 +153,9 @@ def _keys(plan: Plan, wanted: Key) -> dict[tuple[int, StateId], StateKey]:
     return found
 
 
-def _works(plan: Plan, keys: Mapping[tuple[int, StateId], StateKey], rules: tuple[str, ...], show: int) -> list[Work]:
+def _works(
+    plan: Plan, keys: Mapping[tuple[int, StateId], StateKey], rules: tuple[str, ...], show: int, drop_unmatched: bool
+) -> list[Work]:
     """Return the work on each partition: of linked stores together, and of the stores that no transformer sees."""
     root = plan.checkpoint.target
     tasks = plan.tasks(root, None)
@@ -175,7 +177,7 @@ def _works(plan: Plan, keys: Mapping[tuple[int, StateId], StateKey], rules: tupl
         }
         mine = {place: keys[operator, place] for operator, place in keys if operator == task.operator}
         if mine.keys() & (seen | linked | others.keys()):
-            works.append(Work(task, mine, others, rules, show))
+            works.append(Work(task, mine, others, rules, show, drop_unmatched))
     return works
 
 

@@ -91,7 +91,7 @@ class Work:
     others: Mapping[StateId, tuple[StateDescriptor, str]]
     rules: tuple[str, ...]
     limit: int
-    drop_unmatched: bool = False
+    drop_unmatched: bool
 
     def run(self, progress: Progress) -> Explanation:
         """Return the decisions in this partition. Raise CorruptionError for damage."""

@@ -65,15 +65,11 @@ def is_deduplication(state: StateDescriptor) -> bool:
     """Return whether a state is that of one of these operators; without a recorded name, its values decide."""
     if state.operator_name is not None:
         return state.operator_name in NAMES
-    return _has_values(state.key_schema, state.value_schema)
+    return has_values_of_one(state.key_schema, state.value_schema)
 
 
-def has_values_of_one(family: ColumnFamilySchema) -> bool:
+def has_values_of_one(key: StructType, value: StructType) -> bool:
     """Return whether a state's values are those of one of these operators, which emit a row at once and never later."""
-    return _has_values(family.key, family.value)
-
-
-def _has_values(key: StructType, value: StructType) -> bool:
     return value == NOTHING or stored_limit(key, value) is not None
 
 

@@ -131,6 +131,7 @@ def states_of(checkpoint: Checkpoint, operator: Operator, store: Store) -> list[
         family = group_state.as_stored(operator, recorded)
         family = deduplication.as_stored(checkpoint, operator, store, family)
         stored = _stored_time(operator, family) if len(operator.stores) == 1 else None
+        emits_at_once = deduplication.has_values_of_one(family.key, family.value)
         states.append(
             StateDescriptor.of(
                 operator,
@@ -139,7 +140,7 @@ def states_of(checkpoint: Checkpoint, operator: Operator, store: Store) -> list[
                 **(stored.facts if stored else {}),
                 without_time=deduplication.WITHOUT_TIME if family.value == deduplication.NOTHING else None,
                 written_once=family.value == deduplication.NOTHING,
-                emits_on_close=operator.name in _EMITS_ON_CLOSE and not deduplication.has_values_of_one(family),
+                emits_on_close=operator.name in _EMITS_ON_CLOSE and not emits_at_once,
                 prefix_columns=_prefix_columns(checkpoint, operator, store, family),
                 grouping_without_last=operator.name == session_window.NAME or _is_nameless_session(operator, family),
                 opaque=_opaque(checkpoint, operator, store, family),
