@@ -8,19 +8,27 @@ of every process that a test starts.
 from __future__ import annotations
 
 import os
-import re
 import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from . import support
-from .judge.processes import WITH_DELTA, Server
+from .judge import processes
+from .judge.processes import Server
 from .judge.spark import Judge
+from .matrix import FULL
+from .summary import (  # noqa: F401  hooks of pytest
+    pytest_report_header,
+    pytest_runtest_logreport,
+    pytest_runtest_makereport,
+    pytest_sessionfinish,
+    pytest_terminal_summary,
+    pytest_testnodedown,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,49 +50,53 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{_JAVA} {_UNVERIFIED}")
 # Generating examples is slow while Spark keeps the machine busy.
 settings.register_profile("beside Spark", suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("beside Spark")
-_OTHER = re.compile(r"[\[-](3\.5|4\.0|4\.1|4\.3)[\]-]")
-_JUDGED = tuple(f"tests/{name}/" for name in ("compaction", "exports", "imports", "migration", "publishing"))
+_STARTS_SPARK = {"judge", "spark", "delta_server"}
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Return a scheduler that keeps the tests of a file in one process, and other versions of Spark in another."""
-    from xdist.scheduler import LoadScopeScheduling
-
-    class Together(LoadScopeScheduling):  # type: ignore[misc]  # of a package without types
-        def _split_scope(self, nodeid: str) -> str:
-            file, _, name = nodeid.partition("::")
-            if "test_tables" in file or file.startswith("tests/tables/"):
-                return "delta"
-            other = file.startswith(_JUDGED) and ("test_older_versions" in file or _OTHER.search(name))
-            return "others" if other else file
-
-    return Together(config, log)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that start Spark."""
+    for item in items:
+        if _STARTS_SPARK & set(getattr(item, "fixturenames", ())):
+            item.add_marker("spark")
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
-    """Keep what a passed test adds to the support table."""
-    report = yield
-    if report.when == "call":
-        support.settle(passed=report.passed)
-    return report
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Give other versions of Spark only to the tests that ``make test-sparks`` runs."""
+    free = FULL or item.get_closest_marker("wide") or os.environ.get("TTLSNAP_STORE")
+    processes.reserved = "" if free else item.nodeid
 
 
 @pytest.fixture(scope="session")
-def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
-    """Yield real Spark in all versions that the tests ask for, once for the session because its start is slow."""
-    with Judge(tmp_path_factory.mktemp("judge")) as judge:
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of the servers of real Spark, which all workers of pytest share."""
+    own = tmp_path_factory.getbasetemp()
+    return (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "servers"
+
+
+@pytest.fixture(scope="session")
+def judge_of_session(tmp_path_factory: pytest.TempPathFactory, servers: Path) -> Iterator[Judge]:
+    """Yield a judge. It starts Spark when a test asks for more than stored checkpoints."""
+    with Judge(tmp_path_factory.mktemp("judge"), servers=servers) as judge:
         yield judge
 
 
 @pytest.fixture(scope="session")
-def delta_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Yield the newest Spark that Delta supports, with Delta."""
-    folder = tmp_path_factory.mktemp("delta-server")
-    server = Server(WITH_DELTA, 0, folder / "server", folder / "classes", delta=True)
-    yield server
-    server.close()
+def judge(judge_of_session: Judge) -> Judge:
+    """Return real Spark in all versions that the tests ask for."""
+    return judge_of_session
+
+
+@pytest.fixture(scope="session")
+def inputs(judge_of_session: Judge) -> Judge:
+    """Return a judge whose tests only need checkpoints that are stored, and start no Spark."""
+    return judge_of_session
+
+
+@pytest.fixture(scope="session")
+def delta_server(judge: Judge) -> Server:
+    """Return the newest Spark that Delta supports, with Delta."""
+    return judge.with_delta()
 
 
 @pytest.fixture(autouse=True)

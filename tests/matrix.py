@@ -1,7 +1,46 @@
-"""The part of the matrix that is tested: a slice, or all of it with TTLSNAP_MATRIX=full (``make test-matrix``)."""
+"""The part of the matrix that is tested: a slice, or all of it with TTLSNAP_MATRIX=full (``make test-matrix``).
+
+Of many similar cases, such as a kill at each system call, a slice has a few that rotate. The commit chooses them, so
+that the commits of some weeks cover all of them. ``TTLSNAP_SEED`` chooses those of another commit.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
+import subprocess
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
 
 FULL = os.environ.get("TTLSNAP_MATRIX") == "full"
+
+
+@cache
+def seed() -> str:
+    """Return the seed of this run: ``TTLSNAP_SEED``, or the commit."""
+    if named := os.environ.get("TTLSNAP_SEED"):
+        return named
+    words = ["git", "rev-parse", "--short=12", "HEAD"]
+    done = subprocess.run(words, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "no commit"
+
+
+def rotating(
+    cases: Sequence[T], most: int, what: str, *, pinned: Callable[[T], bool] = lambda case: False
+) -> Sequence[T]:
+    """Return all cases, or in a slice at most ``most`` and those that are ``pinned``, in their order.
+
+    ``what`` names the cases, so that each name has its own choice.
+    """
+    if FULL or len(cases) <= most:
+        return cases
+
+    def rank(number: int) -> str:
+        return hashlib.sha256(f"{seed()}/{what}/{number}".encode()).hexdigest()
+
+    chosen = set(sorted(range(len(cases)), key=rank)[:most])
+    return [case for number, case in enumerate(cases) if number in chosen or pinned(case)]

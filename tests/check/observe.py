@@ -112,8 +112,7 @@ class Observer:
     def _server(self, version: str) -> Server:
         with self._lock:
             if version not in self._servers:
-                folder = self._folder / "servers" / version
-                self._servers[version] = Server(version, len(self._servers), folder, folder / "classes")
+                self._servers[version] = Server(version, self._folder / "servers" / version)
             return self._servers[version]
 
 

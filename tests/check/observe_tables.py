@@ -30,7 +30,7 @@ class TableObserver:
     def __init__(self, folder: Path, server: Server | None = None) -> None:
         self._folder = folder
         self._ours = server is None
-        self._server = server or Server(NEWEST, 0, folder / "server", folder / "classes", delta=True)
+        self._server = server or Server(NEWEST, folder / "server", delta=True)
 
     def __enter__(self) -> Self:
         return self

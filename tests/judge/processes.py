@@ -1,38 +1,44 @@
-"""The tests' handle of the servers: it finds their interpreters, starts them, sends requests, and ends them.
+"""The tests' handle of the servers: it finds their interpreters, connects to them or starts them, and sends requests.
 
-Spark 4.2 runs under this interpreter. Another version runs under ``spark-<version>/bin/python`` in the folder that
-``TTLSNAP_VENVS`` names, by default ``.venvs`` at the repository's root (``make venvs``). A version that is not
-installed is an error and never a skipped test.
+Spark 4.2 runs under this interpreter. Another version runs in an environment of its own (``environments``). A version
+that is not installed is an error and never a skipped test.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
+import socket
 import stat
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-_OWN = "4.2"
+from .. import environments
+
+OWN = "4.2"
 """The version that runs under this interpreter."""
-NEWEST = os.environ.get("TTLSNAP_NEWEST", _OWN)
+NEWEST = os.environ.get("TTLSNAP_NEWEST", OWN)
 """The version that judges where a test asks for none."""
-WITH_DELTA = _OWN
+WITH_DELTA = OWN
 """The newest version that Delta supports."""
 VERSIONS = ("3.5", "4.0", "4.1", "4.2", "4.3")
 UPGRADE = ("4.2", "4.3")
 """The last upgrade: the wide matrix restarts with the second version whatever the first one wrote."""
 OLD_VERSIONS = ("3.1", "3.2", "3.3", "3.4")
-"""Versions that only the full matrix starts (``make old-venvs``)."""
+"""Versions that only the full matrix starts."""
 
-_ROOT = Path(__file__).parents[2]
 _PATIENCE_S = 180.0
+
+reserved = ""
+"""The reason why no other version may be started now. Tests of ``make test`` have only one."""
 
 
 class JudgeError(Exception):
@@ -43,20 +49,16 @@ class SparkFailed(JudgeError):
     """An error that Spark raised. The message is the whole trace, with Spark's own message in it."""
 
 
-def venvs() -> Path:
-    """Return the folder of the other environments and servers."""
-    return Path(os.environ.get("TTLSNAP_VENVS", _ROOT / ".venvs"))
-
-
 def interpreter(version: str) -> Path:
-    """Return the Python that has this version of Spark. Raise ``JudgeError`` if there is none."""
-    if version == _OWN:
+    """Return the Python that has this version of Spark. Raise ``JudgeError`` if there is none, or if it is reserved."""
+    if version == OWN:
         return Path(sys.executable)
-    python = venvs() / f"spark-{version}" / "bin" / "python"
-    if not python.exists():
-        goal = "old-venvs" if version in OLD_VERSIONS else "more-venvs" if "-" in version else "venvs"
-        raise JudgeError(f"Spark {version} is to judge this, but there is no {python}: run `make {goal}`")
-    return python
+    if reserved and version != NEWEST:
+        raise JudgeError(f"{reserved} asks for Spark {version}: mark it with @pytest.mark.wide")
+    try:
+        return environments.find(f"spark-{version}") / "bin" / "python"
+    except environments.MissingEnvironment as missing:
+        raise JudgeError(str(missing)) from None
 
 
 @dataclass(frozen=True)
@@ -96,30 +98,75 @@ class User:
 
 
 class Server:
-    """One server process. Several threads may send requests at the same time.
+    """A connection to a server process, which may serve other test processes, too. Several threads may send requests.
 
-    ``classes`` is a folder on Spark's class path, which servers of one version may share. With ``delta``, the session
-    supports Delta (``WITH_DELTA`` only). The process runs as the current user, or as ``user``.
+    ``folder`` is the folder of the process, and identifies it: the process that works there, or a new one. ``classes``
+    is a folder on Spark's class path, which servers of one version may share. With ``delta``, the session supports
+    Delta (``WITH_DELTA`` only). The process runs as the current user, or as ``user``.
     """
 
     def __init__(
-        self,
-        version: str,
-        number: int,
-        scratch: Path,
-        classes: Path,
-        delta: bool = False,
-        user: User | None = None,
+        self, version: str, folder: Path, classes: Path | None = None, *, delta: bool = False, user: User | None = None
     ) -> None:
-        self.version = version
-        self.number = number
-        scratch.mkdir(parents=True)
+        self.version, self.name = version, folder.name
+        self._log = folder / "log"
+        folder.mkdir(parents=True, exist_ok=True)
+        classes = classes or folder / "classes"
         classes.mkdir(parents=True, exist_ok=True)  # Java ignores folders that are created later
-        self._log = scratch / "log"
+        with (folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not self._connect(folder):
+                self._start(folder, classes, delta, user)
+        self._lock = threading.Lock()
+        self._waiting: dict[int, Future[Any]] = {}
+        self._asked = 0
+        self._ended = False
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+
+    def ask(self, verb: str, **args: Any) -> Any:
+        """Send one request. Return its answer, or raise its error."""
+        with self._lock:
+            if self._ended:
+                raise JudgeError(self._last_words("has ended"))
+            self._asked += 1
+            number = self._asked
+            answer = self._waiting[number] = Future[Any]()
+            try:
+                self._socket.sendall(json.dumps({"id": number, "verb": verb, "args": args}).encode() + b"\n")
+            except OSError:
+                raise JudgeError(self._last_words("has ended")) from None
+        try:
+            return answer.result(timeout=_PATIENCE_S)
+        except TimeoutError:
+            raise JudgeError(self._last_words(f"gave no answer to {verb} in {_PATIENCE_S:g} s")) from None
+
+    def close(self) -> None:
+        """Disconnect. The process and its JVM end when nobody else is connected."""
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._listener.join()
+        self._lines.close()
+        self._socket.close()
+
+    def _connect(self, folder: Path) -> bool:
+        """Connect to the process that works in the folder. Return False if there is none."""
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._lines = self._socket.makefile("rb")
+        with contextlib.suppress(OSError):
+            self._socket.connect((folder / "address").read_text())
+            if self._lines.readline():  # nothing comes from a process that is just ending
+                return True
+        self._lines.close()
+        self._socket.close()
+        return False
+
+    def _start(self, folder: Path, classes: Path, delta: bool, user: User | None) -> None:
+        """Start a process in the folder, and connect to it."""
+        (folder / "address").unlink(missing_ok=True)
         # Remove this process's settings, and its paths if the server has packages of its own.
         unwanted = ["SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS"]
-        unwanted += [] if version == _OWN else ["PYTHONPATH"]
-        python, packages = (str(interpreter(version)), "") if user is None else user.python(version)
+        unwanted += [] if self.version == OWN else ["PYTHONPATH"]
+        python, packages = (str(interpreter(self.version)), "") if user is None else user.python(self.version)
         environment = {name: value for name, value in os.environ.items() if name not in unwanted}
         environment |= {
             "PYTHONSAFEPATH": "1",
@@ -130,67 +177,38 @@ class Server:
         if user is not None:
             # Hadoop's file systems have their own umask.
             mask = f"--conf spark.hadoop.fs.permissions.umask-mode={user.umask:03o} pyspark-shell"
-            environment |= {"PYTHONPATH": packages, "HOME": str(scratch), "PYSPARK_SUBMIT_ARGS": mask}
-            user.own(scratch)
+            environment |= {"PYTHONPATH": packages, "HOME": str(folder), "PYSPARK_SUBMIT_ARGS": mask}
+            user.own(folder)
         with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [python, str(Path(__file__).with_name("server.py")), str(scratch), str(classes)] + ["delta"] * delta,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
+            process = subprocess.Popen(
+                [python, str(Path(__file__).with_name("server.py")), str(folder), str(classes)] + ["delta"] * delta,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
                 stderr=log,
-                text=True,
-                cwd=scratch,
+                cwd=folder,
                 env=environment,
                 **({} if user is None else user.options),
             )
-        self._lock = threading.Lock()
-        self._waiting: dict[int, Future[Any]] = {}
-        self._asked = 0
-        self._ended = False
-        self._listener = threading.Thread(target=self._listen, daemon=True)
-        self._listener.start()
-
-    def ask(self, verb: str, **args: Any) -> Any:
-        """Send one request. Return its answer, or raise its error."""
-        assert self._process.stdin is not None
-        with self._lock:
-            if self._ended:
-                raise JudgeError(self._last_words("has ended"))
-            self._asked += 1
-            number = self._asked
-            answer = self._waiting[number] = Future[Any]()
-            try:
-                self._process.stdin.write(json.dumps({"id": number, "verb": verb, "args": args}) + "\n")
-                self._process.stdin.flush()
-            except BrokenPipeError:
-                raise JudgeError(self._last_words("has ended")) from None
-        try:
-            return answer.result(timeout=_PATIENCE_S)
-        except TimeoutError:
-            raise JudgeError(self._last_words(f"gave no answer to {verb} in {_PATIENCE_S:g} s")) from None
-
-    def close(self) -> None:
-        """End the process and its JVM."""
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(timeout=20)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._listener.join()
-        self._process.stdout.close()
+        threading.Thread(target=process.wait, daemon=True).start()  # so that it leaves no zombie
+        deadline = time.monotonic() + _PATIENCE_S
+        while not self._connect(folder):
+            if process.returncode is not None:
+                raise JudgeError(self._last_words("did not start"))
+            if time.monotonic() > deadline:
+                process.kill()
+                raise JudgeError(self._last_words(f"did not start in {_PATIENCE_S:g} s"))
+            time.sleep(0.05)
 
     def _listen(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            answer = json.loads(line)
-            with self._lock:
-                waiting = self._waiting.pop(answer["id"])
-            if "error" in answer:
-                waiting.set_exception(SparkFailed(answer["error"]))
-            else:
-                waiting.set_result(answer["result"])
+        with contextlib.suppress(OSError):
+            for line in self._lines:
+                answer = json.loads(line)
+                with self._lock:
+                    waiting = self._waiting.pop(answer["id"])
+                if "error" in answer:
+                    waiting.set_exception(SparkFailed(answer["error"]))
+                else:
+                    waiting.set_result(answer["result"])
         with self._lock:
             self._ended = True
             orphans, self._waiting = list(self._waiting.values()), {}

@@ -1,22 +1,27 @@
 """A long-lived process with one Spark session, so that a query takes a second and does not have to start Spark.
 
-The interpreter of the wanted Spark version runs this file. Each line on stdin is a request: ``{"id", "verb", "args"}``.
-Each line on the original stdout is an answer: ``{"id", "result"}`` or ``{"id", "error"}``. Requests run at the same
-time, each in its own session, so the answers can be in another order. Everything that Spark, the JVM or a library
-prints is redirected to stderr.
+The interpreter of the wanted Spark version runs this file. The process listens on a Unix socket, whose path it writes
+to the file ``address`` in its folder once the session exists. Any number of test processes may connect. Each connection
+starts with a line from the server: the version of Spark. Each line from a client is a request: ``{"id", "verb",
+"args"}``. Each further line from the server is an answer: ``{"id", "result"}`` or ``{"id", "error"}``. Requests run at
+the same time, each in its own session, so the answers can be in another order. Everything that Spark, the JVM or a
+library prints is redirected to stderr.
 
-The process ends when stdin ends, so it cannot outlive its parent. The JVM watches its own pipe in the same way. The
-arguments are a folder for Spark's temporary files, a folder on Spark's class path for compiled classes, and ``delta``
-for a session with Delta.
+The process ends when its last client disconnects, so it cannot outlive the tests. The JVM watches a pipe from this
+process in the same way. The arguments are the process's folder, a folder on Spark's class path for compiled classes,
+and ``delta`` for a session with Delta.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import json
 import os
+import socket
 import sys
+import tempfile
 import threading
 import traceback
 from collections.abc import Callable
@@ -24,7 +29,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-_AT_ONCE = 4
+_AT_ONCE = 8
+_FIRST_CLIENT_S = 60.0
 _PARTITIONS = (
     "spark.sql.shuffle.partitions",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism",
@@ -45,34 +51,66 @@ _LOADING = threading.Lock()
 
 
 def main() -> None:
-    """Serve requests until stdin ends."""
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    verbs = _verbs(*sys.argv[1:])
-    lock = threading.Lock()
-
-    def serve(request: dict[str, Any]) -> None:
-        answer: dict[str, Any] = {"id": request["id"]}
-        try:
-            answer["result"] = verbs[request["verb"]](**request["args"])
-        except Exception:
-            answer["error"] = traceback.format_exc()
-        with lock:
-            answers.write(json.dumps(answer) + "\n")
-            answers.flush()
-
-    pool = ThreadPoolExecutor(_AT_ONCE)
-    for line in sys.stdin:
-        pool.submit(serve, json.loads(line))
-    # The parent process is gone, so nobody waits for the requests that still run.
+    """Serve requests until no client is connected."""
+    scratch, classes = sys.argv[1:3]
+    verbs = _verbs(scratch, classes, "delta" in sys.argv[3:])
+    with tempfile.TemporaryDirectory(prefix="ttlsnap-judge-") as short:  # the path of a socket must be short
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(f"{short}/socket")
+        listener.listen()
+        begun = Path(scratch, "address.new")
+        begun.write_text(f"{short}/socket")
+        begun.rename(begun.with_name("address"))
+        _serve(listener, verbs)
+    # Nobody waits for the requests that still run.
     os._exit(0)
 
 
-def _verbs(scratch: str, classes: str, delta: str = "") -> dict[str, Callable[..., Any]]:
+def _serve(listener: socket.socket, verbs: dict[str, Callable[..., Any]]) -> None:
+    """Answer the requests of all clients. Return when the last one has disconnected, or when none ever connects."""
+    pool = ThreadPoolExecutor(_AT_ONCE)
+    clients: set[socket.socket] = set()
+    lock = threading.Lock()
+    listener.settimeout(_FIRST_CLIENT_S)
+
+    def serve(client: socket.socket) -> None:
+        own = threading.Lock()
+
+        def answer(request: dict[str, Any]) -> None:
+            told: dict[str, Any] = {"id": request["id"]}
+            try:
+                told["result"] = verbs[request["verb"]](**request["args"])
+            except Exception:
+                told["error"] = traceback.format_exc()
+            with own, contextlib.suppress(OSError):  # of a client that has disconnected
+                client.sendall(json.dumps(told).encode() + b"\n")
+
+        client.sendall(verbs["version"]().encode() + b"\n")
+        with contextlib.suppress(OSError), client.makefile("rb") as lines:
+            for line in lines:
+                pool.submit(answer, json.loads(line))
+        with lock:
+            clients.discard(client)
+            if not clients:
+                listener.shutdown(socket.SHUT_RDWR)
+
+    while True:
+        try:
+            client, _ = listener.accept()
+        except OSError:
+            return
+        listener.settimeout(None)
+        client.settimeout(None)
+        with lock:
+            clients.add(client)
+        threading.Thread(target=serve, args=(client,), daemon=True).start()
+
+
+def _verbs(scratch: str, classes: str, delta: bool) -> dict[str, Callable[..., Any]]:
     here = Path(__file__).parent
     _load(here)
     queries, runs = importlib.import_module("judge.queries"), importlib.import_module("judge.runs")
-    spark = _session(scratch, classes, bool(delta))
+    spark = _session(scratch, classes, delta)
 
     def run(query: dict[str, Any], **order: Any) -> Any:
         conf = tuple((name, value) for name, value in query.pop("conf"))
@@ -113,6 +151,7 @@ def _verbs(scratch: str, classes: str, delta: str = "") -> dict[str, Callable[..
         "call": call,
         "repartition": repartition,
         "version": lambda: spark.version,
+        "process": os.getpid,
     }
 
 

@@ -2,7 +2,29 @@
 
 from __future__ import annotations
 
+import json
+import os
+from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .queries import Event
+
+_FIRST_MTIME = 1_700_000_000
+
+
+def put_events(folder: Path, first: int, batches: Sequence[Sequence[Event]]) -> None:
+    """Write a file of events for each batch. ``first`` is the number of the first file."""
+    for number, events in enumerate(batches, start=first):
+        # A running query must find the complete file with its final time, because the source sorts files by time.
+        path = folder / f"{number:05d}.json"
+        begun = path.with_name(f".{path.name}")
+        begun.write_text("".join(json.dumps(asdict(event)) + "\n" for event in events))
+        os.utime(begun, (_FIRST_MTIME + number,) * 2)
+        begun.rename(path)
 
 
 def event_files(sources: str) -> list[Path]:
@@ -17,7 +39,6 @@ def in_partitions() -> type:
 
     A batch reads all new files. From 4.0 on.
     """
-    import json
     from collections.abc import Iterator
     from typing import Any
 

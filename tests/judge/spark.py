@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import fcntl
 import json
 import os
 import shutil
@@ -19,17 +20,18 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from .. import support
+from .. import restarts, support
+from . import inputs, processes
+from .inputs import Input
 from .layouts import has_begun, layout_of, snapshots_in, store_folders
 from .model import MODELLED, Model
 from .outcomes import Batch, Entry, canonical, entry
-from .processes import NEWEST, WITH_DELTA, JudgeError, Server, SparkFailed, User
-from .queries import BATCH_A_RUN, ENDLESS, SCALA, Event, Query
+from .processes import NEWEST, OWN, WITH_DELTA, JudgeError, Server, SparkFailed, User
+from .queries import BATCH_A_RUN, SCALA, Event, Query
+from .sources import put_events
 
 Events = Sequence[Event]
 T = TypeVar("T")
-
-_FIRST_MTIME = 1_700_000_000
 
 
 @dataclass
@@ -43,7 +45,8 @@ class Checkpoint:
     model: Model | None
     sources: list[str] = field(default_factory=list)
     files: int = 0
-    ran_on: set[int] = field(default_factory=set)
+    ran_on: set[str] = field(default_factory=set)
+    layout: str = ""
 
     @property
     def expected(self) -> Model:
@@ -62,19 +65,21 @@ def told(query: Query, batches: list[Batch]) -> list[Batch]:
 
 
 class Judge:
-    """Real Spark in several versions, optionally as another ``user``. Use it as a context manager, or ``close`` it."""
+    """Real Spark in several versions, optionally as another ``user``. Use it as a context manager, or ``close`` it.
 
-    def __init__(self, folder: Path, user: User | None = None) -> None:
+    ``servers`` is a folder of server processes that other judges use, too. By default, the judge has its own.
+    """
+
+    def __init__(self, folder: Path, user: User | None = None, servers: Path | None = None) -> None:
         self._folder, self._user = folder, user
+        self._places = servers or folder / "servers"
         if user is not None:
             for made in (folder, folder / "checkpoints", folder / "out"):
                 made.mkdir(exist_ok=True)
                 user.own(made)
         self._events = folder / "events"
-        self._servers: list[Server] = []
-        self._kinds: dict[int, tuple[str, int, bool]] = {}
+        self._servers: dict[str, Server] = {}
         self._count = 0
-        self._compiled: set[tuple[str, str]] = set()
         self._lock = threading.RLock()
 
     def __enter__(self) -> Self:
@@ -84,10 +89,10 @@ class Judge:
         self.close()
 
     def close(self) -> None:
-        """End every server."""
-        for server in self._servers:
+        """Disconnect from every server."""
+        for server in self._servers.values():
             server.close()
-        self._servers = []
+        self._servers = {}
 
     def write(
         self,
@@ -102,50 +107,78 @@ class Judge:
 
         Raise ``JudgeError`` if the output differs from the model's, or if the files on disk have another layout.
         """
-        asked = (query, batches, layout, version, uncommitted, path)
+        asked = Input(
+            query,
+            tuple(map(tuple, batches)),
+            layout,
+            version,
+            None if uncommitted is None else tuple(uncommitted),
+        )
+        if self._user is None and asked.can_be_stored:
+            if asked.archive.exists():
+                return self.unpack(asked, asked.archive, path)
+            if processes.reserved and version not in (NEWEST, OWN):
+                raise JudgeError(
+                    f"no stored input {asked.archive.name}: run `python -m tests.judge.renew --stale`, or "
+                    f"`TTLSNAP_STORE=1 python -m pytest {processes.reserved}` if it is new"
+                )
+            made = self.write_anew(asked, path)
+            if os.environ.get("TTLSNAP_STORE"):
+                self.store(asked, made)
+            return made
+        return self.write_anew(asked, path)
+
+    def write_anew(self, asked: Input, path: Path | None = None) -> Checkpoint:
+        """Have Spark write this checkpoint, even if it is stored."""
         for _ in range(2):
+            made = self._new(asked, path)
             try:
-                return self._write(*asked)
+                self._write(asked, made)
+                return made
             except SparkFailed as failure:
                 # Up to 3.4, maintenance sometimes ignores a query that started together with others.
-                if "maintenance wrote no snapshot" not in str(failure) or version >= "3.5":
+                if "maintenance wrote no snapshot" not in str(failure) or asked.version >= "3.5":
                     raise
-                if path is not None:
-                    shutil.rmtree(path)
-        return self._write(*asked)
+                shutil.rmtree(made.path)
+        made = self._new(asked, path)
+        self._write(asked, made)
+        return made
 
-    def _write(
-        self,
-        query: Query,
-        batches: Sequence[Events],
-        layout: str,
-        version: str,
-        uncommitted: Events | None,
-        path: Path | None,
-    ) -> Checkpoint:
-        name = self._name()
-        made = Checkpoint(
+    def store(self, asked: Input, made: Checkpoint) -> None:
+        """Store a checkpoint that Spark has just written."""
+        inputs.store(asked, made.path, made.out, [self.events_of(name) for name in made.sources])
+
+    def _new(self, asked: Input, path: Path | None) -> Checkpoint:
+        name, query = self._name(), asked.query
+        return Checkpoint(
             query,
             path or self._folder / "checkpoints" / name,
             self._folder / "out" / name,
-            version,
-            Model(query, version) if query.operator in MODELLED else None,
+            asked.version,
+            Model(query, asked.version) if query.operator in MODELLED else None,
+            layout=asked.layout,
         )
-        half = max(1, len(batches) // 2)
-        parts: dict[str, list[tuple[Sequence[Events], bool]]] = {
-            "deltas": [(batches, False)],
-            "snapshot": [(batches, True)],
-            "both": [(batches[:half], True), (batches[half:], False)],
-            "snapshots": [(batches[:half], True), (batches[half:], True)],
-        }
-        if query.operator in ENDLESS:
-            parts["both"] = parts["deltas"]  # Spark itself writes a snapshot when variables are new
-        for part, snapshot in parts[layout]:
-            self._follow(made, part, snapshot=snapshot)
-        if uncommitted is not None:
-            self._follow(made, [uncommitted], crash=True)
-        if query.provider in ("hdfs", "rocksdb"):
-            _expect_layout(made, "snapshot" if layout == "snapshots" else layout)
+
+    def _write(self, asked: Input, made: Checkpoint) -> None:
+        for batches, snapshot, crash in asked.runs:
+            got = self._run(made, batches, snapshot=snapshot, crash=crash)
+            if made.model is not None:
+                wanted = told(made.query, made.model.run(batches, crash=crash))
+                if got != wanted:
+                    raise JudgeError(f"Spark and the model differ on {made.query}:\n{got}\n{wanted}")
+        if asked.query.provider in ("hdfs", "rocksdb"):
+            _expect_layout(made, "snapshot" if asked.layout == "snapshots" else asked.layout)
+
+    def unpack(self, asked: Input, archive: Path, path: Path | None = None) -> Checkpoint:
+        """Return a stored checkpoint as if Spark had just written it."""
+        made = self._new(asked, path)
+        for batches, _, crash in asked.runs:
+            # A source that makes one batch for each run has a folder for each batch.
+            for part in [[batch] for batch in batches] if asked.query.source in BATCH_A_RUN else [batches]:
+                self._put_events(made, part)
+            if made.model is not None:
+                made.model.run(batches, crash=crash)
+        inputs.unpack(archive, made.path, made.out, [self.events_of(name) for name in made.sources])
         return made
 
     def restart(
@@ -203,6 +236,10 @@ class Judge:
         """Call a function of another package in a server; see ``call``."""
         return self._server(version, Query()).ask("call", package=str(package), function=function, order=order)
 
+    def with_delta(self) -> Server:
+        """Return the server of the newest Spark that Delta supports, with Delta."""
+        return self._server(WITH_DELTA, Query(source="delta"))
+
     def _where_up(self, checkpoint: Checkpoint) -> Server:
         return self._server(checkpoint.version, checkpoint.query, checkpoint.ran_on)
 
@@ -229,7 +266,7 @@ class Judge:
     def repartition(self, checkpoint: Checkpoint, partitions: int) -> None:
         """Repartition the state by Spark's offline repartitioning, which adds a batch to the checkpoint."""
         server = self._server(checkpoint.version, checkpoint.query, checkpoint.ran_on)
-        checkpoint.ran_on.add(server.number)
+        checkpoint.ran_on.add(server.name)
         query = asdict(checkpoint.query)
         server.ask("repartition", query=query, checkpoint=str(checkpoint.path), partitions=partitions)
 
@@ -258,7 +295,11 @@ class Judge:
 
     def events(self, checkpoint: Checkpoint) -> Path:
         """Return the folder of the checkpoint's first events."""
-        return self._events / checkpoint.sources[0]
+        return self.events_of(checkpoint.sources[0])
+
+    def events_of(self, source: str) -> Path:
+        """Return the folder with the events of one run."""
+        return self._events / source
 
     def lay_out(self, checkpoint: Checkpoint, layout: str) -> None:
         """Reduce the layout ``snapshots`` of a checkpoint to another one, as if maintenance had run less often."""
@@ -305,13 +346,6 @@ class Judge:
         with ThreadPoolExecutor(max_workers=max(1, len(stories))) as pool:
             return [told.result() for told in [pool.submit(story) for story in stories]]
 
-    def _follow(self, made: Checkpoint, batches: Sequence[Events], snapshot: bool = False, crash: bool = False) -> None:
-        got = self._run(made, batches, snapshot=snapshot, crash=crash)
-        if made.model is not None:
-            wanted = told(made.query, made.model.run(batches, crash=crash))
-            if got != wanted:
-                raise JudgeError(f"Spark and the model differ on {made.query}:\n{got}\n{wanted}")
-
     def _run(
         self,
         checkpoint: Checkpoint,
@@ -327,7 +361,7 @@ class Judge:
             runs = [self._run(checkpoint, [batch], version, fresh, snapshot, crash, trigger, verb) for batch in batches]
             return told(checkpoint.query, [batch for done in runs for batch in done])
         server = self._server(version or checkpoint.version, checkpoint.query, checkpoint.ran_on, fresh)
-        checkpoint.ran_on.add(server.number)
+        checkpoint.ran_on.add(server.name)
         if checkpoint.query.operator in SCALA:
             self._compile(SCALA[checkpoint.query.operator], server)
         self._put_events(checkpoint, batches)
@@ -346,14 +380,20 @@ class Judge:
         )
         if inspected:
             support.note(checkpoint, server.version)
+        restarts.note(checkpoint, server.version)
         return [Batch(each["batch"], canonical(each["rows"])) for each in done]
 
     def _compile(self, source: str, server: Server) -> None:
         """Compile a source file once for all servers of a version."""
-        with self._lock:
-            if (source, server.version) not in self._compiled:
+        done = self._classes(server.version) / f"{source}.compiled"
+        with self._lock, done.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not done.exists():
                 server.ask("compile", source=source)
-                self._compiled.add((source, server.version))
+                done.touch()
+
+    def _classes(self, version: str) -> Path:
+        return self._places / f"classes-{version}"
 
     def _put_events(self, checkpoint: Checkpoint, batches: Sequence[Events], name: str | None = None) -> None:
         # Each run has its own folder, so that copies of a checkpoint share their past events but not the later ones.
@@ -361,14 +401,8 @@ class Judge:
         name = name or self._name()
         folder = self._events / name
         folder.mkdir(parents=True, exist_ok=more)
-        for events in batches:
-            # A running query must find the complete file with its final time, because the source sorts files by time.
-            path = folder / f"{checkpoint.files:05d}.json"
-            begun = path.with_name(f".{path.name}")
-            begun.write_text("".join(json.dumps(asdict(event)) + "\n" for event in events))
-            os.utime(begun, (_FIRST_MTIME + checkpoint.files,) * 2)
-            begun.rename(path)
-            checkpoint.files += 1
+        put_events(folder, checkpoint.files, batches)
+        checkpoint.files += len(batches)
         if not more:
             checkpoint.sources.append(name)
 
@@ -377,24 +411,21 @@ class Judge:
             self._count += 1
             return f"{self._count:04d}"
 
-    def _server(self, version: str, query: Query, ran_on: set[int] | None = None, fresh: bool = False) -> Server:
+    def _server(self, version: str, query: Query, ran_on: set[str] | None = None, fresh: bool = False) -> Server:
         delta = "delta" in (query.source, query.sink)
         version = WITH_DELTA if delta and version == NEWEST else version
-        # In 4.0, all queries of a process write zips in the checkpoint format of its first query.
-        kind = (version, query.checkpoint_format if version == "4.0" else 1, delta)
+        kind = f"spark-{version}-delta" if delta else f"spark-{version}"
+        if version == "4.0" and query.checkpoint_format != 1:
+            # In 4.0, all queries of a process write zips in the checkpoint format of its first query.
+            kind += f"-format-{query.checkpoint_format}"
+        names = [f"{kind}.{number}" for number in range(9)]
+        fit = [name for name in names if (name in (ran_on or ())) != fresh]
         with self._lock:
-            able = [server for server in self._servers if self._kinds[server.number] == kind]
-            if fresh:
-                able = [server for server in able if server.number not in (ran_on or ())]
-            else:
-                able.sort(key=lambda server: server.number not in (ran_on or ()))
-            if not able:
-                number = len(self._servers)
-                classes = self._folder / "classes" / version
-                able = [Server(version, number, self._folder / "servers" / str(number), classes, delta, self._user)]
-                self._servers += able
-                self._kinds[number] = kind
-            return able[0]
+            name = (fit or names)[0]
+            if name not in self._servers:
+                classes = self._classes(version)
+                self._servers[name] = Server(version, self._places / name, classes, delta=delta, user=self._user)
+            return self._servers[name]
 
 
 def _copy_if_there(source: str, target: str) -> None:

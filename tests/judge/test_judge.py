@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from ..matrix import FULL
+from . import processes
+from .inputs import Input
 from .layouts import last_batch, layout_of, store_folders
 from .model import MODELLED, Model
 from .outcomes import Entry, expired
@@ -60,7 +62,7 @@ SELDOM = ("agg_update_watermark", "dedup_key", "dedup_within")
 )
 def test_spark_agrees_with_the_model_on_output_and_state(judge: Judge, operator: str) -> None:
     layout = LAYOUTS[MODELLED.index(operator) % len(LAYOUTS)]
-    checkpoint = judge.write(Query(operator), BATCHES, layout=layout)
+    checkpoint = judge.write_anew(Input(Query(operator), tuple(map(tuple, BATCHES)), layout))
     assert judge.state(checkpoint) == checkpoint.expected.state() != []
     twin = judge.copy(checkpoint)
     expected = checkpoint.expected.run(MORE)
@@ -82,7 +84,7 @@ WITHOUT_A_MODEL = {
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_write_produces_the_requested_layout(judge: Judge, layout: str) -> None:
-    checkpoint = judge.write(Query(partitions=3), BATCHES, layout=layout)
+    checkpoint = judge.write_anew(Input(Query(partitions=3), tuple(map(tuple, BATCHES)), layout))
     names = {path.name for folder in store_folders(checkpoint.path) for path in folder.iterdir()}
     assert ("3.snapshot" in names) == (layout == "snapshot")
     assert ("1.snapshot" in names) == (layout in ("both", "snapshot"))
@@ -196,11 +198,12 @@ def test_write_fails_if_spark_and_the_model_differ(judge: Judge, monkeypatch: py
 
     monkeypatch.setattr(Model, "run", forgetful)
     with pytest.raises(JudgeError, match="Spark and the model differ"):
-        judge.write(Query(), BATCHES[:1])
+        judge.write_anew(Input(Query(), (tuple(BATCHES[0]),), "deltas"))
 
 
 def test_a_spark_version_that_is_not_installed_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TTLSNAP_VENVS", str(tmp_path))
+    monkeypatch.setattr(processes, "reserved", "")
     with pytest.raises(JudgeError, match="`make venvs`"):
         interpreter("3.5")
     with pytest.raises(JudgeError, match="`make old-venvs`"):
@@ -212,9 +215,8 @@ import os, sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 from tests.judge.processes import NEWEST, Server
-server = Server(NEWEST, 0, Path(sys.argv[2]), Path(sys.argv[2]) / "classes")
-assert server.ask("version").startswith(NEWEST)
-print(server._process.pid, flush=True)
+server = Server(NEWEST, Path(sys.argv[2]))
+print(server.ask("process"), flush=True)
 os._exit(1)
 """
 

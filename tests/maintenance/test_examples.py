@@ -18,8 +18,10 @@ import yaml
 from ttlsnap.cli.app import app
 from ttlsnap.maintenance.policy import read_policy
 
+from ..environments import find
+
 ROOT = Path(__file__).parents[2]
-EXAMPLES, AIRFLOW = ROOT / "examples", ROOT / ".venvs/airflow"
+EXAMPLES = ROOT / "examples"
 # Airflow loads the file, and prints the ttlsnap command lines that it would run.
 PARSED = """
 import json, shlex, sys
@@ -95,12 +97,10 @@ def test_the_github_workflow_is_valid(tmp_path: Path) -> None:
     require_known(shlex.split(command.partition(">")[0])[1:])
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("name", ["ttlsnap_dag", "ttlsnap_spark_dag"])
 def test_airflow_loads_the_dags(name: str, tmp_path: Path) -> None:
-    # Airflow has its own environment, which ``make venvs`` creates.
-    python = AIRFLOW / "bin/python"
-    if not python.exists():
-        pytest.skip("there is no environment for Airflow: make venvs")
+    python = find("airflow") / "bin/python"
     source = EXAMPLES / f"airflow/{name}.py"
     environment = {"AIRFLOW_HOME": str(tmp_path), "AIRFLOW__CORE__LOAD_EXAMPLES": "False", "PATH": "/usr/bin:/bin"}
     done = subprocess.run(

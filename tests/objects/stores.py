@@ -15,7 +15,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 from secrets import token_hex
 
-from ..judge.processes import venvs
+from ..environments import find, folder_of
 from .proxy import Proxy, proxied
 
 _REGION, _NAME, _SECRET = "eu-central-1", "somebody", "not a secret"
@@ -62,7 +62,7 @@ def store_server(name: str, folder: Path) -> Iterator[Store]:
         port = probe.getsockname()[1]
     (folder / "data").mkdir(parents=True)
     secrets = {"ROOT_ACCESS_KEY": _NAME, "ROOT_SECRET_KEY": _SECRET, "MINIO_ROOT_USER": _NAME}
-    path = f"{venvs() / 'servers' / 'bin'}:{os.environ['PATH']}"  # Azurite needs the Node in this folder
+    path = f"{folder_of('servers') / 'bin'}:{os.environ['PATH']}"  # Azurite needs the Node in this folder
     environment = {**os.environ, **secrets, "PATH": path, "MINIO_ROOT_PASSWORD": _SECRET, "MINIO_REGION": _REGION}
     with (folder / "log").open("wb") as log, contextlib.ExitStack() as stack:
         command = kind.command(port, folder / "data")
@@ -90,9 +90,7 @@ def _wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
 
 def _program(name: str) -> str:
     """Return the path of a program that ``make servers`` has built."""
-    path = venvs() / "servers" / "bin" / name
-    assert path.exists(), f"there is no {path}: run `make servers`"
-    return str(path)
+    return str(find("servers") / "bin" / name)
 
 
 def _s3(endpoint: str) -> dict[str, str]:

@@ -16,9 +16,9 @@ from .trees import copy
 
 
 @pytest.fixture(scope="session")
-def rich(judge: Judge) -> Checkpoint:
+def rich(inputs: Judge) -> Checkpoint:
     """Return a checkpoint of Spark 4.1 after a crash, with both kinds of checksum files and an uncommitted batch."""
-    made = judge.write(Query(codec="zstd"), BATCHES, layout="snapshot", version="4.1", uncommitted=LATER[0])
+    made = inputs.write(Query(codec="zstd"), BATCHES, layout="snapshot", version="4.1", uncommitted=LATER[0])
     version = len(BATCHES)
     names = {path.name for path in (made.path / "state/0/1").iterdir()}
     beside = {f"{version}.snapshot", f"{version}.snapshot.crc", f".{version}.snapshot.crc"}

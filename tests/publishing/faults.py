@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..matrix import FULL
+from ..matrix import FULL, rotating
 from .commands import KILLED, Commands, Ended, Traced
 from .syscalls import Call
 from .trees import Tree, copy, differences, is_fenced, tree
@@ -60,35 +60,26 @@ def kills(calls: Sequence[Call], *, thin: bool = not FULL) -> list[Point]:
     return [Point(c, KILL) for b, c in zip(before, calls, strict=False) if not thin or b is None or b.changed]
 
 
-def errors(calls: Sequence[Call], *, thin: bool = not FULL) -> list[Point]:
-    """Return both errors at each call. The thin set has ENOSPC where a call takes space, and EIO elsewhere."""
-    if not thin:
-        return [Point(call, error) for call in calls for error in (ENOSPC, EIO)]
-    return [Point(call, EIO if call.name in _FREES or "sync" in call.name else ENOSPC) for call in calls]
+def errors(calls: Sequence[Call]) -> list[Point]:
+    """Return both errors at each call."""
+    return [Point(call, error) for call in calls for error in (ENOSPC, EIO)]
 
 
-def samples(points: Sequence[Point], *, thin: bool = not FULL) -> list[Point]:
-    """Return all points. The thin set has the first and the last of similar points.
-
-    Similar points have the same call, on files of the stores, on files of their backup, or on files of one log.
-    """
-    alike: dict[tuple[str, str], list[Point]] = {}
-    for point in points:
-        place = re.sub(r"(?<=state/).*|(?<=/)\.?\d+(\.crc)?$", "", point.call.path)
-        alike.setdefault((point.call.name, place), []).append(point)
-    chosen = {point for group in alike.values() for point in (group[0], group[-1])}
-    return [point for point in points if not thin or point in chosen]
+def faults(calls: Sequence[Call]) -> list[Point]:
+    """Return kills and errors."""
+    return [*kills(calls), *errors(calls)]
 
 
-MOST = 24
-"""The most points of a step in the thin set."""
+MOST = 8
+"""The points of a step that run in a slice of the matrix, besides those that are pinned."""
+
+PINNED: tuple[tuple[str, str], ...] = ()
+"""A part of a step's name, and a pattern of the points that run every time: they found a fault before."""
 
 
-def spread(points: Sequence[Point], most: int = MOST, *, thin: bool = not FULL) -> Sequence[Point]:
-    """Return all points. The thin set has at most ``most``, evenly spread from the first to the last."""
-    if not thin or len(points) <= most:
-        return points
-    return [points[number * (len(points) - 1) // (most - 1)] for number in range(most)]
+def is_pinned(step: str, point: Point) -> bool:
+    """Return whether a point runs every time."""
+    return any(named in step and re.search(pattern, str(point)) for named, pattern in PINNED)
 
 
 _ATTEMPTS = 3
@@ -148,8 +139,8 @@ class Workshop:
         *,
         most: int = MOST,
     ) -> None:
-        """Run the step once for each of at most ``most`` points (see ``spread``), and report all failures."""
-        points = spread(points, most)
+        """Run the step once for each of some points, which rotate, and report all failures."""
+        points = rotating(points, most, step.name, pinned=lambda point: is_pinned(step.name, point))
 
         def run(point: Point) -> str | None:
             try:

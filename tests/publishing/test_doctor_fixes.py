@@ -17,7 +17,7 @@ from ..judge.queries import Query
 from ..judge.spark import Judge
 from ..matrix import FULL
 from ..samples import sample
-from .faults import KILL, Faults, Point, Step, Workshop, errors, kills, samples, told_well
+from .faults import KILL, Faults, Point, Step, Workshop, errors, faults, kills, told_well
 from .test_every_state import published
 from .test_set_back import set_back
 from .test_written_since import put_zips_back
@@ -132,7 +132,7 @@ def content(path: Path) -> Tree:
     return found
 
 
-@pytest.mark.parametrize("fault", [kills, errors] if FULL else [kills])
+@pytest.mark.parametrize("fault", [kills, errors] if FULL else [faults])
 def test_an_interrupted_repair_leaves_the_old_or_the_new_state(
     workshop: Workshop, repair: Repair, step: Step, fault: Faults
 ) -> None:
@@ -162,4 +162,4 @@ def test_an_interrupted_repair_leaves_the_old_or_the_new_state(
         assert content(path) == new
         shutil.rmtree(path.parent)
 
-    workshop.check(step, samples(fault(published(step))), judge)
+    workshop.check(step, fault(published(step)), judge)

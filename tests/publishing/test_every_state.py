@@ -18,7 +18,7 @@ from ttlsnap import inspect
 from ..judge.queries import Query, stamp
 from ..judge.spark import Judge
 from ..matrix import FULL
-from .faults import KILL, Faults, Point, Step, Workshop, errors, kills, samples
+from .faults import KILL, Faults, Point, Step, Workshop, errors, faults, kills
 from .stories import BATCHES, LATER, NOW, compact, migrate
 from .syscalls import Call
 from .trees import Tree, is_fenced, tree
@@ -36,9 +36,9 @@ class State:
     uncommitted: bool = False
     migrates: bool = False
 
-    def write(self, judge: Judge) -> Path:
+    def write(self, inputs: Judge) -> Path:
         more = LATER[0] if self.uncommitted else None
-        return judge.write(self.query, BATCHES, layout=self.layout, uncommitted=more).path
+        return inputs.write(self.query, BATCHES, layout=self.layout, uncommitted=more).path
 
     def compact(self, path: Path) -> list[str]:
         if self.migrates:
@@ -69,9 +69,9 @@ SLICE = ("rocksdb", "to rocksdb")
 
 
 @pytest.fixture(scope="module", params=STATES if FULL else SLICE)
-def compaction(request: pytest.FixtureRequest, workshop: Workshop, judge: Judge) -> Step:
+def compaction(request: pytest.FixtureRequest, workshop: Workshop, inputs: Judge) -> Step:
     state = STATES[request.param]
-    return workshop.step(f"compact {request.param}", state.write(judge), state.compact)
+    return workshop.step(f"compact {request.param}", state.write(inputs), state.compact)
 
 
 @pytest.fixture(scope="module")
@@ -120,17 +120,17 @@ def check(workshop: Workshop, step: Step, compaction: Step, compacted: Path, fau
         assert not litter
         shutil.rmtree(path.parent)
 
-    workshop.check(step, samples(fault(published(step))), judge)
+    workshop.check(step, fault(published(step)), judge)
 
 
 def without_new_folders(found: Tree, old: Tree) -> Tree:
     return {path: content for path, content in found.items() if path in old or content != "a folder"}
 
 
-def test_tables_are_linked_and_an_uncommitted_snapshot_is_moved(workshop: Workshop, judge: Judge) -> None:
+def test_tables_are_linked_and_an_uncommitted_snapshot_is_moved(workshop: Workshop, inputs: Judge) -> None:
     # Only RocksDB state is published with these steps, so the tests below must include them.
     state = STATES["rocksdb"]
-    step = workshop.step("compact", state.write(judge), state.compact)
+    step = workshop.step("compact", state.write(inputs), state.compact)
     renamed = [call.path for call in published(step) if call.name == "rename"]
     assert {"state/0/0/3.zip", "state/0/0/4.zip"} <= set(renamed)
     assert not any("/SSTs/" in path and path.startswith("state/") for path in renamed)
@@ -138,14 +138,14 @@ def test_tables_are_linked_and_an_uncommitted_snapshot_is_moved(workshop: Worksh
     assert any("/SSTs/" in path and path.startswith("state/") for path in linked)
 
 
-@pytest.mark.parametrize("fault", [kills, errors] if FULL else [kills])
+@pytest.mark.parametrize("fault", [kills, errors] if FULL else [faults])
 def test_an_interrupted_compaction_leaves_the_old_or_the_new_state(
     workshop: Workshop, compaction: Step, compacted: Path, fault: Faults
 ) -> None:
     check(workshop, compaction, compaction, compacted, fault)
 
 
-@pytest.mark.parametrize("fault", [kills, errors] if FULL else [kills])
+@pytest.mark.parametrize("fault", [kills, errors] if FULL else [faults])
 def test_an_interrupted_rollback_leaves_the_old_or_the_new_state(
     workshop: Workshop, compaction: Step, compacted: Path, fault: Faults
 ) -> None:
@@ -153,7 +153,7 @@ def test_an_interrupted_rollback_leaves_the_old_or_the_new_state(
     check(workshop, step, compaction, compacted, fault)
 
 
-@pytest.mark.parametrize("fault", [kills, errors] if FULL else [kills])
+@pytest.mark.parametrize("fault", [kills, errors] if FULL else [faults])
 @pytest.mark.parametrize("options", [(), ("--undo",)] if FULL else [()])
 def test_an_interrupted_recovery_leaves_the_old_or_the_new_state(
     workshop: Workshop, compaction: Step, compacted: Path, options: tuple[str, ...], fault: Faults

@@ -10,7 +10,7 @@ import pytest
 
 from ..judge.spark import Checkpoint
 from ..matrix import FULL
-from .faults import EIO, Point, Step, Workshop, kills, samples
+from .faults import EIO, Point, Step, Workshop, kills
 from .stories import compact
 from .syscalls import Call
 from .trees import copy, differences, is_fenced, tree
@@ -30,8 +30,8 @@ def published(workshop: Workshop, rich: Checkpoint) -> Path:
 
 
 def moments(calls: Sequence[Call], signal: str) -> list[Point]:
-    """Return the calls at which a signal arrives. The thin set has the first and the last of similar calls."""
-    return [Point(point.call, signal) for point in samples(kills(calls))]
+    """Return the calls at which a signal arrives."""
+    return [Point(point.call, signal) for point in kills(calls)]
 
 
 def judge_signals(workshop: Workshop, *, again: bool = False, given: Sequence[str] = (), fenced: bool = False):  # type: ignore[no-untyped-def]

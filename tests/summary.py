@@ -1,0 +1,67 @@
+"""The last lines of a test run: the ten slowest files, the number of restarts of real Spark, and the seed."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from . import restarts, support
+from .matrix import FULL, seed
+
+_seconds: Counter[str] = Counter()
+
+
+def pytest_report_header() -> str:
+    """Name the seed."""
+    return f"seed of rotating cases: {'none, all run' if FULL else seed()}"
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Add up the time of each file."""
+    _seconds[report.nodeid.partition("::")[0]] += report.duration  # type: ignore[assignment]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
+    """Settle what a test noted, and print the command that repeats a failed one."""
+    report = yield
+    if report.when == "call":
+        restarts.settle(has_passed=report.passed)
+        support.settle(passed=report.passed)
+    if report.failed:
+        full = "TTLSNAP_MATRIX=full " if FULL else f"TTLSNAP_SEED={seed()} "
+        report.sections.append(("Repeat this test", f"{full}python -m pytest '{item.nodeid}'"))
+    return report
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Send the restarts of a worker to the controller."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["restarts"] = [list(restart) for restart in restarts.passed]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """Add the restarts of a worker."""
+    found = getattr(node, "workeroutput", {}).get("restarts", [])
+    restarts.passed.update(restarts.Restart(*one) for one in found)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Print the summary."""
+    if len(_seconds) < 10:
+        return
+    terminalreporter.section("slowest files")
+    for name, seconds in _seconds.most_common(10):
+        terminalreporter.write_line(f"{seconds:6.0f} s  {name}")
+    if restarts.passed:
+        terminalreporter.write_line(
+            f"{len(restarts.passed)} different restarts of real Spark (command, operator, store, layout, versions)"
+        )
+    if place := os.environ.get("TTLSNAP_RESTARTS"):
+        Path(place).write_text("".join(f"{' '.join(restart)}\n" for restart in sorted(restarts.passed)))
