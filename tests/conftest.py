@@ -19,6 +19,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from . import support
+from .cli.running import Ttlsnap, runner
 from .judge.processes import WITH_DELTA, Server
 from .judge.spark import Judge
 
@@ -85,6 +86,12 @@ def delta_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     server = Server(WITH_DELTA, 0, folder / "server", folder / "classes", delta=True)
     yield server
     server.close()
+
+
+@pytest.fixture
+def ttlsnap(capsys: pytest.CaptureFixture[str]) -> Ttlsnap:
+    """Return a function that runs one command line in this process."""
+    return runner(capsys)
 
 
 @pytest.fixture(autouse=True)
