@@ -55,7 +55,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class Together(LoadScopeScheduling):  # type: ignore[misc]  # of a package without types
         def _split_scope(self, nodeid: str) -> str:
             file, _, name = nodeid.partition("::")
-            if "test_tables" in file or file.startswith("tests/tables/"):
+            if "test_tables" in file or file.startswith("tests/delta/"):
                 return "delta"
             other = file.startswith(_JUDGED) and ("test_older_versions" in file or _OTHER.search(name))
             return "others" if other else file

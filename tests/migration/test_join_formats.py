@@ -26,7 +26,7 @@ from ttlsnap.stores.rocksdb.archive import read_metadata
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 
 from ..compaction.stories import BATCHES, MORE_WHOLE, WHOLE, H, T, copies_of, rocksdb, settled
-from ..doctor.asked import doctor, errors
+from ..diagnosis.asked import doctor, errors
 from ..judge.processes import NEWEST
 from ..judge.queries import Query, stamp
 from ..judge.spark import Judge

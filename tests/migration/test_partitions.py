@@ -14,8 +14,8 @@ from ttlsnap import inspect, migrate, rollback
 from ttlsnap.errors import RefusedError, UsageError
 
 from ..compaction.stories import MORE_WHOLE, WHOLE, H, T, copies_of, copy_all, rocksdb, settled
-from ..doctor.asked import doctor, errors
-from ..doctor.misplaced import exchange
+from ..diagnosis.asked import doctor, errors
+from ..diagnosis.misplaced import exchange
 from ..judge.processes import NEWEST, OLD_VERSIONS, VERSIONS
 from ..judge.queries import ENDLESS, ONLY_ROCKSDB, OPERATORS, WITHOUT_KEYS, Event, Query
 from ..judge.spark import Events, Judge

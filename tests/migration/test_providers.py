@@ -12,7 +12,7 @@ from ttlsnap import migrate, rollback
 from ttlsnap.errors import RefusedError, UnsupportedError, UsageError
 
 from ..compaction.stories import MORE_WHOLE, WHOLE, T, copies_of, copy_all, rocksdb, settled
-from ..doctor.asked import doctor, errors
+from ..diagnosis.asked import doctor, errors
 from ..judge.processes import NEWEST, OLD_VERSIONS, VERSIONS
 from ..judge.queries import ENDLESS, ONLY_ROCKSDB, OPERATORS, WITHOUT_KEYS, Event, Query
 from ..judge.spark import Events, Judge

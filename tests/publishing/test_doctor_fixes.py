@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ..compaction.stories import BATCHES, drop_expired, rocksdb, settled
-from ..doctor.repartitions import abandon, cut_off
+from ..diagnosis.repartitions import abandon, cut_off
 from ..judge.queries import Query
 from ..judge.spark import Judge
 from ..matrix import FULL
