@@ -18,9 +18,9 @@ from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 
 sys.path.append(str(Path(__file__).parents[1]))
 
-from tests.objects.places import upload
-from tests.objects.proxy import Proxy
-from tests.objects.stores import store_server
+from tests.storage.places import upload
+from tests.storage.proxy import Proxy
+from tests.storage.stores import store_server
 
 AT_ONCE = ObjectDirectory.at_once
 LATENCY = 0.02  # seconds

@@ -109,7 +109,7 @@ BREAKS = (
         "storage/local.py",
         'if path.startswith("/") or ".." in parts or "\\0" in path:',
         "if False:",
-        "objects/test_directory.py",
+        "storage/test_directory.py",
     ),
     Break(
         "a new file is not synced",
@@ -158,14 +158,14 @@ BREAKS = (
         "compaction/drop_limit.py",
         "return self.dropped >= self.entries and",
         "return False and",
-        "guards/test_max_drop.py",
+        "compaction/test_max_drop.py",
     ),
     Break(
         "a lost conditional write to an object store overwrites",
         "storage/objects.py",
         '_ask(obstore.put, self._store, self._key(path), data, mode="create")',
         '_ask(obstore.put, self._store, self._key(path), data, mode="overwrite")',
-        "objects/test_directory.py",
+        "storage/test_directory.py",
     ),
     Break(
         "columns that changed places are not reported",
@@ -179,7 +179,7 @@ BREAKS = (
         "delta/rewriting.py",
         'equal = "<=>" if self.null_keys else "="',
         'equal = "="',
-        "tables/test_rewriting.py",
+        "delta/test_rewriting.py",
     ),
     Break(
         "an entry goes to the partition of another number",

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from .cli.running import Ttlsnap, runner
 from .judge import processes
 from .judge.processes import Server
 from .judge.spark import Judge
@@ -97,6 +98,12 @@ def inputs(judge_of_session: Judge) -> Judge:
 def delta_server(judge: Judge) -> Server:
     """Return the newest Spark that Delta supports, with Delta."""
     return judge.with_delta()
+
+
+@pytest.fixture
+def ttlsnap(capsys: pytest.CaptureFixture[str]) -> Ttlsnap:
+    """Return a function that runs one command line in this process."""
+    return runner(capsys)
 
 
 @pytest.fixture(autouse=True)

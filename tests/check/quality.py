@@ -190,7 +190,7 @@ def migrations() -> str:
     """Return how many of the pairs that break are repaired by a migration, and why the others are not."""
     from ..repairs.migrating import MIGRATED  # these import this module
     from ..repairs.reasons import REASONS, reason_of
-    from ..repairs.test_tables import CASES
+    from ..repairs.tables import CASES
 
     broken = [one.name for one in judged() if one.breaks]
     repaired = {one.name: bool(one.answers or one.ignored) for one in MIGRATED} | {c[0]: bool(c[1]) for c in CASES}

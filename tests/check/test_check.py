@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,24 +10,13 @@ import pytest
 from ttlsnap.check import CheckReport, Verdict, check
 from ttlsnap.check.comparison import parse_version
 from ttlsnap.check.rules import RULES
-from ttlsnap.contract import Contract, contract_of_checkpoint, parse_contract
 from ttlsnap.errors import UsageError
 
 from ..samples import SAMPLES
+from .contracts import Edit, contract
 from .quality import judged
 
-Edit = Callable[[dict[str, Any]], object]
 ALL = sorted(path.name for path in SAMPLES.iterdir() if (path / "state").is_dir() and path.name != "no-schema-3.0")
-
-
-def contract(name: str, edit: Edit | None = None) -> Contract:
-    """Return the contract of a sample, changed by ``edit``."""
-    document = json.loads(contract_of_checkpoint(str(SAMPLES / name)).dumps())
-    if edit is not None:
-        edit(document)
-    made = parse_contract(json.dumps(document), name)
-    assert isinstance(made, Contract)
-    return made
 
 
 def found(name: str, edit: Edit, **options: Any) -> CheckReport:

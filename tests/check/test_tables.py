@@ -20,6 +20,7 @@ from ttlsnap.storage.open import open_directory
 
 from ..judge.processes import Server
 from ..matrix import FULL
+from .contracts import contract
 from .observe_tables import TableObserver, read_observed
 from .tables import TABLE_PAIRS
 
@@ -166,8 +167,6 @@ def test_the_commands_accept_tables(
 
 
 def test_comparing_a_table_with_a_query_is_refused() -> None:
-    from .test_check import contract
-
     (document, _) = read_observed()["table-same"]["contracts"]
     table = parse_contract(json.dumps(document), "a table")
     assert isinstance(table, TableContract)

@@ -27,7 +27,7 @@ from ttlsnap.contract import Contract, contract_of_checkpoint
 from ttlsnap.entries.place import Place
 
 from ..samples import SAMPLES
-from .test_commands import Outcome, Ttlsnap
+from .running import Ttlsnap, runner
 
 CODE, OTHER = list(RULES)[:2]
 CHECKPOINT = str(SAMPLES / "agg-deltas-lz4-4.2")
@@ -50,12 +50,8 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def ttlsnap(capsys: pytest.CaptureFixture[str]) -> Ttlsnap:
-    def invoke(*arguments: str) -> Outcome:
-        code = run(["check", *arguments])
-        captured = capsys.readouterr()
-        return Outcome(code, captured.out, captured.err)
-
-    return invoke
+    """Return a function that runs ``check``."""
+    return runner(capsys, "check")
 
 
 @pytest.fixture

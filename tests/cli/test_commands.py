@@ -2,46 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
 
-from ttlsnap.cli.app import run
-
 from ..samples import COMPACTABLE, ROCKSDB, SAMPLES, bytes_of, sample
+from .running import Ttlsnap
 
-
-class Outcome(NamedTuple):
-    """The result of a command: its exit code, stdout and stderr."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-
-Ttlsnap = Callable[..., Outcome]
 # The local engine, and no check for a running query, because no query uses a fresh copy.
 QUICK = ("--engine", "local", "--parallelism", "1", "--stopped", "--max-drop", "100%")
 SEVEN_DAYS = ("--ttl", "7d", "--timestamp", "value.max")
-
-
-@pytest.fixture
-def ttlsnap(capsys: pytest.CaptureFixture[str]) -> Ttlsnap:
-    """Return a function that runs one command line in this process."""
-
-    def invoke(*arguments: str) -> Outcome:
-        code = run([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        return Outcome(code, captured.out, captured.err)
-
-    return invoke
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in SAMPLES.iterdir() if path.is_dir()))

@@ -32,6 +32,8 @@ from ..judge.spark import Checkpoint, Events, Judge
 from ..matrix import FULL
 
 LAYOUTS = ("snapshot", "deltas", "both")
+OPERATORS = ("agg_update", "agg_append", "dedup")
+CODECS = ("lz4", "zstd", "snappy", "lzf")
 _AT_ONCE = 4
 _ATTEMPTS = 200
 
@@ -56,6 +58,22 @@ MORE: list[Events] = [
     + [Event("n", None, 1)],
     [Event("end", T + 30 * H, 2), Event("k23", T + 29 * H, 1)],
 ]
+# Earlier events come again, some of them too late. Then each hour has new keys, kept keys, dropped keys, and one whose
+# events are later and later.
+MANY_MORE: list[Events] = [
+    BATCHES[0],
+    BATCHES[2],
+    *(
+        [Event(f"k{(5 * hour + i) % 24}", T + (hour + 4) * H - i * 1300, hour + i) for i in range(4)]
+        + [Event(f"new{hour}", T + (hour + 4) * H + 60), Event(None, T + (hour + 4) * H, 2), Event("late", T + 4 * H)]
+        for hour in range(21)
+    ),
+]
+# Some operators cannot read events without a key or a time.
+WHOLE, MORE_WHOLE = (
+    [[event for event in batch if event.key is not None and event.ts is not None] for batch in batches]
+    for batches in (BATCHES, MORE)
+)
 FIELDS = {
     "agg_update": "value.max",
     "agg_all": "value.max",

@@ -17,13 +17,8 @@ from ..judge.processes import OLD_VERSIONS, UPGRADE, VERSIONS
 from ..judge.queries import Query
 from ..judge.spark import Judge
 from ..matrix import FULL
-from .stories import BATCHES, MORE, copies_of, copy_all, rocksdb
+from .stories import MORE_WHOLE, WHOLE, copies_of, copy_all, rocksdb
 
-# Some operators cannot read events without a key or a time.
-WHOLE, MORE_WHOLE = (
-    [[event for event in batch if event.key is not None and event.ts is not None] for batch in batches]
-    for batches in (BATCHES, MORE)
-)
 STORES: dict[str, Callable[[str], Query]] = {
     "HDFS-backed": lambda operator: Query(operator),
     "RocksDB": lambda operator: rocksdb(operator, changelog=False),

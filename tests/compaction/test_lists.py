@@ -18,12 +18,13 @@ from ttlsnap.stores.protocols import Rewrite
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 
 from ..judge.processes import NEWEST, UPGRADE
-from ..judge.queries import Event, Query, stamp
+from ..judge.queries import Event, stamp
 from ..judge.spark import Judge
 from ..matrix import FULL
+from .joins import BATCHES, LIMIT, MORE, is_expired
 from .stories import H, T, rocksdb, settled
-from .test_joins import BATCHES, LIMIT, MORE, goes
-from .test_ttl_states import DAY_MS, began_ms, in_batch_0, rows
+from .timers import alarmed
+from .ttl_states import DAY_MS, began_ms, in_batch_0, rows
 from .unseen import Case, fits, goes_on
 
 LISTS = [
@@ -143,10 +144,6 @@ def test_spark_expires_values_by_their_rewritten_expiry_times(
     assert sorted(found) == [11, 12, 21, 22, *sorted(event.value for event in AGAIN[0])]
 
 
-def alarmed(**settings: Any) -> Query:
-    return Query("alarms", delay_s=10 * H, window_s=1800, provider="rocksdb", **settings)
-
-
 ALARMS = [
     *(
         Case(alarmed(changelog=changelog, row_checksum=checksum))
@@ -183,12 +180,12 @@ def test_timers_are_dropped_with_the_last_state_of_their_key(judge: Judge, case:
             **options,
         )
 
-    report = goes_on(judge, case, BATCHES, MORE if case.long else [*MORE[:3], *MORE[12:15]], goes, drop)
+    report = goes_on(judge, case, BATCHES, MORE if case.long else [*MORE[:3], *MORE[12:15]], is_expired, drop)
     dropped = {state.state.state: state.counts.dropped for state in report.states}
-    late = {event.key for events in BATCHES for event in events if not goes(event)}
+    late = {event.key for events in BATCHES for event in events if not is_expired(event)}
     forgotten = {event.key for events in BATCHES for event in events} - late
     assert dropped["$eventTimers_keyToTimestamp"] == dropped["$eventTimers_timestampToKey"] == len(forgotten) > 0
-    assert dropped["all"] == sum(goes(event) for events in BATCHES for event in events)
+    assert dropped["all"] == sum(is_expired(event) for events in BATCHES for event in events)
 
 
 def test_timers_stay_by_default(judge: Judge) -> None:
@@ -230,7 +227,7 @@ def test_timers_stay_by_default(judge: Judge) -> None:
     ]
     found = judge.restart(checkpoint, [[Event("end", T + 300 * H, 1)]], fresh=True)
     over = [row for batch in found for row in batch.rows if "over" in str(row)]
-    late = {event.key for events in BATCHES for event in events if not goes(event)}
+    late = {event.key for events in BATCHES for event in events if not is_expired(event)}
     forgotten = {event.key for events in BATCHES for event in events} - late
     assert len([row for row in over if "'numbers': ''" in str(row) or '"numbers": ""' in str(row)]) == len(forgotten)
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from ..judge.processes import VERSIONS
-from ..judge.queries import Event, Query
-from ..judge.spark import Events, Judge
+from ..judge.queries import Query
+from ..judge.spark import Judge
 from ..matrix import FULL
-from .stories import BATCHES, H, T, drop_expired, settled, unwanted
+from .stories import BATCHES, MANY_MORE, drop_expired, settled, unwanted
 from .unseen import Case
 
 OPERATORS = ("agg_update", "agg_append", "agg_window_update", "dedup", "dedup_plain", "dedup_within")
@@ -23,17 +23,6 @@ STORES: list[dict[str, Any]] = [
     {"provider": "hdfs"},
     {"provider": "rocksdb"},
     {"provider": "rocksdb", "changelog": True},
-]
-# Earlier events come again, some of them too late. Then each hour has new keys, kept keys, dropped keys, and one whose
-# events are later and later.
-MORE: list[Events] = [
-    BATCHES[0],
-    BATCHES[2],
-    *(
-        [Event(f"k{(5 * hour + i) % 24}", T + (hour + 4) * H - i * 1300, hour + i) for i in range(4)]
-        + [Event(f"new{hour}", T + (hour + 4) * H + 60), Event(None, T + (hour + 4) * H, 2), Event("late", T + 4 * H)]
-        for hour in range(21)
-    ),
 ]
 RETAIN_TWO = (("spark.sql.streaming.minBatchesToRetain", "2"),)
 CASES = [
@@ -56,8 +45,8 @@ if FULL:  # each costs a quarter of a minute
         assert report.totals.dropped == model.drop(unwanted(query)) > 0
         assert report.totals.kept == len(model.state()) > 0
         # In the first half Spark writes snapshots. Then another process resumes from those.
-        half = len(MORE) // 2
-        assert judge.restart(checkpoint, MORE[:half], snapshot=True) == model.run(MORE[:half])
-        assert judge.restart(checkpoint, MORE[half:], fresh=True) == model.run(MORE[half:])
+        half = len(MANY_MORE) // 2
+        assert judge.restart(checkpoint, MANY_MORE[:half], snapshot=True) == model.run(MANY_MORE[:half])
+        assert judge.restart(checkpoint, MANY_MORE[half:], fresh=True) == model.run(MANY_MORE[half:])
         if case.version != "3.5":
             assert judge.state(checkpoint) == model.state()

@@ -12,10 +12,8 @@ import pytest
 from ..judge.queries import Query
 from ..judge.spark import Judge
 from ..matrix import FULL
-from .stories import LAYOUTS, Story, tell
+from .stories import CODECS, LAYOUTS, OPERATORS, Story, tell
 
-OPERATORS = ("agg_update", "agg_append", "dedup")
-CODECS = ("lz4", "zstd", "snappy", "lzf")
 # Other tests cover the first codec.
 SLICE = list(zip(OPERATORS, CODECS[1:], strict=True))
 

@@ -11,8 +11,7 @@ from ..judge.processes import NEWEST, UPGRADE
 from ..judge.queries import Query
 from ..judge.spark import Judge
 from ..matrix import FULL
-from .stories import BATCHES, Story, rocksdb, tell
-from .test_matrix import CODECS, OPERATORS
+from .stories import BATCHES, CODECS, OPERATORS, Story, rocksdb, tell
 
 SPARK = "4.3"
 UPGRADES = UPGRADE[0], UPGRADE[1:]

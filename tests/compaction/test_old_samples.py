@@ -16,7 +16,7 @@ from ttlsnap.clock import TimeCharacteristic
 from ttlsnap.contract import contract_of_checkpoint
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 
-from ..doctor.asked import doctor
+from ..diagnosis.asked import doctor
 from ..judge.layouts import last_batch
 from ..judge.outcomes import canonical
 from ..judge.queries import Event, Query, stamp, unstamp

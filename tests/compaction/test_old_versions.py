@@ -15,9 +15,7 @@ from ..judge.processes import NEWEST, OLD_VERSIONS
 from ..judge.queries import Query
 from ..judge.spark import Judge
 from ..matrix import FULL
-from . import test_chains as chains
-from . import test_groups as groups
-from . import test_joins as joins
+from . import chains, groups, joins
 from .stories import LAYOUTS, Story, tell
 from .unseen import Case
 
@@ -48,18 +46,18 @@ JOINS = [
     *cases("3.1", *(joins.joined(join_type=kind) for kind in joins.TYPES if kind != "full_outer"), again=(NEWEST,)),
     *cases("3.1", joins.joined(join_format=1)),
 ]
-SESSIONS = cases("3.2", *on_each_store(groups.of, operator="sessions"))
+SESSIONS = cases("3.2", *on_each_store(groups.query_of, operator="sessions"))
 TIMEOUTS = [
-    *cases("3.1", *on_each_store(groups.of, operator="groups_scala")),
-    *cases("3.4", *on_each_store(groups.of, operator="groups")),
+    *cases("3.1", *on_each_store(groups.query_of, operator="groups_scala")),
+    *cases("3.4", *on_each_store(groups.query_of, operator="groups")),
 ]
 FOR_EVER = [
-    *cases("3.1", *on_each_store(groups.of, operator="groups_for_ever_scala"), again=(NEWEST,)),
-    *cases("3.4", *on_each_store(groups.of, operator="groups_for_ever"), again=(NEWEST,)),
+    *cases("3.1", *on_each_store(groups.query_of, operator="groups_for_ever_scala"), again=(NEWEST,)),
+    *cases("3.4", *on_each_store(groups.query_of, operator="groups_for_ever"), again=(NEWEST,)),
 ]
 CHAINS = [
-    *cases("3.1", *on_each_store(chains.of, operator="dedup_windows"), again=(None,)),
-    *cases("3.4", *on_each_store(chains.of, operator="windows_of_windows"), again=(None,)),
+    *cases("3.1", *on_each_store(chains.query_of, operator="dedup_windows"), again=(None,)),
+    *cases("3.4", *on_each_store(chains.query_of, operator="windows_of_windows"), again=(None,)),
 ]
 
 if FULL:
@@ -82,20 +80,20 @@ if FULL:
 
     @pytest.mark.parametrize("case", JOINS, ids=str)
     def test_joins_resume(judge: Judge, case: Case) -> None:
-        joins.test_spark_goes_on_as_if_the_rows_had_never_come(judge, case)
+        joins.require_same_rows(judge, case)
 
     @pytest.mark.parametrize("case", SESSIONS, ids=str)
     def test_sessions_resume(judge: Judge, case: Case) -> None:
-        groups.test_sessions_that_have_ended_go(judge, case)
+        groups.drop_ended_sessions(judge, case)
 
     @pytest.mark.parametrize("case", TIMEOUTS, ids=str)
     def test_groups_with_a_timeout_resume(judge: Judge, case: Case) -> None:
-        groups.test_groups_whose_timeout_has_passed_go(judge, case)
+        groups.drop_timed_out_groups(judge, case)
 
     @pytest.mark.parametrize("case", FOR_EVER, ids=str)
     def test_groups_without_a_timeout_resume(judge: Judge, case: Case) -> None:
-        groups.test_groups_go_by_a_field_of_the_users_own_state(judge, case)
+        groups.drop_groups_by_own_field(judge, case)
 
     @pytest.mark.parametrize("case", CHAINS, ids=str)
     def test_two_operators_resume(judge: Judge, case: Case) -> None:
-        chains.test_each_operator_may_go_alone(judge, case)
+        chains.drop_from_each_operator(judge, case)

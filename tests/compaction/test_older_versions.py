@@ -15,8 +15,7 @@ from ..judge.processes import NEWEST
 from ..judge.queries import Query
 from ..judge.spark import Judge
 from ..matrix import FULL
-from .stories import BATCHES, LAYOUTS, Story, copies_lists, drop_expired, rocksdb, settled, tell
-from .test_matrix import CODECS, OPERATORS
+from .stories import BATCHES, CODECS, LAYOUTS, OPERATORS, Story, copies_lists, drop_expired, rocksdb, settled, tell
 
 SLICE = [("dedup", "snappy", ("snapshot",))]
 EVERYTHING = list(product(OPERATORS, CODECS, [LAYOUTS]))

@@ -27,7 +27,7 @@ from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 from ..judge.queries import Event, Query, stamp
 from ..judge.spark import Judge
 from ..matrix import FULL
-from ..migration.test_work import entries_of
+from ..migration.entries import entries_of
 
 HOME = Path(pyspark.__file__).parent
 JOB = Path(__file__).parents[2] / "examples/spark-submit/ttlsnap_job.py"

@@ -39,7 +39,7 @@ from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 from ..judge.queries import Event, Query
 from ..judge.spark import Judge
 from ..matrix import FULL
-from ..migration.test_work import entries_of
+from ..migration.entries import entries_of
 from ..samples import COMPACTABLE, ROCKSDB, SAMPLES, bytes_of, sample
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from ttlsnap.repairs.answers import Answers
 from ttlsnap.repairs.new_query import NewQuery
 from ttlsnap.unsaferow.rows import Rows
 
-from ..migration.test_work import entries_of, rows_of
-from ..repairs.test_refusals import change_everything, contract
+from ..migration.entries import entries_of, rows_of
+from ..repairs.contracts import change_everything, contract
 from ..samples import bytes_of, sample
 
 SAMPLES = ("agg-deltas-lz4-4.2", "join-4.2", "rocksdb-changelog-3.5", "rocksdb-ids-4.2", "visits-4.2", "lists-4.2")

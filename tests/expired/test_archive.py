@@ -5,16 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
 from ttlsnap import compact
-from ttlsnap.compaction.report import CompactionReport
 from ttlsnap.errors import RefusedError, StorageError, UsageError
 from ttlsnap.expired.delivery import deliver
 from ttlsnap.expired.receivers import ExpiredCallback, Folder
@@ -26,21 +23,9 @@ from ttlsnap.storage.local import LocalDirectory
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_duration
 
 from ..samples import COMPACTABLE, bytes_of, sample
+from .archives import Rows, archived, cut_off, run
 
-Rows = list[dict[str, Any]]
 AFTER_ALL = "2100-01-01"
-
-
-def run(target: Path, archive: Path, field: str = "value.max", ttl: str = "7d", **options: Any) -> CompactionReport:
-    factory = TtlTransformerFactory(StateTtlConfig(parse_duration(ttl)), field)
-    return compact(str(target), [factory], stopped=True, max_drop=1.0, expired_to=str(archive), **options)
-
-
-def archived(archive: Path) -> Rows:
-    rows: Rows = []
-    for path in sorted(archive.glob("*.parquet")):
-        rows += pq.read_table(path).to_pylist()
-    return rows
 
 
 def entries(target: Path) -> Counter[str]:
@@ -103,32 +88,6 @@ def test_run_with_an_output_archives_its_dropped_entries(tmp_path: Path) -> None
     report = run(target, archive, output=str(tmp_path / "new"))
     assert len(archived(archive)) == report.totals.dropped > 0
     assert bytes_of(target) == before
-
-
-def cut_off(at: str, monkeypatch: pytest.MonkeyPatch, run_it: Callable[[], object]) -> None:
-    """Stop a run as it begins to deliver, or as it puts its first file into the archive."""
-
-    class Killed(BaseException):
-        pass
-
-    def killed(*_: Any, **__: Any) -> None:
-        raise Killed
-
-    from ttlsnap.compaction import runner
-
-    rename = LocalDirectory.rename
-
-    def rename_once(self: LocalDirectory, source: str, to: str) -> None:
-        rename(self, source, to)
-        if to.endswith(".parquet") and "/" not in to:
-            raise Killed
-
-    with monkeypatch.context() as patched, pytest.raises(Killed):
-        if at == "delivery":
-            patched.setattr(runner, "deliver", killed)
-        else:
-            patched.setattr(LocalDirectory, "rename", rename_once)
-        run_it()
 
 
 @pytest.mark.parametrize("at", ["delivery", "first file"])

@@ -20,8 +20,8 @@ from ttlsnap.storage.local import LocalDirectory
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_duration
 
 from ..samples import bytes_of, sample
-from .test_archive import Rows, archived
-from .test_archive import run as with_folder
+from .archives import Rows, archived
+from .archives import run as with_folder
 
 
 class Killed(BaseException):

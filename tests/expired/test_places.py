@@ -20,7 +20,7 @@ from ttlsnap.publishing.rollback import rollback
 
 from ..maintenance.targets import cut_off as cut_off_while_publishing
 from ..samples import bytes_of, sample
-from .test_archive import archived, cut_off, run
+from .archives import archived, cut_off, run
 
 
 @pytest.fixture

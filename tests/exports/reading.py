@@ -55,7 +55,7 @@ def read_both(
             numbered = table.schema[name].dataType.names
             fields = [StructField(new, field.dataType) for new, field in zip(numbered, kind.fields, strict=True)]
             state = state.withColumn(name, F.col(name).cast(StructType(fields)))
-    plain = sys.modules["judge.runs"].plain
+    plain = sys.modules["tests_judge.runs"].plain
     columns = [F.col(f"`{name}`") for name in names]
     return [
         sorted(json.dumps(plain(row), sort_keys=True) for row in frame.select(columns).collect())
@@ -72,6 +72,6 @@ def read_state_and_files(spark: Any, checkpoint: str, exported: str, store: str)
     """Return the rows of ``ttlsnap.spark.read_state``, and those of the exported table, as JSON, sorted."""
     from ttlsnap.spark import read_state
 
-    plain = sys.modules["judge.runs"].plain
+    plain = sys.modules["tests_judge.runs"].plain
     frames = read_state(spark, checkpoint, store=store), spark.read.parquet(exported)
     return [sorted(json.dumps(plain(row), sort_keys=True) for row in frame.collect()) for frame in frames]

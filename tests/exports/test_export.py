@@ -25,21 +25,17 @@ from ttlsnap.schema.ddl import parse_schemas
 
 from ..publishing.trees import tree
 from ..samples import SAMPLES, sample
+from .tables import Rows, rows_in
 
 AGG, JOIN, JOIN4, ALARMS, GROUPS = (
     str(SAMPLES / name) for name in ("agg-deltas-lz4-4.2", "join-4.2", "join-format4-4.2", "alarms-4.2", "groups-3.1")
 )
-Rows = list[dict[str, Any]]
 
 
 def lines(target: str, **options: Any) -> Rows:
     stream = io.BytesIO()
     export(target, stream, **options)
     return [json.loads(line) for line in stream.getvalue().splitlines()]
-
-
-def rows_in(folder: Path) -> Rows:
-    return [row for file in sorted(folder.glob("*.parquet")) for row in pq.read_table(file).to_pylist()]
 
 
 def test_every_state_is_a_table(tmp_path: Path) -> None:

@@ -9,30 +9,12 @@ import pytest
 
 from ttlsnap import export
 
-from ..compaction.stories import BATCHES, rocksdb, settled
-from ..compaction.test_every_cell import WHOLE
-from ..doctor.test_misplaced import ONLY_ROCKSDB
+from ..compaction.stories import BATCHES, WHOLE, settled
 from ..judge.processes import NEWEST
-from ..judge.queries import ENDLESS, OPERATORS, SCALA, Query
+from ..judge.queries import ENDLESS, ONLY_ROCKSDB, Query
 from ..judge.spark import Judge
 from ..matrix import FULL
-
-SLICE = [
-    Query("agg_window_update", row_checksum=True),
-    rocksdb("agg_update", changelog=True, checkpoint_format=2),
-    Query("sessions"),
-    Query("dedup"),
-    Query("join"),
-    Query("join", provider="rocksdb", join_format=4),
-    rocksdb("lists", changelog=True),
-    rocksdb("alarms", changelog=True),
-]
-EVERYTHING = [
-    *SLICE,
-    Query("join", provider="rocksdb", join_format=3),
-    *(Query(operator) for operator in OPERATORS if operator not in ONLY_ROCKSDB and operator not in SCALA),
-    *(rocksdb(operator, changelog=True) for operator in OPERATORS if operator not in SCALA),
-]
+from .queries import EVERYTHING, SLICE
 
 
 def source_options(table: dict[str, Any], name: str) -> dict[str, str]:

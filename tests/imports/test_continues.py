@@ -13,15 +13,13 @@ from ttlsnap.checkpoint import Checkpoint
 from ttlsnap.imports.sorted_rows import ROOM, Room
 from ttlsnap.storage.local import LocalDirectory
 
-from ..compaction.stories import BATCHES, settled
-from ..compaction.test_every_cell import WHOLE
-from ..doctor.test_misplaced import ONLY_ROCKSDB
-from ..exports.test_rows import EVERYTHING, SLICE
+from ..compaction.stories import BATCHES, WHOLE, settled
+from ..exports.queries import EVERYTHING, SLICE
 from ..judge.processes import VERSIONS
-from ..judge.queries import ENDLESS, Event, Query
+from ..judge.queries import ENDLESS, ONLY_ROCKSDB, Event, Query
 from ..judge.spark import Judge
 from ..matrix import FULL
-from ..migration.test_work import entries_of
+from ..migration.entries import entries_of
 from ..migration.twins import emit_the_same
 from ..samples import sample
 

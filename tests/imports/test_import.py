@@ -16,9 +16,9 @@ from ttlsnap import EntryTransformerFactory, Keep, compact, export, history, imp
 from ttlsnap.errors import RefusedError, UnsupportedError, UsageError
 from ttlsnap.imports.sorted_rows import ROOM, Room
 
-from ..cli.test_commands import Ttlsnap, ttlsnap  # noqa: F401
-from ..exports.test_export import rows_in
-from ..migration.test_work import entries_of
+from ..cli.running import Ttlsnap
+from ..exports.tables import rows_in
+from ..migration.entries import entries_of
 from ..samples import bytes_of, sample, without_own
 
 AGG, JOIN, TIMED_JOIN, LISTS, VISITS, ALARMS = (
@@ -260,7 +260,7 @@ def test_places_that_are_no_table(tmp_path: Path) -> None:
     assert bytes_of(target) == before
 
 
-def test_the_command_asks_before_it_replaces(ttlsnap: Ttlsnap, tmp_path: Path) -> None:  # noqa: F811
+def test_the_command_asks_before_it_replaces(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
     target = sample(AGG, tmp_path)
     before = bytes_of(target)
     export(str(target), str(tmp_path / "state"))

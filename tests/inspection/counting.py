@@ -16,7 +16,7 @@ def count_rows(spark: Any, checkpoint: str, options: dict[str, str]) -> list[lis
     session.conf.set("spark.sql.session.timeZone", "UTC")
     session.conf.set("spark.sql.streaming.join.stateFormatV4.enabled", "true")
     _ = session.streams.active  # starts the coordinator that the source needs
-    plain = sys.modules["judge.runs"].plain
+    plain = sys.modules["tests_judge.runs"].plain
     state = session.read.format("statestore").options(**options).load(checkpoint).select("partition_id", "key")
     found: Counter[tuple[int, str]] = Counter()
     for row in state.collect():

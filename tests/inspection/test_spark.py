@@ -10,8 +10,7 @@ import pytest
 
 from ttlsnap import inspect
 
-from ..compaction.stories import BATCHES, rocksdb, settled
-from ..compaction.test_every_cell import WHOLE
+from ..compaction.stories import BATCHES, WHOLE, rocksdb, settled
 from ..judge.queries import Query
 from ..judge.spark import Judge
 

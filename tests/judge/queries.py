@@ -123,6 +123,10 @@ def rated(batch: int) -> list[Event]:
 OPERATORS: dict[str, Operator] = {}
 ENDLESS = ("for_a_day", "for_a_day_rows", "for_a_day_scala", "lists", "removals", "reminders")
 """Operators for which Spark runs batches without data for ever."""
+ONLY_ROCKSDB = ("alarms", "for_a_day", "for_a_day_rows", "for_a_day_scala", "lists", "removals", "reminders", "visits")
+"""Operators whose state only RocksDB can store."""
+WITHOUT_KEYS = ("first_rows", "first_rows_deduplicated", "dedup_first_rows")
+"""Operators with a limit, which has one partition and no keys."""
 SCALA = {
     "for_a_day_scala": "for_a_day.scala",
     "groups_scala": "groups.scala",

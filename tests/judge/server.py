@@ -109,7 +109,7 @@ def _serve(listener: socket.socket, verbs: dict[str, Callable[..., Any]]) -> Non
 def _verbs(scratch: str, classes: str, delta: bool) -> dict[str, Callable[..., Any]]:
     here = Path(__file__).parent
     _load(here)
-    queries, runs = importlib.import_module("judge.queries"), importlib.import_module("judge.runs")
+    queries, runs = importlib.import_module("tests_judge.queries"), importlib.import_module("tests_judge.runs")
     spark = _session(scratch, classes, delta)
 
     def run(query: dict[str, Any], **order: Any) -> Any:
@@ -158,15 +158,17 @@ def _verbs(scratch: str, classes: str, delta: bool) -> dict[str, Callable[..., A
 def _load(folder: Path) -> str:
     """Load a folder as a package by its path, and return its name.
 
-    With the folder or its parent on sys.path, our modules would hide packages with the same names.
+    With the folder or its parent on sys.path, our modules would hide packages with the same names. So would a package
+    with the name of the folder: ``delta`` is also the package of delta-spark.
     """
+    name = f"tests_{folder.name}"
     with _LOADING:
-        if folder.name not in sys.modules:
+        if name not in sys.modules:
             place = folder / "__init__.py"
-            spec = importlib.util.spec_from_file_location(folder.name, place, submodule_search_locations=[str(folder)])
+            spec = importlib.util.spec_from_file_location(name, place, submodule_search_locations=[str(folder)])
             assert spec is not None
-            sys.modules[folder.name] = importlib.util.module_from_spec(spec)
-    return folder.name
+            sys.modules[name] = importlib.util.module_from_spec(spec)
+    return name
 
 
 def _session(scratch: str, classes: str, delta: bool) -> Any:

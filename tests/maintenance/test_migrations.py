@@ -11,7 +11,7 @@ import pytest
 
 from ttlsnap.cli.app import run
 
-from ..migration.test_work import entries_of
+from ..migration.entries import entries_of
 from ..samples import bytes_of
 from .targets import fresh
 

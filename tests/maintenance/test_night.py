@@ -19,14 +19,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from ..compaction.stories import BATCHES, FIELDS, MORE, H, digest, limit_of, settled, unwanted
+from ..delta import tables
+from ..delta.tables import Table
 from ..judge.processes import Server
 from ..judge.queries import Query, stamp
 from ..judge.spark import Checkpoint, Judge
 from ..matrix import FULL
-from ..objects.places import download, upload
 from ..samples import bytes_of
-from ..tables import tables
-from ..tables.tables import Table
+from ..storage.places import download, upload
 from .targets import cut_off, damaged, unknown
 
 WRITTEN = [

@@ -25,18 +25,16 @@ from ttlsnap.storage.local import LocalDirectory
 from ttlsnap.stores.rocksdb.archive import read_metadata
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 
-from ..compaction.stories import BATCHES, H, T, copies_of, rocksdb, settled
-from ..compaction.test_every_cell import MORE_WHOLE, WHOLE
-from ..doctor.asked import doctor
+from ..compaction.stories import BATCHES, MORE_WHOLE, WHOLE, H, T, copies_of, rocksdb, settled
+from ..diagnosis.asked import doctor, errors
 from ..judge.processes import NEWEST
 from ..judge.queries import Query, stamp
 from ..judge.spark import Judge
 from ..matrix import FULL
-from ..operators.test_join import rewrite
+from ..operators.snapshots import rewrite
 from ..publishing.trees import tree
 from ..samples import sample
-from .test_partitions import errors
-from .test_work import entries_of
+from .entries import entries_of
 from .twins import emit_the_same
 
 JOIN = rocksdb("join", changelog=True)

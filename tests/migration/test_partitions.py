@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import cycle, product
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,17 +13,16 @@ import pytest
 from ttlsnap import inspect, migrate, rollback
 from ttlsnap.errors import RefusedError, UsageError
 
-from ..compaction.stories import H, T, copies_of, copy_all, rocksdb, settled
-from ..compaction.test_every_cell import MORE_WHOLE, WHOLE
-from ..doctor.asked import doctor
-from ..doctor.test_misplaced import ONLY_ROCKSDB, WITHOUT_KEYS, exchange
+from ..compaction.stories import MORE_WHOLE, WHOLE, H, T, copies_of, copy_all, rocksdb, settled
+from ..diagnosis.asked import doctor, errors
+from ..diagnosis.misplaced import exchange
 from ..judge.processes import NEWEST, OLD_VERSIONS, VERSIONS
-from ..judge.queries import ENDLESS, OPERATORS, Event, Query
+from ..judge.queries import ENDLESS, ONLY_ROCKSDB, OPERATORS, WITHOUT_KEYS, Event, Query
 from ..judge.spark import Events, Judge
 from ..matrix import FULL
 from ..publishing.trees import tree
-from .test_work import Entries, entries_of
-from .twins import emit_the_same
+from .entries import Entries, entries_of
+from .twins import A_ROUND, emit_the_same
 
 SLICE = [
     Query("agg_window_update", row_checksum=True, codec="zstd"),
@@ -46,7 +44,6 @@ EVERYTHING = [
     *MORE,
 ]
 NUMBERS = (7, 3, 1)
-A_ROUND = 7 if FULL else 2  # batches
 ROUNDS: list[list[Events]] = [
     [
         [Event(f"k{(number * 5 + i) % 29}", T + 4 * H + number * 900 + i, i + 1) for i in range(9)]
@@ -91,11 +88,6 @@ if FULL:
 def is_new(query: Query) -> bool:
     """Return whether a query needs Spark 4.0."""
     return query.operator in (*ONLY_ROCKSDB, "join_ignoring_case") or query.checkpoint_format == 2
-
-
-def errors(checkpoint: Path) -> set[str]:
-    """Return the codes of the errors that ``doctor`` finds."""
-    return {found["code"] for found in doctor(checkpoint).document["problems"] if found["severity"] == "error"}
 
 
 @pytest.mark.parametrize("query", EVERYTHING if FULL else SLICE, ids=name_of)

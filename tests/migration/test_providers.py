@@ -11,17 +11,14 @@ import pytest
 from ttlsnap import migrate, rollback
 from ttlsnap.errors import RefusedError, UnsupportedError, UsageError
 
-from ..compaction.stories import T, copies_of, copy_all, rocksdb, settled
-from ..compaction.test_every_cell import MORE_WHOLE, WHOLE
-from ..doctor.asked import doctor
-from ..doctor.test_misplaced import ONLY_ROCKSDB, WITHOUT_KEYS
+from ..compaction.stories import MORE_WHOLE, WHOLE, T, copies_of, copy_all, rocksdb, settled
+from ..diagnosis.asked import doctor, errors
 from ..judge.processes import NEWEST, OLD_VERSIONS, VERSIONS
-from ..judge.queries import ENDLESS, OPERATORS, Event, Query
+from ..judge.queries import ENDLESS, ONLY_ROCKSDB, OPERATORS, WITHOUT_KEYS, Event, Query
 from ..judge.spark import Events, Judge
 from ..matrix import FULL
 from ..publishing.trees import tree
-from .test_partitions import A_ROUND, errors
-from .twins import emit_the_same
+from .twins import A_ROUND, emit_the_same
 
 TO_ROCKSDB, TO_HDFS = {"provider": "rocksdb"}, {"provider": "hdfs"}
 

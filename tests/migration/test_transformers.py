@@ -33,14 +33,13 @@ from ttlsnap.migration import spill
 from ttlsnap.migration.run import SilentListener
 from ttlsnap.transform.protocols import StateSnapshotTransformerFactory
 
-from ..cli.test_commands import Ttlsnap, ttlsnap  # noqa: F401
-from ..compaction.stories import copies_of, rocksdb, settled
-from ..compaction.test_every_cell import MORE_WHOLE, WHOLE
+from ..cli.running import Ttlsnap
+from ..compaction.stories import MORE_WHOLE, WHOLE, copies_of, rocksdb, settled
 from ..judge.queries import Query
 from ..judge.spark import Judge
 from ..matrix import FULL
 from ..samples import bytes_of, sample
-from .test_work import entries_of, rows_of
+from .entries import entries_of, rows_of
 from .twins import emit_the_same
 
 
@@ -262,7 +261,7 @@ def test_a_query_continues_without_the_dropped_entries(judge: Judge, query: Quer
     assert emit_the_same(judge, one, two, MORE_WHOLE)
 
 
-def test_the_command_line_drops_in_the_same_pass(ttlsnap: Ttlsnap, tmp_path: Path) -> None:  # noqa: F811
+def test_the_command_line_drops_in_the_same_pass(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
     target = sample("agg-deltas-lz4-4.2", tmp_path)
     words = ["migrate", target, "--partitions", "3", "--ttl", "2h", "--timestamp", "value.max", "--stopped"]
     shown = ttlsnap(*words, "--dry-run")
@@ -283,7 +282,7 @@ WRONG: list[tuple[list[str], str]] = [
 ]
 
 
-def test_a_checkpoint_that_needs_no_migration_is_not_compacted(ttlsnap: Ttlsnap, tmp_path: Path) -> None:  # noqa: F811
+def test_a_checkpoint_that_needs_no_migration_is_not_compacted(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
     target = sample("agg-deltas-lz4-4.2", tmp_path)
     before = bytes_of(target)
     ended = ttlsnap("migrate", target, "--partitions", "2", "--ttl", "2h", "--timestamp", "value.max", "--stopped")
@@ -294,7 +293,7 @@ def test_a_checkpoint_that_needs_no_migration_is_not_compacted(ttlsnap: Ttlsnap,
 
 
 @pytest.mark.parametrize(("words", "message"), WRONG)
-def test_options_that_do_not_fit_are_refused(ttlsnap: Ttlsnap, tmp_path: Path, words: list[str], message: str) -> None:  # noqa: F811
+def test_options_that_do_not_fit_are_refused(ttlsnap: Ttlsnap, tmp_path: Path, words: list[str], message: str) -> None:
     target = sample("agg-deltas-lz4-4.2", tmp_path)
     before = bytes_of(target)
     ended = ttlsnap("migrate", target, "--partitions", "3", "--stopped", *words)

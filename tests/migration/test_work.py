@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,15 +13,15 @@ from ttlsnap import migrate, open_checkpoint
 from ttlsnap.engines.moving import Entries as Stored
 from ttlsnap.errors import BusyError, CorruptionError, RefusedError, StorageError, UnsupportedError, UsageError
 from ttlsnap.migration import run, spill, task
-from ttlsnap.operators.placement import STRICT, find_partitions
+from ttlsnap.operators.placement import STRICT
 from ttlsnap.operators.registry import describe
 from ttlsnap.storage.local import LocalDirectory
-from ttlsnap.stores.open import lineages_of, open_state_store
 from ttlsnap.stores.rocksdb import build, encoding
 from ttlsnap.unsaferow.rows import Rows
 
 from ..both_ways import both_ways  # noqa: F401
 from ..samples import bytes_of, sample
+from .entries import entries_of, rows_of
 
 SAMPLES = (
     "agg-deltas-lz4-4.2",
@@ -36,29 +35,6 @@ SAMPLES = (
     "lists-4.2",
     "alarms-4.2",
 )
-Entries = Counter[tuple[str, str, bytes, bytes]]
-
-
-def entries_of(checkpoint: Path) -> Entries:
-    """Return the stored entries of all stores. Each must be in the partition that its hash gives."""
-    files = LocalDirectory(str(checkpoint.resolve()))
-    read = open_checkpoint(files)
-    state_store, found = open_state_store(read), Entries()
-    states = describe(read)
-    for operator in read.operators:
-        for store in operator.stores:
-            mine = {s.state: s for s in states if (s.operator, s.store) == (operator.id, store.name)}
-            for partition, lineage in enumerate(lineages_of(read, state_store, store)):
-                with state_store.open(files, lineage, None) as opened:
-                    for batch in opened.batches(mine):
-                        keys, values, rows = batch.stored
-                        placed = find_partitions(mine[batch.state], rows, len(store.partitions))
-                        assert set(placed.tolist()) <= {partition}
-                        found.update(
-                            (store.name, batch.state, key, value)
-                            for key, value in zip(keys.to_list(), values.to_list(), strict=True)
-                        )
-    return found
 
 
 @pytest.mark.parametrize("name", SAMPLES)
@@ -77,22 +53,6 @@ def test_every_entry_moves_whatever_the_sizes_of_blocks_are(
         assert entries_of(target) == before
         assert report.entries == before.total()
         assert all(len(store.partitions) == number for store in report.stores)
-
-
-def rows_of(checkpoint: Path) -> Entries:
-    """Return the keys and values of all entries as rows, whatever the store is."""
-    files = LocalDirectory(str(checkpoint.resolve()))
-    read = open_checkpoint(files)
-    state_store, found = open_state_store(read), Entries()
-    for operator in read.operators:
-        for store in operator.stores:
-            states = {s.state: s for s in describe(read) if (s.operator, s.store) == (operator.id, store.name)}
-            for lineage in lineages_of(read, state_store, store):
-                with state_store.open(files, lineage, None) as opened:
-                    for batch in opened.batches(states):
-                        rows = zip(batch.keys.to_list(), batch.values.to_list(), strict=True)
-                        found.update((store.name, batch.state, key, value) for key, value in rows)
-    return found
 
 
 OTHER = {"hdfs": "rocksdb", "rocksdb": "hdfs"}

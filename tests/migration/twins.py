@@ -1,4 +1,4 @@
-"""The comparison of a migrated checkpoint with its twin, which was not migrated."""
+"""The comparison of a migrated checkpoint with its twin, which was not migrated, in rounds of some batches."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 from ..judge.queries import Query
 from ..judge.spark import Checkpoint, Events, Judge
+from ..matrix import FULL
 
+A_ROUND = 7 if FULL else 2  # batches
 COMPLETE = ("agg_all", "agg_complete")
 
 

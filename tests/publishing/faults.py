@@ -16,6 +16,7 @@ from .trees import Tree, copy, differences, is_fenced, tree
 
 KILL, ENOSPC, EIO = "signal=SIGKILL", "error=ENOSPC", "error=EIO"
 Argv = Callable[[Path], list[str]]
+_PUBLISHES = ("rename", "link", "unlink", "fsync", "mkdir", "chmod", "chown")
 _FREES = {"unlink", "unlinkat", "rmdir", "rename"}
 
 
@@ -45,6 +46,11 @@ class Point:
 
     def __str__(self) -> str:
         return f"{self.fault} at {self.call}"
+
+
+def publishing_calls(step: Step) -> list[Call]:
+    """Return the calls that stage and publish files, without RocksDB's own calls in its scratch folder."""
+    return [call for call in step.calls if call.name in _PUBLISHES and "/scratch" not in call.path]
 
 
 Faults = Callable[[Sequence[Call]], list[Point]]

@@ -12,15 +12,13 @@ from pathlib import Path
 import pytest
 
 from ..compaction.stories import BATCHES, drop_expired, rocksdb, settled
-from ..doctor.test_bricks import abandon, cut_off
+from ..diagnosis.repartitions import abandon, cut_off
 from ..judge.queries import Query
 from ..judge.spark import Judge
 from ..matrix import FULL
 from ..samples import sample
-from .faults import KILL, Faults, Point, Step, Workshop, errors, faults, kills, told_well
-from .test_every_state import published
-from .test_set_back import set_back
-from .test_written_since import put_zips_back
+from .faults import KILL, Faults, Point, Step, Workshop, errors, faults, kills, publishing_calls, told_well
+from .interventions import put_zips_back, set_back
 from .trees import Tree, differences, is_fenced, tree
 
 
@@ -162,4 +160,4 @@ def test_an_interrupted_repair_leaves_the_old_or_the_new_state(
         assert content(path) == new
         shutil.rmtree(path.parent)
 
-    workshop.check(step, fault(published(step)), judge)
+    workshop.check(step, fault(publishing_calls(step)), judge)

@@ -18,12 +18,9 @@ from ttlsnap import inspect
 from ..judge.queries import Query, stamp
 from ..judge.spark import Judge
 from ..matrix import FULL
-from .faults import KILL, Faults, Point, Step, Workshop, errors, faults, kills
+from .faults import KILL, Faults, Point, Step, Workshop, errors, faults, kills, publishing_calls
 from .stories import BATCHES, LATER, NOW, compact, migrate
-from .syscalls import Call
 from .trees import Tree, is_fenced, tree
-
-_TOLD_APART = ("rename", "link", "unlink", "fsync", "mkdir", "chmod", "chown")
 
 
 @dataclass(frozen=True)
@@ -80,11 +77,6 @@ def compacted(workshop: Workshop, compaction: Step) -> Path:
     return workshop.after(compaction.start, compaction.argv)
 
 
-def published(step: Step) -> list[Call]:
-    """Return the calls that stage and publish files, without RocksDB's own calls in its scratch folder."""
-    return [call for call in step.calls if call.name in _TOLD_APART and "/scratch" not in call.path]
-
-
 def entries(checkpoint: Path) -> Any:
     """Return what tells the old and the new state apart: the store, the number of partitions, and the entries."""
     found = inspect(str(checkpoint), entries=1000)
@@ -120,7 +112,7 @@ def check(workshop: Workshop, step: Step, compaction: Step, compacted: Path, fau
         assert not litter
         shutil.rmtree(path.parent)
 
-    workshop.check(step, fault(published(step)), judge)
+    workshop.check(step, fault(publishing_calls(step)), judge)
 
 
 def without_new_folders(found: Tree, old: Tree) -> Tree:
@@ -131,10 +123,10 @@ def test_tables_are_linked_and_an_uncommitted_snapshot_is_moved(workshop: Worksh
     # Only RocksDB state is published with these steps, so the tests below must include them.
     state = STATES["rocksdb"]
     step = workshop.step("compact", state.write(inputs), state.compact)
-    renamed = [call.path for call in published(step) if call.name == "rename"]
+    renamed = [call.path for call in publishing_calls(step) if call.name == "rename"]
     assert {"state/0/0/3.zip", "state/0/0/4.zip"} <= set(renamed)
     assert not any("/SSTs/" in path and path.startswith("state/") for path in renamed)
-    linked = [call.path for call in published(step) if call.name == "link"]
+    linked = [call.path for call in publishing_calls(step) if call.name == "link"]
     assert any("/SSTs/" in path and path.startswith("state/") for path in linked)
 
 
@@ -158,7 +150,7 @@ def test_an_interrupted_rollback_leaves_the_old_or_the_new_state(
 def test_an_interrupted_recovery_leaves_the_old_or_the_new_state(
     workshop: Workshop, compaction: Step, compacted: Path, options: tuple[str, ...], fault: Faults
 ) -> None:
-    into_place = [call for call in published(compaction) if (call.to or "").startswith("state/")]
+    into_place = [call for call in publishing_calls(compaction) if (call.to or "").startswith("state/")]
     start, _ = workshop.cut(compaction, Point(into_place[-1], KILL))
     assert is_fenced(start)
     words = " ".join(("recover", *options))

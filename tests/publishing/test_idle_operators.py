@@ -17,10 +17,7 @@ from ttlsnap import CompactionReport, LocalEngine, compact
 from ttlsnap.clock import TimeCharacteristic, iso
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 
-from ..compaction import test_groups as groups
-from ..compaction import test_joins as joins
-from ..compaction import test_lists as lists
-from ..compaction import test_ttl_states as ttl_states
+from ..compaction import groups, joins, timers, ttl_states
 from ..compaction.stories import H, T, rocksdb, settled
 from ..compaction.unseen import fits
 from ..judge.layouts import last_batch
@@ -36,12 +33,12 @@ from .idle import HDFS, await_batch, ends_untouched, stores
 class Unmodelled:
     """A query, and a compaction of it.
 
-    The compacted state equals the state of a query that never saw the events for which ``goes`` is true.
+    The compacted state equals the state of a query that never saw the events for which ``is_unseen`` is true.
     """
 
     query: Query
     version: str
-    goes: Callable[[Event], bool]
+    is_unseen: Callable[[Event], bool]
     factory: Any
     now: int
     options: tuple[tuple[str, Any], ...] = ()
@@ -67,22 +64,24 @@ HOUR = StateTtlConfig(H * 1_000_000)
 def join(version: str, join_format: int, **store: Any) -> Unmodelled:
     query = joins.joined(join_format=join_format, **store)
     unmatched = (("drop_unmatched", True),)
-    return Unmodelled(query, version, joins.goes, TtlTransformerFactory(HOUR), joins.LIMIT + H, unmatched)
+    return Unmodelled(query, version, joins.is_expired, TtlTransformerFactory(HOUR), joins.LIMIT + H, unmatched)
 
 
 def sessions(version: str, **store: Any) -> Unmodelled:
-    return Unmodelled(groups.of("sessions", **store), version, joins.goes, TtlTransformerFactory(), joins.LIMIT)
+    return Unmodelled(
+        groups.query_of("sessions", **store), version, joins.is_expired, TtlTransformerFactory(), joins.LIMIT
+    )
 
 
 def grouped(version: str, operator: str, **store: Any) -> Unmodelled:
     factory = TtlTransformerFactory(time=TimeCharacteristic.EVENT)
-    return Unmodelled(groups.of(operator, **store), version, groups.forgotten, factory, joins.LIMIT + 1800)
+    return Unmodelled(groups.query_of(operator, **store), version, groups.forgotten, factory, joins.LIMIT + 1800)
 
 
 def alarms(version: str, **store: Any) -> Unmodelled:
     factory = TtlTransformerFactory(HOUR, timestamp="value.seen:s")
     follow = (("timers", "follow"),)
-    return Unmodelled(lists.alarmed(**store), version, joins.goes, factory, joins.LIMIT + H, follow)
+    return Unmodelled(timers.alarmed(**store), version, joins.is_expired, factory, joins.LIMIT + H, follow)
 
 
 UNMODELLED = [
@@ -102,7 +101,7 @@ UNMODELLED = [
 @pytest.mark.parametrize("case", UNMODELLED if FULL else [join(NEWEST, 2, **HDFS)], ids=str)
 def test_an_idle_query_continues_as_if_dropped_entries_had_never_existed(judge: Judge, case: Unmodelled) -> None:
     query, more = case.query, joins.MORE if FULL else joins.MORE[:6]
-    unseen = [[event for event in events if not case.goes(event)] for events in joins.BATCHES]
+    unseen = [[event for event in events if not case.is_unseen(event)] for events in joins.BATCHES]
     deltas = query.provider == "hdfs" or query.changelog
     layout = "deltas" if deltas else "snapshot"
     if query.operator == "alarms":

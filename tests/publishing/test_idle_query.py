@@ -14,9 +14,8 @@ import pytest
 
 from ttlsnap import history, migrate, rollback
 
-from ..compaction import test_chains as chains
-from ..compaction.stories import BATCHES, MORE, T, copy_all, drop_expired, settled, unwanted
-from ..compaction.test_many_more_batches import MORE as MANY_MORE
+from ..compaction import chains
+from ..compaction.stories import BATCHES, MANY_MORE, MORE, T, copy_all, drop_expired, settled, unwanted
 from ..judge.processes import NEWEST, OLD_VERSIONS, VERSIONS
 from ..judge.queries import Event, Query, rated
 from ..judge.spark import Judge, told

@@ -7,9 +7,6 @@ is the judge of the result.
 from __future__ import annotations
 
 import json
-import os
-from dataclasses import asdict
-from pathlib import Path
 
 import pytest
 
@@ -18,13 +15,12 @@ from ttlsnap.cli.app import run
 from ttlsnap.errors import RefusedError
 
 from ..compaction.stories import BATCHES, MORE, T, drop_expired, settled, unwanted
-from ..judge.model import Model
 from ..judge.queries import Event, Query
 from ..judge.spark import Checkpoint, Judge
 from ..matrix import FULL
+from .interventions import CORRECTED, set_back
 
 QUERIES = [Query("agg_update"), Query("agg_update", provider="rocksdb", changelog=True)]
-CORRECTED = [Event("k1", T, 70), Event("k9", T + 60, 1), Event("corrected", T + 5, 5)]
 
 
 @pytest.fixture(params=QUERIES if FULL else QUERIES[:1], ids=lambda query: query.provider)
@@ -33,19 +29,6 @@ def compacted(judge: Judge, request: pytest.FixtureRequest) -> Checkpoint:
     settled(written.path)
     assert drop_expired(written.path, written.query).published
     return written
-
-
-def set_back(judge: Judge, checkpoint: Checkpoint, *, planned: bool = True) -> None:
-    """Remove the last batch and the planned batch from the logs, and replace the input file of the last batch."""
-    for name in ("commits/2", "offsets/2", *(("offsets/3",) if planned else ())):
-        (checkpoint.path / name).unlink()
-        (checkpoint.path / name).with_name(f".{Path(name).name}.crc").unlink(missing_ok=True)
-    (source,) = judge.events(checkpoint).glob("00002.json")
-    then = source.stat().st_mtime
-    source.write_text("".join(json.dumps(asdict(event)) + "\n" for event in CORRECTED))
-    os.utime(source, (then, then))
-    checkpoint.model = Model(checkpoint.query)
-    checkpoint.model.run(BATCHES[:2])
 
 
 @pytest.mark.parametrize("planned", [True, False])

@@ -7,16 +7,15 @@ partition or one store, and without a word. So the delta of a rewritten version 
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from ..compaction import test_joins as joins
+from ..compaction import joins
 from ..compaction.stories import BATCHES, MORE, drop_expired, rocksdb, settled, unwanted
 from ..judge.processes import NEWEST
 from ..judge.queries import Query
-from ..judge.spark import Checkpoint, Judge
+from ..judge.spark import Judge
 from ..matrix import FULL
+from .snapshots import damage, published_snapshots
 
 VERSIONS = ("4.2", "4.3") if FULL else (NEWEST,)
 QUERIES = {
@@ -24,20 +23,6 @@ QUERIES = {
     "changelogs": rocksdb("agg_update", True),
     **({"changelogs with ids": rocksdb("agg_update", True, 2)} if FULL else {}),
 }
-
-
-def published(checkpoint: Checkpoint) -> list[Path]:
-    """Return the snapshots of the version after the last committed batch."""
-    last = max(int(path.name) for path in (checkpoint.path / "commits").glob("[0-9]*"))
-    found = sorted((checkpoint.path / "state").rglob(f"{last + 1}[_.]*"))
-    return [path for path in found if path.suffix in (".snapshot", ".zip")]
-
-
-def damage(snapshot: Path) -> bytes:
-    """Cut a snapshot off, and return its bytes."""
-    whole = snapshot.read_bytes()
-    snapshot.write_bytes(whole[: len(whole) // 2])
-    return whole
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -48,7 +33,7 @@ def test_spark_fails_and_does_not_fall_back_to_the_state_before_the_run(judge: J
     written = judge.write(query, BATCHES, layout=layout, version=version)
     settled(written.path)
     drop_expired(written.path, query)
-    snapshots = published(written)
+    snapshots = published_snapshots(written)
     assert len(snapshots) == 2
     whole = {path: damage(path) for path in snapshots}
     assert judge.refusal(judge.copy(written), MORE, fresh=True)
@@ -66,7 +51,7 @@ def test_no_store_of_a_join_falls_back_alone(judge: Judge, version: str) -> None
     written = judge.write(joins.joined(), joins.BATCHES, layout="deltas", version=version)
     settled(written.path)
     assert joins.drop(written.path).totals.dropped > 0
-    snapshots = published(written)
+    snapshots = published_snapshots(written)
     assert len({path.parent.name for path in snapshots}) == 4
     for snapshot in snapshots:
         whole = damage(snapshot)

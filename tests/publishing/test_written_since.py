@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +24,7 @@ from ..judge.queries import Query
 from ..judge.spark import Checkpoint, Judge
 from .commands import Commands
 from .faults import KILL, Point, Workshop
+from .interventions import put_zips_back
 from .library import compact_with
 from .stories import compact
 from .trees import is_fenced, tree
@@ -146,15 +146,6 @@ def test_a_compaction_leaves_the_old_tables_in_place(judge: Judge, rewrite: Any)
         (written.path / path).unlink()
     rollback(str(written.path), stopped=True)
     assert tree(written.path) == old
-
-
-def put_zips_back(path: Path, run_id: str | None) -> None:
-    """Put the old zips back by hand, as if Spark's maintenance had removed the tables that no zip named."""
-    backup = path / f"_ttlsnap/runs/{run_id}/backup"
-    for table in backup.glob("state/0/*/SSTs/*"):
-        (path / table.relative_to(backup)).unlink()
-    for replaced in backup.glob("state/0/*/*3.zip*"):
-        shutil.copy2(replaced, path / replaced.relative_to(backup))
 
 
 def test_doctor_restores_a_table_that_only_a_backup_has(judge: Judge, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,14 +14,13 @@ from ttlsnap.repairs.new_query import NewQuery
 
 from ..check.observe import normal
 from ..check.quality import contracts_of
-from ..cli.test_commands import Ttlsnap, ttlsnap  # noqa: F401
-from ..migration.test_work import rows_of
+from ..cli.running import Ttlsnap
+from ..migration.entries import field_of, rows_of
 from ..samples import bytes_of, sample, sample_at_home
 from . import conversions
+from .contracts import JOIN, Document, column, contract, left, named, states
 from .conversions import Batches, as_texts
 from .migrating import Migrator, case
-from .test_refusals import JOIN, Document, column, contract, left, states
-from .test_ttl import named, numbers_of
 
 PLACE = "tests.repairs.conversions"
 
@@ -30,7 +29,7 @@ def other_fields(document: Document) -> None:
     left(document)[1:3] = [column("hour", "integer", nullable=False), column("worth")]
 
 
-def test_the_values_are_those_of_the_function(ttlsnap: Ttlsnap, tmp_path: Path) -> None:  # noqa: F811
+def test_the_values_are_those_of_the_function(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
     found = []
     for name in ("shortened", "Batches"):
         target = sample(JOIN, tmp_path / name)
@@ -47,7 +46,7 @@ def test_the_values_are_those_of_the_function(ttlsnap: Ttlsnap, tmp_path: Path) 
     assert found[0] == found[1]
 
 
-def test_dropping_and_converting_run_in_one_pass(ttlsnap: Ttlsnap, tmp_path: Path) -> None:  # noqa: F811
+def test_dropping_and_converting_run_in_one_pass(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
     one, two = (sample(JOIN, tmp_path / name) for name in ("one", "two"))
     (new := tmp_path / "new.json").write_text(json.dumps(contract(one, other_fields)))
     drop, convert = ["--ttl", "1h"], ["--to", new, "--transformer", f"{PLACE}:Batches"]
@@ -57,9 +56,9 @@ def test_dropping_and_converting_run_in_one_pass(ttlsnap: Ttlsnap, tmp_path: Pat
     assert rows_of(one) == rows_of(two)
 
 
-def test_expiry_times_are_not_the_functions(ttlsnap: Ttlsnap, tmp_path: Path) -> None:  # noqa: F811
+def test_expiry_times_are_not_the_functions(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
     target = sample_at_home("lists-4.2", tmp_path)
-    moments = numbers_of(target, "recent", "ttlExpirationMs")
+    moments = field_of(target, "recent", "ttlExpirationMs")
     new = contract(
         target, lambda document: named(document, "recent")["value"][0]["type"]["fields"].append(column("note"))
     )
@@ -67,8 +66,8 @@ def test_expiry_times_are_not_the_functions(ttlsnap: Ttlsnap, tmp_path: Path) ->
     words = ["--to", tmp_path / "new.json", "--transformer", f"{PLACE}:with_note", "--stopped"]
     ended = ttlsnap("migrate", target, *words)
     assert ended.code == 0, ended.err
-    assert numbers_of(target, "recent", "ttlExpirationMs") == moments
-    assert {each["note"] for found in numbers_of(target, "recent", "value").values() for each in found} == {"-"}
+    assert field_of(target, "recent", "ttlExpirationMs") == moments
+    assert {each["note"] for found in field_of(target, "recent", "value").values() for each in found} == {"-"}
     assert ttlsnap("compact", target, "--ttl", "1ms", "--dry-run").code == 0
 
 
@@ -83,7 +82,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("name", "words", "code", "message"), WRONG)
 def test_wrong_values_change_nothing(
-    ttlsnap: Ttlsnap,  # noqa: F811
+    ttlsnap: Ttlsnap,
     tmp_path: Path,
     name: str,
     words: list[str],
@@ -98,7 +97,7 @@ def test_wrong_values_change_nothing(
     assert bytes_of(target) == before
 
 
-def test_a_converter_needs_a_new_query(ttlsnap: Ttlsnap, tmp_path: Path) -> None:  # noqa: F811
+def test_a_converter_needs_a_new_query(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
     target = sample(JOIN, tmp_path)
     words = ["--transformer", f"{PLACE}:Batches", "--stopped"]
     assert "needs --to" in ttlsnap("migrate", target, "--partitions", "3", *words).err

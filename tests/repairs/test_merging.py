@@ -7,34 +7,33 @@ from pathlib import Path
 
 import pytest
 
-from ..cli.test_commands import Ttlsnap, ttlsnap  # noqa: F401
-from ..migration.test_work import entries_of
+from ..cli.running import Ttlsnap
+from ..migration.entries import entries_of, field_of
 from ..publishing.trees import tree
 from ..samples import bytes_of, sample
-from .test_refusals import column, contract, states
-from .test_ttl import numbers_of
+from .contracts import column, contract, states
 
 WITHIN, COLUMNS = "dedup-within-4.2", "dedup-columns-3.1"
 LATEST = "expiresAtMicros"
 
 
 @pytest.mark.parametrize("name", [WITHIN, "rocksdb"])
-def test_a_column_that_is_replaced_merges_entries_too(ttlsnap: Ttlsnap, tmp_path: Path, name: str) -> None:  # noqa: F811
+def test_a_column_that_is_replaced_merges_entries_too(ttlsnap: Ttlsnap, tmp_path: Path, name: str) -> None:
     target = sample(WITHIN, tmp_path)
     if name == "rocksdb":
         assert ttlsnap("migrate", target, "--provider", "rocksdb", "--stopped").code == 0
-    moments = numbers_of(target, "default", LATEST)
+    moments = field_of(target, "default", LATEST)
     new = contract(target, lambda document: states(document)[0].update(key=[column("zzz", "integer")]))
     (tmp_path / "new.json").write_text(json.dumps(new))
     words = ["migrate", target, "--to", tmp_path / "new.json", "--fill", "key.zzz=1", "--stopped", "--yes"]
     assert ttlsnap(*words).code == 0
     latest = max(moment for found in moments.values() for moment in found)
-    assert numbers_of(target, "default", LATEST) == {'{"zzz": 1}': [latest]}
+    assert field_of(target, "default", LATEST) == {'{"zzz": 1}': [latest]}
 
 
 @pytest.mark.parametrize("name", ["hdfs", "rocksdb"])
 def test_equal_keys_are_refused_where_nothing_merges_them(
-    ttlsnap: Ttlsnap,  # noqa: F811
+    ttlsnap: Ttlsnap,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     name: str,
@@ -55,7 +54,7 @@ def test_equal_keys_are_refused_where_nothing_merges_them(
 @pytest.mark.parametrize(
     "partitions", [[], ["--partitions", "5"], ["--provider", "rocksdb", "--set", "row-checksums=true"]]
 )
-def test_the_latest_time_wins(ttlsnap: Ttlsnap, tmp_path: Path, partitions: list[str]) -> None:  # noqa: F811
+def test_the_latest_time_wins(ttlsnap: Ttlsnap, tmp_path: Path, partitions: list[str]) -> None:
     target = sample(WITHIN, tmp_path)
     (state,) = states(contract(target, lambda document: None))
     keys = [field["name"] for field in state["key"]]
@@ -66,7 +65,7 @@ def test_the_latest_time_wins(ttlsnap: Ttlsnap, tmp_path: Path, partitions: list
     assert ttlsnap("migrate", target, "--to", tmp_path / "wide.json", "--fill", "key.extra=x", "--stopped").code == 0
     one = contract(target, lambda document: states(document)[0].update(key=[column("extra")]))
     (tmp_path / "one.json").write_text(json.dumps(one))
-    moments = numbers_of(target, "default", LATEST)
+    moments = field_of(target, "default", LATEST)
     words = ["migrate", target, "--to", tmp_path / "one.json", "--stopped", "--format", "json", *partitions]
     assert ttlsnap(*words).code == 4  # nobody agreed
     words += [word for name in keys for word in ("--drop", f"key.{name}")]  # allowed, but not needed
@@ -75,7 +74,7 @@ def test_the_latest_time_wins(ttlsnap: Ttlsnap, tmp_path: Path, partitions: list
     assert document["merged"] == {"0.default.default": len(moments) - 1}
     assert document["totals"]["kept"] == sum(entries_of(target).values()) == 1
     latest = max(moment for found in moments.values() for moment in found)
-    assert numbers_of(target, "default", LATEST) == {'{"extra": "x"}': [latest]}
+    assert field_of(target, "default", LATEST) == {'{"extra": "x"}': [latest]}
     assert ttlsnap("rollback", target, "--stopped").code == 0
-    assert len(numbers_of(target, "default", LATEST)) == len(moments)
+    assert len(field_of(target, "default", LATEST)) == len(moments)
     assert tree(target) != before

@@ -17,7 +17,7 @@ from ..check.quality import contracts_of, judged
 from ..matrix import FULL
 from .migrating import MIGRATED, Migrated, Migrator
 from .reasons import reason_of
-from .test_tables import CASES
+from .tables import CASES
 
 SLICE = (
     "agg-key-widened",

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import math
 import shlex
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,41 +17,11 @@ from ttlsnap.schema.literals import parse_literal
 from ttlsnap.schema.types import DoubleType, TimestampType
 from ttlsnap.storage.local import LocalDirectory
 
-from ..cli.test_commands import Ttlsnap, ttlsnap  # noqa: F401
-from ..migration.test_work import rows_of
+from ..cli.running import Ttlsnap
+from ..migration.entries import rows_of
 from ..publishing.trees import tree
 from ..samples import bytes_of, sample
-
-Document = dict[str, Any]
-Change = Callable[[Document], object]
-JOIN, WITHIN, GROUPS, PLAIN = "join-4.2", "dedup-within-4.2", "groups-3.1", "agg-deltas-lz4-4.2"
-
-
-def contract(target: Path, change: Change) -> Document:
-    """Return the contract of a checkpoint, changed as if another query had made it."""
-    document: Document = copy.deepcopy(contract_of_checkpoint(str(target)).to_json())
-    change(document)
-    return document
-
-
-def states(document: Document, store: str = "") -> list[Document]:
-    return [
-        state
-        for operator in document["operators"]
-        for each in operator["stores"]
-        if store in each["name"]
-        for state in each["states"]
-    ]
-
-
-def left(document: Document) -> list[Document]:
-    """Return the columns of a join's buffered rows on the left."""
-    fields: list[Document] = states(document, "left-keyWithIndexToValue")[0]["value"]
-    return fields
-
-
-def column(name: str, kind: Any = "string", *, nullable: bool = True) -> Document:
-    return {"name": name, "type": kind, "nullable": nullable, "metadata": {}}
+from .contracts import JOIN, PLAIN, WITHIN, Change, Document, change_everything, column, contract, left, states
 
 
 def add(document: Document, *, nullable: bool = True) -> None:
@@ -113,7 +81,7 @@ WRONG: list[tuple[str, Change, list[str], int, str]] = [
 
 @pytest.mark.parametrize(("name", "change", "words", "code", "message"), WRONG)
 def test_what_is_not_decided_is_refused(
-    ttlsnap: Ttlsnap,  # noqa: F811
+    ttlsnap: Ttlsnap,
     tmp_path: Path,
     name: str,
     change: Change,
@@ -129,14 +97,14 @@ def test_what_is_not_decided_is_refused(
     assert bytes_of(target) == before
 
 
-def test_an_answer_needs_a_new_query(ttlsnap: Ttlsnap, tmp_path: Path) -> None:  # noqa: F811
+def test_an_answer_needs_a_new_query(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
     target = sample(JOIN, tmp_path)
     for words in (["--narrow"], ["--fill", "value.x=1"], ["--rename", "a=b"], ["--from", "old.json"]):
         ended = ttlsnap("migrate", target, "--partitions", "3", *words)
         assert ended.code == 2 and f"{words[0]} needs --to" in ended.err
 
 
-def test_the_same_schema_changes_nothing(ttlsnap: Ttlsnap, tmp_path: Path) -> None:  # noqa: F811
+def test_the_same_schema_changes_nothing(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
     target = sample(JOIN, tmp_path)
     (tmp_path / "new.json").write_text(json.dumps(contract(target, nothing)))
     before = bytes_of(target)
@@ -145,7 +113,7 @@ def test_the_same_schema_changes_nothing(ttlsnap: Ttlsnap, tmp_path: Path) -> No
     assert bytes_of(target) == before
 
 
-def test_values_that_are_dropped_need_a_yes(ttlsnap: Ttlsnap, tmp_path: Path) -> None:  # noqa: F811
+def test_values_that_are_dropped_need_a_yes(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
     target = sample(JOIN, tmp_path)
     (tmp_path / "new.json").write_text(json.dumps(contract(target, lambda d: left(d).pop(2))))
     before = bytes_of(target)
@@ -161,18 +129,10 @@ def test_values_that_are_dropped_need_a_yes(ttlsnap: Ttlsnap, tmp_path: Path) ->
     assert ttlsnap(*words, "--yes").code == 0
 
 
-def change_everything(document: Document) -> None:
-    fields = left(document)
-    fields[2]["name"] = "worth"
-    fields[2]["type"] = "integer"
-    fields.insert(0, column("extra", "integer", nullable=False))
-    fields[1], fields[2] = fields[2], fields[1]
-
-
 ANSWERS = ["--rename", "left_value=worth", "--fill", "value.extra=7", "--narrow"]
 
 
-def test_a_migrated_state_has_the_new_schema_and_comes_back(ttlsnap: Ttlsnap, tmp_path: Path) -> None:  # noqa: F811
+def test_a_migrated_state_has_the_new_schema_and_comes_back(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
     target = sample(JOIN, tmp_path)
     new = contract(target, change_everything)
     (tmp_path / "new.json").write_text(json.dumps(new))
@@ -203,7 +163,7 @@ def test_a_migrated_state_has_the_new_schema_and_comes_back(ttlsnap: Ttlsnap, tm
     assert tree(target) == before
 
 
-def test_a_plan_is_applied_only_as_it_was_reviewed(ttlsnap: Ttlsnap, tmp_path: Path) -> None:  # noqa: F811
+def test_a_plan_is_applied_only_as_it_was_reviewed(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
     target, other = sample(JOIN, tmp_path), sample(JOIN, tmp_path / "other")
     (tmp_path / "new.json").write_text(json.dumps(contract(target, change_everything)))
     before, plan = bytes_of(target), tmp_path / "plan.json"
@@ -226,7 +186,7 @@ def test_a_plan_is_applied_only_as_it_was_reviewed(ttlsnap: Ttlsnap, tmp_path: P
     assert ttlsnap("migrate", target, *filled, "--apply", plan).code != 0
 
 
-def test_values_that_do_not_fit_are_counted(ttlsnap: Ttlsnap, tmp_path: Path) -> None:  # noqa: F811
+def test_values_that_do_not_fit_are_counted(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
     target = sample(WITHIN, tmp_path)
     (tmp_path / "new.json").write_text(
         json.dumps(contract(target, lambda d: states(d)[0]["value"][0].update(type="short")))
@@ -241,7 +201,7 @@ def test_values_that_do_not_fit_are_counted(ttlsnap: Ttlsnap, tmp_path: Path) ->
         assert bytes_of(target) == before
 
 
-def test_one_run_changes_schema_partitions_and_store(ttlsnap: Ttlsnap, tmp_path: Path) -> None:  # noqa: F811
+def test_one_run_changes_schema_partitions_and_store(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
     one, two = sample(JOIN, tmp_path), sample(JOIN, tmp_path / "two")
     (tmp_path / "new.json").write_text(json.dumps(contract(one, change_everything)))
     to = ["--to", tmp_path / "new.json", "--stopped", *ANSWERS]
@@ -253,7 +213,7 @@ def test_one_run_changes_schema_partitions_and_store(ttlsnap: Ttlsnap, tmp_path:
     assert contract_of_checkpoint(str(one)) == contract_of_checkpoint(str(two))
 
 
-def test_the_command_of_check_makes_the_state_fit(ttlsnap: Ttlsnap, tmp_path: Path) -> None:  # noqa: F811
+def test_the_command_of_check_makes_the_state_fit(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
     target = sample(JOIN, tmp_path)
     (tmp_path / "new.json").write_text(json.dumps(contract(target, lambda d: add(d, nullable=False))))
     found = ttlsnap("check", target, tmp_path / "new.json", "--format", "json")
@@ -269,7 +229,7 @@ def test_the_command_of_check_makes_the_state_fit(ttlsnap: Ttlsnap, tmp_path: Pa
     assert (again.code, json.loads(again.out)["verdict"], json.loads(again.out)["next"]) == (0, "as_is", None)
 
 
-def test_check_names_no_command_for_what_nothing_repairs(ttlsnap: Ttlsnap, tmp_path: Path) -> None:  # noqa: F811
+def test_check_names_no_command_for_what_nothing_repairs(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
     target = sample(JOIN, tmp_path)
     for change in (drop_key, rename, retype("binary")):
         (tmp_path / "new.json").write_text(json.dumps(contract(target, change)))
@@ -277,7 +237,7 @@ def test_check_names_no_command_for_what_nothing_repairs(ttlsnap: Ttlsnap, tmp_p
         assert found.code in (1, 3) and json.loads(found.out)["next"] is None
 
 
-def test_a_migration_before_an_uncommitted_batch_comes_back(ttlsnap: Ttlsnap, tmp_path: Path) -> None:  # noqa: F811
+def test_a_migration_before_an_uncommitted_batch_comes_back(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
     target = sample("uncommitted-batch-4.2", tmp_path)
     new = contract(target, lambda d: states(d)[0]["key"].append(column("extra")))
     (tmp_path / "new.json").write_text(json.dumps(new))

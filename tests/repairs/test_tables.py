@@ -19,15 +19,8 @@ from ..check.tables import TABLE_PAIRS
 from ..judge.processes import Server
 from ..matrix import FULL
 from ..publishing.trees import tree
+from .tables import CASES
 
-CASES: list[tuple[str, list[str], list[str]]] = [
-    ("table-column-added", [], ["add"]),
-    ("table-column-renamed", ["--rename", "amount=sum"], ["rename"]),
-    ("table-int-to-bigint-large", [], ["widen"]),
-    ("table-now-nullable-nulls", [], ["nullability"]),
-    ("table-append-only-old", [], ["property"]),
-    ("table-column-removed", ["--drop", "price"], ["drop"]),
-]
 SLICE = ("table-column-renamed",)
 CHOSEN = CASES if FULL else [case for case in CASES if case[0] in SLICE]
 Command = Callable[..., tuple[int, str, str]]

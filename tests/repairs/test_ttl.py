@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,28 +19,22 @@ from ttlsnap.schema.units import parse_duration
 from ..check.observe import normal
 from ..check.processing import FORGOTTEN
 from ..check.quality import contracts_of
-from ..cli.test_commands import Ttlsnap, ttlsnap  # noqa: F401
-from ..migration.test_work import entries_of
+from ..cli.running import Ttlsnap
+from ..migration.entries import entries_of, field_of
 from ..publishing.trees import tree
 from ..samples import bytes_of, sample_at_home
+from .contracts import Document, column, named, states
 from .migrating import Migrator, case
-from .test_refusals import column, states
 
 LISTS, VISITS, ALARMS = "lists-4.2", "visits-4.2", "alarms-4.2"
 DAY_MS = parse_duration("1d") // 1000
 EARLY = ["--now", "checkpoint"]
 """The time of the last batch, so that nothing has expired."""
-Document = dict[str, Any]
 ORDERED, PLAIN = "RangeKeyScanStateEncoderSpec", "NoPrefixKeyStateEncoderSpec"
 
 
 def contract(target: Path) -> Document:
     return copy.deepcopy(contract_of_checkpoint(str(target)).to_json())
-
-
-def named(document: Document, name: str) -> Document:
-    (found,) = (state for state in states(document) if state["name"] == name)
-    return found
 
 
 def with_length(document: Document, name: str, ttl_ms: int) -> Document:
@@ -84,30 +77,9 @@ def contents(target: Path, *names: str) -> set[tuple[str, bytes, bytes]]:
     return {(state, key[2:], value) for _, state, key, value in entries_of(target) if state in names}
 
 
-def numbers_of(target: Path, name: str, column: str) -> dict[str, list[Any]]:
-    """Return a field of every entry of a variable, by key."""
-    from ttlsnap import open_checkpoint
-    from ttlsnap.operators.registry import describe
-    from ttlsnap.storage.local import LocalDirectory
-    from ttlsnap.stores.open import lineages_of, open_state_store
-    from ttlsnap.unsaferow.decode import decode
-
-    checkpoint = open_checkpoint(LocalDirectory(str(target.resolve())))
-    (state,) = (state for state in describe(checkpoint) if state.state == name)
-    store, found = open_state_store(checkpoint), dict[str, list[Any]]()
-    for lineage in lineages_of(checkpoint, store, checkpoint.operators[0].stores[0]):
-        with store.open(checkpoint.files, lineage, None) as partition:
-            for batch in partition.batches({name: state}, only=name):
-                if batch.state == name:
-                    keys, values = decode(batch.keys, state.key_schema), decode(batch.values, state.value_schema)
-                    for key, value in zip(keys.to_pylist(), values.to_pylist(), strict=True):
-                        found.setdefault(json.dumps(key), []).append(value[column])
-    return found
-
-
-def test_a_longer_ttl_moves_every_expiry_time_and_back(ttlsnap: Ttlsnap, tmp_path: Path) -> None:  # noqa: F811
+def test_a_longer_ttl_moves_every_expiry_time_and_back(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
     target = sample_at_home(LISTS, tmp_path)
-    entries, before = entries_of(target), numbers_of(target, "recent", "ttlExpirationMs")
+    entries, before = entries_of(target), field_of(target, "recent", "ttlExpirationMs")
     short = write(tmp_path / "short.json", with_length(contract(target), "recent", DAY_MS))
     long = write(tmp_path / "long.json", with_length(contract(target), "recent", 3 * DAY_MS))
     ended = ttlsnap("migrate", target, "--from", short, "--to", long, "--stopped", "--yes", *EARLY, "--format", "json")
@@ -115,7 +87,7 @@ def test_a_longer_ttl_moves_every_expiry_time_and_back(ttlsnap: Ttlsnap, tmp_pat
     assert [(s["change"], s["state"], s["old"], s["new"]) for s in document["plan"]] == [
         ("change-ttl", "recent", "ttl 1d", "ttl 3d")
     ]
-    after = numbers_of(target, "recent", "ttlExpirationMs")
+    after = field_of(target, "recent", "ttlExpirationMs")
     assert after == {key: [moment + 2 * DAY_MS for moment in moments] for key, moments in before.items()}
     assert ttlsnap("compact", target, "--ttl", "1ms", "--dry-run", *EARLY).code == 0  # the index and the counts fit
     assert ttlsnap("migrate", target, "--from", long, "--to", short, "--stopped", "--yes", *EARLY).code == 0
@@ -123,7 +95,7 @@ def test_a_longer_ttl_moves_every_expiry_time_and_back(ttlsnap: Ttlsnap, tmp_pat
 
 
 @pytest.mark.parametrize(("name", "variable"), [(VISITS, "last"), (VISITS, "numbers"), (ALARMS, "counts")])
-def test_a_ttl_comes_and_goes(ttlsnap: Ttlsnap, tmp_path: Path, name: str, variable: str) -> None:  # noqa: F811
+def test_a_ttl_comes_and_goes(ttlsnap: Ttlsnap, tmp_path: Path, name: str, variable: str) -> None:
     target = sample_at_home(name, tmp_path)
     old = contract(target)
     entries, before = contents(target, *(s["name"] for s in states(old))), tree(target)
@@ -141,7 +113,7 @@ def test_a_ttl_comes_and_goes(ttlsnap: Ttlsnap, tmp_path: Path, name: str, varia
             assert ttlsnap("rollback", target, "--stopped").code == 0
             assert tree(target) == before
     now = json.loads(ttlsnap("inspect", target, "--format", "json").out)["batch_timestamp_ms"]
-    moments = numbers_of(target, variable, "ttlExpirationMs")
+    moments = field_of(target, variable, "ttlExpirationMs")
     assert {moment for found in moments.values() for moment in found} == {now + DAY_MS}
     assert ttlsnap("compact", target, "--ttl", "1ms", "--dry-run", *EARLY).code == 0
     assert ttlsnap("doctor", target).code == ttlsnap("doctor", sample_at_home(name, tmp_path / "same")).code
@@ -150,9 +122,9 @@ def test_a_ttl_comes_and_goes(ttlsnap: Ttlsnap, tmp_path: Path, name: str, varia
     assert states(contract(target)) == states(old)
 
 
-def test_the_age_of_values_counts_from_a_field(ttlsnap: Ttlsnap, tmp_path: Path) -> None:  # noqa: F811
+def test_the_age_of_values_counts_from_a_field(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
     target = sample_at_home(LISTS, tmp_path)
-    seen = numbers_of(target, "all", "seen")
+    seen = field_of(target, "all", "seen")
     new = contract(target)
     switch_on(new, "all", 36500 * DAY_MS)
     on = write(tmp_path / "on.json", new)
@@ -170,13 +142,13 @@ def test_the_age_of_values_counts_from_a_field(ttlsnap: Ttlsnap, tmp_path: Path)
     # The second answer is for all other variables. None of them has a new TTL.
     assert ttlsnap(*words, "--birth", "0.default.all.value.seen:s", "--birth", "now").code == 0
     expected = {key: [each * 1000 + 36500 * DAY_MS for each in found] for key, found in seen.items()}
-    assert numbers_of(target, "all", "ttlExpirationMs") == expected
+    assert field_of(target, "all", "ttlExpirationMs") == expected
     assert ttlsnap("compact", target, "--ttl", "1ms", "--state", "all", "--dry-run", *EARLY).code == 0
 
 
-def test_what_has_expired_goes_when_the_ttl_does(ttlsnap: Ttlsnap, tmp_path: Path) -> None:  # noqa: F811
+def test_what_has_expired_goes_when_the_ttl_does(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
     target = sample_at_home(LISTS, tmp_path)
-    moments = numbers_of(target, "recent", "ttlExpirationMs")
+    moments = field_of(target, "recent", "ttlExpirationMs")
     every = sorted(moment for found in moments.values() for moment in found)
     middle = every[len(every) // 2]
     new = contract(target)
@@ -192,17 +164,17 @@ def test_what_has_expired_goes_when_the_ttl_does(ttlsnap: Ttlsnap, tmp_path: Pat
     assert document["totals"]["dropped"] == expired > 0
     left = {key: len([m for m in found if m > middle]) for key, found in moments.items()}
     left = {key: count for key, count in left.items() if count}
-    assert {key: len(found) for key, found in numbers_of(target, "recent", "number").items()} == left
-    assert {key: found[0] for key, found in numbers_of(target, "$rowCounter_recent", "count").items()} == left
+    assert {key: len(found) for key, found in field_of(target, "recent", "number").items()} == left
+    assert {key: found[0] for key, found in field_of(target, "$rowCounter_recent", "count").items()} == left
     # By the wall clock, everything has expired.
     again = sample_at_home(LISTS, tmp_path / "again")
     document = json.loads(ttlsnap("migrate", again, *words[2:5], "--yes", "--format", "json").out)
     assert document["expired"] == {"0.default.recent": len(every)}
 
 
-def test_a_longer_ttl_revives_nothing(ttlsnap: Ttlsnap, tmp_path: Path) -> None:  # noqa: F811
+def test_a_longer_ttl_revives_nothing(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
     target = sample_at_home(LISTS, tmp_path)
-    moments = numbers_of(target, "recent", "ttlExpirationMs")
+    moments = field_of(target, "recent", "ttlExpirationMs")
     short = write(tmp_path / "short.json", with_length(contract(target), "recent", DAY_MS))
     long = write(tmp_path / "long.json", with_length(contract(target), "recent", 36500 * DAY_MS))
     words = ["migrate", target, "--from", short, "--to", long, "--stopped", "--yes", "--format", "json"]
@@ -212,11 +184,11 @@ def test_a_longer_ttl_revives_nothing(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
     document = json.loads(ttlsnap(*words, "--now", at).out)
     assert document["expired"] == {"0.default.recent": sum(moment <= middle for moment in every)}
     left = {key: [m + 36499 * DAY_MS for m in found if m > middle] for key, found in moments.items()}
-    assert numbers_of(target, "recent", "ttlExpirationMs") == {key: found for key, found in left.items() if found}
+    assert field_of(target, "recent", "ttlExpirationMs") == {key: found for key, found in left.items() if found}
     assert ttlsnap("compact", target, "--ttl", "1ms", "--dry-run", *EARLY).code == 0
 
 
-def test_a_contract_without_the_index_of_a_ttl_is_refused(ttlsnap: Ttlsnap, tmp_path: Path) -> None:  # noqa: F811
+def test_a_contract_without_the_index_of_a_ttl_is_refused(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
     target = sample_at_home(VISITS, tmp_path)
     new = contract(target)
     switch_on(new, "last")
@@ -229,7 +201,7 @@ def test_a_contract_without_the_index_of_a_ttl_is_refused(ttlsnap: Ttlsnap, tmp_
     assert bytes_of(target) == before
 
 
-def test_a_variable_that_is_another_one_begins_empty(ttlsnap: Ttlsnap, tmp_path: Path) -> None:  # noqa: F811
+def test_a_variable_that_is_another_one_begins_empty(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
     target = sample_at_home(VISITS, tmp_path)
     new = contract(target)
     named(new, "last")["name"] = "latest"
@@ -242,7 +214,7 @@ def test_a_variable_that_is_another_one_begins_empty(ttlsnap: Ttlsnap, tmp_path:
     assert ttlsnap(*words, "--rename", "last=latest").code == 0
 
 
-def test_several_variables_get_other_names(ttlsnap: Ttlsnap, tmp_path: Path) -> None:  # noqa: F811
+def test_several_variables_get_other_names(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
     target = sample_at_home(VISITS, tmp_path)
     entries, new = contents(target, "last", "numbers", "$rowCounter_numbers"), contract(target)
     others = {"last": "latest", "numbers": "digits", "$rowCounter_numbers": "$rowCounter_digits"}
@@ -254,7 +226,7 @@ def test_several_variables_get_other_names(ttlsnap: Ttlsnap, tmp_path: Path) -> 
     assert contents(target, *others.values()) == {(others[name], key, value) for name, key, value in entries}
 
 
-def test_a_new_grouping_column_has_one_value_everywhere(ttlsnap: Ttlsnap, tmp_path: Path) -> None:  # noqa: F811
+def test_a_new_grouping_column_has_one_value_everywhere(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
     target = sample_at_home(ALARMS, tmp_path)
     new = contract(target)
     for state in states(new):
@@ -275,7 +247,7 @@ def test_a_new_grouping_column_has_one_value_everywhere(ttlsnap: Ttlsnap, tmp_pa
     assert ttlsnap("doctor", target).code == ttlsnap("doctor", sample_at_home(ALARMS, tmp_path / "same")).code
 
 
-def test_timers_are_not_lost_with_their_mode(ttlsnap: Ttlsnap, tmp_path: Path) -> None:  # noqa: F811
+def test_timers_are_not_lost_with_their_mode(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
     target = sample_at_home(ALARMS, tmp_path)
     new = contract(target)
     new["operators"][0]["time_mode"] = "NoTime"

@@ -36,12 +36,12 @@ from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 from ttlsnap.unsaferow.rows import Rows
 
 from ..samples import COMPACTABLE, ROCKSDB, bytes_of, sample
+from .zips import Edit, edit_zip
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FAR = "2090-01-01T00:00:00Z"
-Edit = Callable[[dict[str, bytes]], None]
 
 
 def drop_all(target: Path, name: str = "rocksdb-4.2", **options: Any) -> Any:
@@ -63,18 +63,6 @@ def is_damage(target: Path, match: str, kind: type[TtlsnapError] = CorruptionErr
 
 def newest_zip(target: Path) -> Path:
     return max(target.glob("state/0/0/*.zip"))
-
-
-def edit_zip(path: Path, edit: Edit) -> None:
-    """Unpack a zip, change it, and pack it again, without the checksums beside it."""
-    with zipfile.ZipFile(path) as archive:
-        members = {name: archive.read(name) for name in archive.namelist()}
-    edit(members)
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in members.items():
-            archive.writestr(name, data)
-    for checksum in path.parent.glob(f"*{path.name}.crc*"):
-        checksum.unlink()
 
 
 def metadata_edit(edit: Callable[[dict[str, Any]], None]) -> Edit:

@@ -15,8 +15,8 @@ from ttlsnap.unsaferow.murmur3 import first_seeds, hash_columns, partitions_of
 from ttlsnap.unsaferow.rows import Rows
 
 from ..both_ways import both_ways  # noqa: F401
-from .test_spark_random import RandomTable
-from .test_spark_types import CASES, values
+from .queries import CASES, values
+from .random_tables import RandomTable
 
 INTERVALS = values(
     "null|null|null",

@@ -36,7 +36,7 @@ from ttlsnap.unsaferow.decode import decode
 from ttlsnap.written.history import history_of
 from ttlsnap.written.ledger import FOLDER
 
-from ..cli.test_commands import Ttlsnap, ttlsnap  # noqa: F401
+from ..cli.running import Ttlsnap
 from ..compaction.stories import T, rocksdb, settled
 from ..judge.queries import Event, Query
 from ..judge.spark import Judge
@@ -215,7 +215,7 @@ def test_a_damaged_ledger_is_refused(tmp_path: Path) -> None:
     compact(str(target), [factory], dry_run=True)
 
 
-def test_only_maintenance_keeps_a_ledger(ttlsnap: Ttlsnap, tmp_path: Path) -> None:  # noqa: F811
+def test_only_maintenance_keeps_a_ledger(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
     target = sample("dedup-watermark-4.2", tmp_path)
     rule = ["--ttl", "1s", "--timestamp", "@written"]
     ended = ttlsnap("compact", target, *rule, "--dry-run", "--format", "json")
@@ -257,7 +257,7 @@ def test_a_transformer_of_a_user_can_ask(tmp_path: Path) -> None:
         compact(str(target), [Asks()], dry_run=True)
 
 
-def test_exports_and_ages_have_the_times(ttlsnap: Ttlsnap, tmp_path: Path) -> None:  # noqa: F811
+def test_exports_and_ages_have_the_times(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
     target = sample("agg-deltas-lz4-4.2", tmp_path)
     times = written(target)
     ended = ttlsnap("export", target, "--to", tmp_path / "rows.ndjson", "--timestamp", "@written")

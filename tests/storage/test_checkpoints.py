@@ -23,6 +23,7 @@ from ..judge.queries import Query, stamp
 from ..judge.spark import Judge
 from ..matrix import FULL
 from ..samples import COMPACTABLE, ROCKSDB, sample
+from .commands import run_json
 from .conftest import PLACES
 from .places import download, files_of, objects_of, upload
 
@@ -30,13 +31,8 @@ SLICE = [("agg-deltas-lz4-4.2", "moto"), ("rocksdb-changelog-3.5", "hdfs"), ("ro
 OLD = ("--ttl", "7d", "--timestamp", "value.max")
 
 
-def ttlsnap(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
-    assert run([*words, "--format", "json"]) == 0, capsys.readouterr()
-    return json.loads(capsys.readouterr().out)
-
-
 def compact(capsys: pytest.CaptureFixture[str], target: str, *more: str) -> Any:
-    return ttlsnap(capsys, "compact", target, *more, "--engine", "local", "--stopped", "--yes")
+    return run_json(capsys, "compact", target, *more, "--engine", "local", "--stopped", "--yes")
 
 
 @pytest.mark.parametrize(("name", "place"), [*product(COMPACTABLE, PLACES)] if FULL else SLICE, indirect=["place"])
@@ -57,7 +53,7 @@ def test_commands_give_the_same_results_as_on_a_disk(
     assert reports[0]["totals"]["dropped"] == reports[1]["totals"]["dropped"] > 0
     assert reports[0]["published"]
     if name in ROCKSDB:
-        shown = [ttlsnap(capsys, "inspect", target, "--entries", "1000") for target in (uri, str(local))]
+        shown = [run_json(capsys, "inspect", target, "--entries", "1000") for target in (uri, str(local))]
         assert shown[0]["entries"] == shown[1]["entries"]
     else:
         assert objects_of(uri) == files_of(local)
@@ -84,10 +80,10 @@ def test_a_migration_gives_the_same_result_as_on_a_disk(
     old = objects_of(uri)
     for change in (("--partitions", "3"), ("--partitions", "1"), other):
         words = ("migrate", *change, "--stopped", "--yes")
-        reports = [ttlsnap(capsys, *words, target) for target in (uri, str(local))]
+        reports = [run_json(capsys, *words, target) for target in (uri, str(local))]
         assert reports[0]["published"]
         assert reports[0]["totals"]["entries"] == reports[1]["totals"]["entries"] > 0
-        shown = [ttlsnap(capsys, "inspect", target, "--entries", "1000") for target in (uri, str(local))]
+        shown = [run_json(capsys, "inspect", target, "--entries", "1000") for target in (uri, str(local))]
         assert shown[0]["entries"] == shown[1]["entries"]
         if reports[0]["provider"] == "hdfs":
             assert objects_of(uri) == files_of(local)
@@ -103,8 +99,8 @@ def test_the_output_can_be_on_a_disk(place: str, tmp_path: Path, capsys: pytest.
     assert objects_of(uri) == old
     compact(capsys, uri, *OLD)
     assert (
-        ttlsnap(capsys, "inspect", uri, "--entries", "1000")["entries"]
-        == (ttlsnap(capsys, "inspect", str(copy), "--entries", "1000")["entries"])
+        run_json(capsys, "inspect", uri, "--entries", "1000")["entries"]
+        == (run_json(capsys, "inspect", str(copy), "--entries", "1000")["entries"])
     )
 
 
@@ -185,7 +181,7 @@ def test_globs_of_a_policy_match_folders_in_the_store(
         f'[[target]]\npath = "{bucket}/queries/*/check*"\nexclude = ["{bucket}/queries/b/checkpoint", "x"]\n{rule}'
         f'[[target]]\npath = "{bucket}/*/b/checkpoint"\n{rule}'
     )
-    told = ttlsnap(capsys, "maintain", str(policy), "--engine", "local", "--plan")
+    told = run_json(capsys, "maintain", str(policy), "--engine", "local", "--plan")
     found = [(target["target"].removeprefix(f"{bucket}/"), target["status"]) for target in told["targets"]]
     assert found == [("queries/a/checkpoint", "planned"), ("queries/b/checkpoint", "planned")]
     for path, words in (("none*/x", "matches no folder"), ("**/x", "works on this machine's file systems only")):

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from ttlsnap.operators.placement import STRICT
 
-from ..compaction.stories import rocksdb, settled
-from ..compaction.test_every_cell import MORE_WHOLE, WHOLE
+from ..compaction.stories import MORE_WHOLE, WHOLE, rocksdb, settled
 from ..judge.model import Model
 from ..judge.processes import NEWEST
-from ..judge.queries import ENDLESS, OPERATORS, Query
+from ..judge.queries import ENDLESS, ONLY_ROCKSDB, OPERATORS, WITHOUT_KEYS, Query
 from ..judge.spark import Judge
 from ..matrix import FULL
 from .asked import doctor
+from .misplaced import PARTITIONS, exchange
 
-PARTITIONS = 3
-ONLY_ROCKSDB = ("alarms", "for_a_day", "for_a_day_rows", "for_a_day_scala", "lists", "removals", "reminders", "visits")
-WITHOUT_KEYS = ("first_rows", "first_rows_deduplicated", "dedup_first_rows")  # a limit has one partition
 SLICE = [
     Query("agg_window_update"),
     Query("sessions"),
@@ -34,22 +30,6 @@ EVERYTHING = [
     *(rocksdb(operator, changelog=True) for operator in OPERATORS if operator not in WITHOUT_KEYS),
     Query("join", provider="rocksdb", join_format=4),
 ]
-
-
-def exchange(checkpoint: Path) -> None:
-    """Give each partition the state files of the next one."""
-    for operator in checkpoint.glob("state/[0-9]*"):
-        folders = [operator / str(number) for number in range(PARTITIONS)]
-        schemas = [path for path in folders[0].rglob("_metadata") if path.is_dir()]
-        names = [path.relative_to(folders[0]) for path in schemas]
-        for path, name in zip(schemas, names, strict=True):
-            path.rename(operator / f"kept-{str(name).replace('/', '-')}")
-        folders[0].rename(operator / "first")
-        for number in range(1, PARTITIONS):
-            folders[number].rename(folders[number - 1])
-        (operator / "first").rename(folders[-1])
-        for name in names:
-            (operator / f"kept-{str(name).replace('/', '-')}").rename(folders[0] / name)
 
 
 @pytest.mark.parametrize("query", EVERYTHING if FULL else SLICE, ids=lambda query: f"{query.operator}-{query.provider}")

@@ -19,7 +19,7 @@ from ttlsnap.publishing.journal import Journal, write_journal
 from ttlsnap.storage.open import open_directory
 
 from ..matrix import FULL
-from ..operators.test_join import rewrite
+from ..operators.snapshots import rewrite
 from ..samples import SAMPLES, bytes_of, sample, without_own
 from .asked import doctor
 

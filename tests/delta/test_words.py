@@ -1,4 +1,4 @@
-"""Texts: durations, sizes, names of columns, and the message about an incomplete Maven cache."""
+"""Texts: retentions, names of columns, and the message about an incomplete Maven cache."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from ttlsnap.delta.log import KEY, TableMetadata, key_property
 from ttlsnap.delta.session import _failure
 from ttlsnap.errors import UsageError
 from ttlsnap.schema.types import LongType, StructField, StructType
-from ttlsnap.schema.units import parse_retention, parse_size
 
 
 def metadata(columns: tuple[str, ...] = (), **properties: str) -> TableMetadata:
@@ -56,14 +55,6 @@ def test_key_columns_are_found_regardless_of_case() -> None:
     assert table.key_of(["USER_ID", "user_id"], "t") == ("User_Id",)
     with pytest.raises(UsageError, match="t has no column who; its columns are User_Id, at"):
         table.key_of(["who"], "t")
-
-
-def test_sizes_and_retentions_are_parsed() -> None:
-    assert [parse_size(text) for text in ("1", "2kB", "3KiB", "512MiB", "2GB")] == [1, 2000, 3072, 512 << 20, 2 * 10**9]
-    assert [parse_retention(text) for text in ("0", "0h", "90s", "7d")] == [0, 0, 90_000, 604_800_000]
-    for wrong in ("", "0", "-1", "1.5GB", "many"):
-        with pytest.raises(UsageError, match="is not a size"):
-            parse_size(wrong)
 
 
 def test_the_error_names_packages_without_jars_in_the_maven_cache(

@@ -20,7 +20,7 @@ from ..compaction.stories import BATCHES, MORE, ROCKSDB_CONF, H, T, drop_expired
 from ..judge.queries import Event, Query
 from ..judge.spark import Checkpoint, Events, Judge
 from ..matrix import FULL
-from ..stores.test_rocksdb import edit_zip
+from ..stores.zips import edit_zip
 from .asked import doctor
 
 LATER: list[Events] = [[Event(f"k{i}", T + 6 * H + i, batch) for i in range(batch, 24, 4)] for batch in range(4)]

@@ -19,6 +19,7 @@ from ..judge.queries import Query
 from ..judge.spark import Checkpoint, Judge
 from ..matrix import FULL
 from .asked import Answer, doctor
+from .repartitions import abandon, cut_off
 
 
 def fix(target: Path, name: str) -> Answer:
@@ -35,27 +36,6 @@ def fix(target: Path, name: str) -> Answer:
         assert digest(back) == before
         return answer
     return doctor(target, "--fix", name, "--stopped")
-
-
-def cut_off(judge: Judge, checkpoint: Checkpoint, partitions: int) -> None:
-    """Run a repartition that fails when it writes its last partition.
-
-    Spark writes all partitions at the same time. If it has ended before it wrote the others, run it again.
-    """
-    obstacle = checkpoint.path / f"state/0/{partitions - 1}"
-    obstacle.write_text("in the way")
-    for _ in range(10):
-        with pytest.raises(Exception, match=r"CANNOT_WRITE_STATE_STORE|FileAlreadyExists|ParentNotDirectory"):
-            judge.repartition(checkpoint, partitions)
-        if all(list(obstacle.with_name(str(number)).glob("*.zip")) for number in range(partitions - 1)):
-            break
-    obstacle.unlink()
-
-
-def abandon(path: Path) -> None:
-    """Abandon a repartition as users are advised to: remove the file that Spark's message names."""
-    for name in ("3", ".3.crc"):
-        (path / "offsets" / name).unlink()
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from ttlsnap.written.ledger import FOLDER
 
 from ..matrix import FULL
 from ..samples import sample
+from .commands import run_json
 from .places import download, files_of, objects_of, upload
-from .test_checkpoints import ttlsnap
 
 NAMES = ["agg-deltas-lz4-4.2", "rocksdb-changelog-3.5"]
 TTL = ("--ttl", "7d", "--timestamp", "value.max")
@@ -22,7 +22,7 @@ TTL = ("--ttl", "7d", "--timestamp", "value.max")
 
 def same(capsys: pytest.CaptureFixture[str], places: tuple[str, str], command: str, *words: str) -> Any:
     """Run a command that reads on both places, and return its result, which must be the same."""
-    found = [lasting(ttlsnap(capsys, command, place, *words)) for place in places]
+    found = [lasting(run_json(capsys, command, place, *words)) for place in places]
     assert found[0] == found[1]
     return found[0]
 
@@ -62,7 +62,7 @@ def test_an_export_in_the_store_is_imported_there(
     old = objects_of(uri)
     exports = (f"{place}/exported", str(tmp_path / "exported"))
     exported = [
-        ttlsnap(capsys, "export", target, "--to", to) for target, to in zip((uri, str(local)), exports, strict=True)
+        run_json(capsys, "export", target, "--to", to) for target, to in zip((uri, str(local)), exports, strict=True)
     ]
     assert exported[0]["tables"] == exported[1]["tables"] != []
 
@@ -72,7 +72,7 @@ def test_an_export_in_the_store_is_imported_there(
     for target, table in ((uri, exports[0]), (uri, exports[1]), (str(local), exports[0])):
         words = ("--from", table, "--mode", "replace", "--stopped", "--yes")
         before = content(target)
-        report = ttlsnap(capsys, "import", target, *words)
+        report = run_json(capsys, "import", target, *words)
         assert report["published"]
         assert run(["diff", target, uri if target != uri else str(local)]) == 0
         capsys.readouterr()
@@ -93,11 +93,11 @@ def test_the_ledger_of_maintenance_is_in_the_store(
             for target in (uri, local)
         )
     )
-    results = ttlsnap(capsys, "maintain", str(policy))["targets"]
+    results = run_json(capsys, "maintain", str(policy))["targets"]
     assert results[0]["totals"]["dropped"] == results[1]["totals"]["dropped"] > 0
     below = download(f"{uri}/{FOLDER}", tmp_path / "ledgers"), local / FOLDER
     ledgers = [{str(path.relative_to(folder)) for path in folder.rglob("*.ledger")} for folder in below]
     assert ledgers[0] == ledgers[1] != set()
     words = ("--ttl", "1s", "--timestamp", "@written", "--dry-run", "--engine", "local")
-    dry = [ttlsnap(capsys, "compact", target, *words)["stores"] for target in (uri, str(local))]
+    dry = [run_json(capsys, "compact", target, *words)["stores"] for target in (uri, str(local))]
     assert dry[0] == dry[1]

@@ -22,7 +22,6 @@ from ttlsnap.compaction.report import CompactionReport
 from ttlsnap.errors import RefusedError, UsageError
 from ttlsnap.maintenance.policy import read_policy
 from ttlsnap.operators.registry import Selection
-from ttlsnap.schema.units import parse_share
 from ttlsnap.transform.protocols import Drop, EntryTransformerFactory
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_duration
 
@@ -275,17 +274,3 @@ def test_at_most_five_states_are_listed() -> None:
     drops = [StateDrop(f"operator {n}", 1, 1) for n in range(9)]
     told = describe_excess(drops, None) or ""
     assert "operator 4" in told and "operator 5" not in told and "true of 4 more states" in told
-
-
-@pytest.mark.parametrize(
-    ("text", "share"),
-    [("30%", 0.3), ("0.3", 0.3), ("100%", 1.0), ("1.0", 1.0), ("1%", 0.01), ("0", 0.0), ("0.1 %", 0.001)],
-)
-def test_percentages_and_fractions_are_parsed(text: str, share: float) -> None:
-    assert parse_share(text) == share
-
-
-@pytest.mark.parametrize(("text", "words"), [("1", "write 1% or 100%"), ("30", "is too large"), ("x", "30% or 0")])
-def test_ambiguous_and_invalid_shares_are_refused(text: str, words: str) -> None:
-    with pytest.raises(UsageError, match=words):
-        parse_share(text)

@@ -19,7 +19,7 @@ from ..judge.processes import NEWEST
 from ..judge.queries import Query
 from ..judge.spark import Checkpoint, Judge
 from ..matrix import FULL
-from ..publishing.test_unreadable_snapshot import damage, published
+from ..publishing.snapshots import damage, published_snapshots
 from .asked import doctor
 
 OLDER = {
@@ -117,7 +117,7 @@ def test_a_damaged_snapshot_of_ttlsnap_is_not_skipped_but_the_run_can_be_rolled_
     written = judge.write(query, BATCHES)
     before = settled(written.path)
     drop_expired(written.path, query)
-    (snapshot, *_) = published(written)
+    (snapshot, *_) = published_snapshots(written)
     damage(snapshot)
     # ttlsnap 0.2 left the deltas where they were. They have the state from before the run.
     older = judge.copy(written)
@@ -151,7 +151,7 @@ def test_bytes_that_only_differ_from_what_the_run_published_are_found(judge: Jud
     written = judge.write(query, BATCHES)
     before = settled(written.path)
     drop_expired(written.path, query)
-    first, second = published(written)[:2]
+    first, second = published_snapshots(written)[:2]
     # Each is a good file, but in the wrong partition.
     one, other = first.read_bytes(), second.read_bytes()
     first.write_bytes(other)
@@ -176,8 +176,8 @@ def test_no_repair_keeps_the_last_run_from_being_rolled_back(judge: Judge) -> No
     written = judge.write(query, BATCHES, layout="snapshots", version="4.1")
     before = settled(written.path)
     drop_expired(written.path, query)
-    (mine, *_), older = published(written), sorted((written.path / "state/0/0").glob("[0-9]*.snapshot"))[0]
-    assert older not in published(written)
+    (mine, *_), older = published_snapshots(written), sorted((written.path / "state/0/0").glob("[0-9]*.snapshot"))[0]
+    assert older not in published_snapshots(written)
     good = older.read_bytes()
     damage(older)
     warned = doctor(written.path).problem("damaged-snapshot")

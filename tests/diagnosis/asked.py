@@ -42,3 +42,8 @@ def doctor(target: Path, *options: str) -> Answer:
         code = run(["doctor", str(target), "--format", "json", "--parallelism", "1", *options])
     assert "Traceback" not in error.getvalue()
     return Answer(code, json.loads(out.getvalue() or "{}"), error.getvalue())
+
+
+def errors(checkpoint: Path) -> set[str]:
+    """Return the codes of the errors that ``doctor`` finds."""
+    return {found["code"] for found in doctor(checkpoint).document["problems"] if found["severity"] == "error"}

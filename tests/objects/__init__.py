@@ -1,1 +1,0 @@
-"""Object stores: real servers, and the ways in which they fail."""

@@ -1,0 +1,1 @@
+"""Object stores and HDFS: real servers, and the ways in which they fail."""
