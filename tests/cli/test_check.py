@@ -98,6 +98,17 @@ def test_a_change_that_spark_refuses_fails(ttlsnap: Ttlsnap, repository: Path) -
     assert done.json["verdict"] == "incompatible"
 
 
+def test_with_strict_a_comparison_must_be_complete(ttlsnap: Ttlsnap, finds: Finds) -> None:
+    # The checkpoint does not record windows, aggregates and functions.
+    done = ttlsnap(*BOTH, "--strict")
+    assert done.code == 3
+    assert re.search(r"Error: --strict: \d+ things could not be compared \(see the report\)", done.err)
+    finds()
+    assert ttlsnap(*BOTH, "--strict").code == 0
+    finds(Verdict.INCOMPATIBLE)
+    assert ttlsnap(*BOTH, "--strict", "--rename", "a=b").code == 1
+
+
 @pytest.mark.parametrize(
     ("verdicts", "codes"),
     [

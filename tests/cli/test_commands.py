@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -283,3 +284,22 @@ def test_the_help_has_examples(ttlsnap: Ttlsnap) -> None:
     assert ttlsnap().code == 2
     assert ttlsnap("compact").code == 2
     assert ttlsnap("--version").out.startswith("ttlsnap ")
+
+
+@pytest.mark.parametrize("agrees", [True, False])
+def test_a_run_is_published_only_if_its_user_agrees(
+    ttlsnap: Ttlsnap, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, agrees: bool
+) -> None:
+    target = sample("agg-deltas-lz4-4.2", tmp_path)
+    before = bytes_of(target)
+    asked: list[str] = []
+
+    def answer(question: str, **_: object) -> bool:
+        asked.append(question)
+        return agrees
+
+    monkeypatch.setattr("sys.stdin", Mock(isatty=lambda: True))
+    monkeypatch.setattr("typer.confirm", answer)
+    assert ttlsnap("compact", target, *SEVEN_DAYS, *QUICK).code == 0
+    assert asked == [f"Drop 369 of 480 entries (77 %) from {target}? Stop the query first."]
+    assert (bytes_of(target) != before) == agrees

@@ -102,7 +102,7 @@ def test_an_error_of_a_transformer_is_named(engine: MovingEngine, tmp_path: Path
     assert bytes_of(target) == before
 
 
-def test_misplaced_keys_are_refused_on_spark(spark: Any, tmp_path: Path) -> None:
+def test_misplaced_keys_are_refused(engine: MovingEngine, tmp_path: Path) -> None:
     target = sample("agg-deltas-lz4-4.2", tmp_path)
     for path in [path for path in (target / "state/0/0").iterdir() if path.is_file()]:
         path.rename(target / "here")
@@ -110,7 +110,7 @@ def test_misplaced_keys_are_refused_on_spark(spark: Any, tmp_path: Path) -> None
         (target / "here").rename(target / "state/0/1" / path.name)
     before = bytes_of(target)
     with pytest.raises(RefusedError, match="not in the partition that Spark's hash gives"):
-        migrate(str(target), partitions=3, stopped=True, engine=SparkEngine(session=spark))
+        migrate(str(target), partitions=3, stopped=True, engine=engine)
     assert bytes_of(target) == before
 
 

@@ -27,3 +27,13 @@ def test_a_colon_in_a_quoted_name_is_not_a_unit() -> None:
     assert [field.name for field in all_fields(state.key_schema, schema)][1:] == ["value.seen", "value.`seen:ms`"]
     assert timestamp_field(state, "value.seen:ms").field.path == (0,)
     assert timestamp_field(state, "value.`seen:ms`").field.path == (1,)
+
+
+def test_a_group_without_a_timeout_has_no_time() -> None:
+    schema = parse_ddl("n BIGINT, timeout BIGINT")
+    rows = encode(pa.array([{"n": -1, "timeout": 5}, {"n": 1, "timeout": -1}], arrow_type(schema)), schema)
+    state = StateDescriptor(0, None, "default", "default", 0, parse_ddl("k INT"), schema, timeout="value.timeout:ms")
+    entries = StateEntries.of(state, rows, rows)
+    moments, nulls = timestamp_field(state, "value.timeout:ms").read(entries)
+    assert (moments[0], nulls.tolist()) == (5000, [False, True])
+    assert not timestamp_field(state, "value.n:ms").read(entries)[1].any()

@@ -9,12 +9,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from ttlsnap import compact
-from ttlsnap.errors import RefusedError, StorageError, UsageError
+from ttlsnap import StateEntries, compact
+from ttlsnap.errors import CorruptionError, RefusedError, StorageError, UsageError
 from ttlsnap.expired.delivery import deliver
 from ttlsnap.expired.receivers import ExpiredCallback, Folder
+from ttlsnap.expired.writing import ExpiredWriter
 from ttlsnap.inspection.run import inspect
 from ttlsnap.publishing.history import history
 from ttlsnap.publishing.recover import recover
@@ -123,6 +125,25 @@ def test_a_failed_run_archives_nothing(tmp_path: Path, monkeypatch: pytest.Monke
     assert (archived(archive), bytes_of(target / "state")) == ([], before)
     report = run(target, archive)
     assert {row["run"] for row in archived(archive)} == {report.run}
+
+
+@pytest.mark.parametrize("times", [0, 2])
+def test_a_run_whose_archive_has_not_each_dropped_entry_once_is_not_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    target, archive = sample("agg-deltas-lz4-4.2", tmp_path), tmp_path / "archive"
+    before, add = bytes_of(target / "state"), ExpiredWriter.add
+
+    def careless(self: ExpiredWriter, dropped: StateEntries, moments: Any) -> None:
+        first = np.arange(len(dropped)) == 0
+        for part in (~first, *[first] * times):
+            add(self, dropped.filter(part), (moments[0][part], moments[1][part]))
+
+    monkeypatch.setattr(ExpiredWriter, "add", careless)
+    words = r"369 entries were dropped, but \d+ were archived. Nothing was published"
+    with pytest.raises(CorruptionError, match=words):
+        run(target, archive)
+    assert (archived(archive), bytes_of(target / "state")) == ([], before)
 
 
 def test_run_is_published_with_a_warning_if_the_archive_cannot_be_written(

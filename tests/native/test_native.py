@@ -126,3 +126,16 @@ def test_a_setting_switches_it_off(setting: str) -> None:
     env = {**os.environ, native.SETTING: setting}
     done = subprocess.run([sys.executable, "-c", code], env=env, check=True, capture_output=True, text=True)
     assert done.stdout.strip() == str(setting == "1")
+
+
+@pytest.mark.parametrize("place", [0, 1, 299])
+@pytest.mark.parametrize(("start", "size"), [(-1, 1), (0, -1), (1 << 40, 1), (0, 1 << 40), ((1 << 63) - 1, 1)])
+def test_the_first_piece_outside_its_buffer_is_found(place: int, start: int, size: int) -> None:
+    rows = _rows(300)
+    starts, sizes = rows.start.copy(), rows.size.copy()
+    assert loops.find_outside(starts, sizes, len(rows.data)) is None
+    for later in (place, 299):
+        starts[later], sizes[later] = start, size
+    assert loops.find_outside(starts, sizes, len(rows.data)) == place
+    assert loops.find_outside(np.array([5]), np.array([3]), 8) is None
+    assert loops.find_outside(np.array([5]), np.array([4]), 8) == 0

@@ -1,0 +1,98 @@
+"""Data files of a table and their statistics, without Spark: which rows are too old, and which are deleted."""
+
+from __future__ import annotations
+
+import base64
+import struct
+import uuid
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyroaring import BitMap64
+
+from ttlsnap.delta.cutoff import Column, TableCutoff
+from ttlsnap.delta.log import DataFile
+from ttlsnap.delta.reading import read_rows
+from ttlsnap.delta.vectors import _MAGIC, _TO_B85, deleted_rows
+from ttlsnap.errors import CorruptionError
+from ttlsnap.schema.types import LongType, StructField, TimestampType
+from ttlsnap.storage.local import LocalDirectory
+
+AT = Column(("at",), ("at",), TimestampType())
+NOON = 1_767_268_800_000_000  # 2026-01-01 12:00 UTC
+
+
+def data_file(least: str, most: str, nulls: int = 0, **more: Any) -> DataFile:
+    stats = {"numRecords": 2, "minValues": {"at": least}, "maxValues": {"at": most}, "nullCount": {"at": nulls}}
+    return DataFile("a.parquet", 1, {}, stats, **more)
+
+
+@pytest.mark.parametrize(
+    ("cutoff", "most", "nulls", "dropped"),
+    [
+        (NOON + 1000, "2026-01-01T12:00:00.000Z", 0, True),
+        # The log cuts off microseconds: the newest row may be at 12:00:00.000999.
+        (NOON + 998, "2026-01-01T12:00:00.000Z", 0, None),
+        (NOON, "2026-01-01T12:00:00.000Z", 0, None),
+        (NOON + 1000, "2026-01-01T12:00:00.000Z", 1, None),
+        (NOON + 1000, "2026-01-01T12:00:00.000Z", 2, False),
+        (NOON + 10**12, "2026-01-01T12:00:00", 0, None),
+    ],
+)
+def test_statistics_drop_only_a_file_whose_rows_are_all_old(
+    cutoff: int, most: str, nulls: int, dropped: bool | None
+) -> None:
+    found = TableCutoff(AT, cutoff).decide(data_file("2025-12-31T00:00:00.000Z", most, nulls))
+    assert found is dropped
+
+
+@pytest.mark.parametrize(("cutoff", "dropped"), [(NOON - 1, False), (NOON, None)])
+def test_statistics_keep_a_file_whose_oldest_row_is_later(cutoff: int, dropped: bool | None) -> None:
+    file = data_file("2026-01-01T12:00:00.000Z", "2026-01-02T00:00:00.000Z")
+    assert TableCutoff(AT, cutoff).decide(file) is dropped
+
+
+def test_a_name_stays_within_its_quotes() -> None:
+    names = ("a`; DROP TABLE t; --", "b")
+    assert Column(names, names, TimestampType()).sql == "`a``; DROP TABLE t; --`.`b`"
+
+
+def vector(folder: Path, rows: list[int]) -> Mapping[str, Any]:
+    """Write a file with a deletion vector, and return its description in the log."""
+    number = uuid.uuid4()
+    data = struct.pack("<i", _MAGIC) + BitMap64(rows).serialize()
+    content = b"\1" + struct.pack(">i", len(data)) + data + struct.pack(">I", zlib.crc32(data))
+    (folder / f"deletion_vector_{number}.bin").write_bytes(content)
+    back = {new: old for old, new in _TO_B85.items()}
+    name = base64.b85encode(number.bytes).decode().translate(back)
+    return {
+        "storageType": "u",
+        "pathOrInlineDv": name,
+        "offset": 1,
+        "sizeInBytes": len(data),
+        "cardinality": len(rows),
+    }
+
+
+def test_rows_that_are_marked_as_deleted_are_not_read(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"n": list(range(10))}), tmp_path / "a.parquet")
+    file = data_file("", "", vector=vector(tmp_path, [0, 3, 9]))
+    rows = read_rows(LocalDirectory(str(tmp_path)), file, [StructField("n", LongType())])
+    assert [n for batch in rows for n in batch.column(0).to_pylist()] == [1, 2, 4, 5, 6, 7, 8]
+
+
+def test_a_damaged_deletion_vector_is_an_error(tmp_path: Path) -> None:
+    # Another set of as many rows, but with the checksum of the first one.
+    made = vector(tmp_path, [1, 5])
+    (path,) = tmp_path.iterdir()
+    data = bytearray(path.read_bytes())
+    at = data.index(struct.pack("<HH", 1, 5))
+    data[at + 2] = 6
+    path.write_bytes(data)
+    with pytest.raises(CorruptionError, match=r"\.bin is damaged: its length or its checksum is wrong"):
+        deleted_rows(LocalDirectory(str(tmp_path)), made)

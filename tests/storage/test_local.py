@@ -1,0 +1,94 @@
+"""A folder on a disk: what is written is on the disk, and only the owner of the lock changes it."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ttlsnap.errors import BusyError, StorageError
+from ttlsnap.storage import lease
+from ttlsnap.storage.directory import LOCK
+from ttlsnap.storage.local import LocalDirectory
+
+Seen = list[tuple[str, str, int]]
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
+    """Return the syncs and renames of this process: what, which file, and how many bytes it has."""
+    found: Seen = []
+    sync, rename = os.fsync, os.rename
+
+    def watched_sync(descriptor: int) -> None:
+        found.append(("sync", str(Path(f"/proc/self/fd/{descriptor}").readlink()), os.fstat(descriptor).st_size))
+        sync(descriptor)
+
+    def watched_rename(source: Any, target: Any) -> None:
+        found.append(("rename", str(source), Path(source).stat().st_size))
+        rename(source, target)
+
+    monkeypatch.setattr(os, "fsync", watched_sync)
+    monkeypatch.setattr(os, "rename", watched_rename)
+    return found
+
+
+def test_a_written_file_is_synced_with_all_its_bytes(tmp_path: Path, seen: Seen) -> None:
+    with LocalDirectory(str(tmp_path)).writer("a") as file:
+        file.write(b"x" * 100_000)
+        file.write(b"y")
+    assert seen == [("sync", f"{tmp_path}/a", 100_001)]
+
+
+def test_a_replaced_file_is_synced_before_it_has_its_name_and_the_name_after_it(tmp_path: Path, seen: Seen) -> None:
+    files = LocalDirectory(str(tmp_path))
+    files.mkdirs("folder")
+    seen.clear()
+    files.replace("folder/a", b"12345")
+    (written, first, size), (renamed, source, _), (synced, folder, _) = seen
+    assert (written, size, renamed, synced) == ("sync", 5, "rename", "sync")
+    assert first == source != f"{tmp_path}/folder/a"
+    assert folder == f"{tmp_path}/folder"
+
+
+def test_a_created_file_is_synced_before_it_has_its_name_and_the_name_after_it(tmp_path: Path, seen: Seen) -> None:
+    files = LocalDirectory(str(tmp_path))
+    files.mkdirs("_ttlsnap")
+    files.mkdirs("offsets")
+    seen.clear()
+    assert files.create("offsets/7", b"fence")
+    assert [(what, size) for what, _, size in seen[:1]] == [("sync", 5)]
+    assert seen[-1][:2] == ("sync", f"{tmp_path}/offsets")
+    assert not files.create("offsets/7", b"another")
+    assert files.read("offsets/7", 9) == b"fence"
+
+
+def test_a_lock_that_another_owner_has_taken_over_allows_no_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "LEASE", 3.0)
+    files = LocalDirectory(str(tmp_path))
+    with files.lock():
+        (mine,) = tmp_path.glob(f"{LOCK}.*")
+        mine.write_bytes(b'{"host": "elsewhere", "process": 1}'.ljust(mine.stat().st_size))
+        time.sleep(1.2)
+        # The lease itself would last longer.
+        with pytest.raises(StorageError, match="its lock expired"):
+            files.replace("a", b"")
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_lock_file_of_another_machine_holds_until_it_expires(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = LocalDirectory(str(tmp_path))
+    files.mkdirs("_ttlsnap")
+    theirs = tmp_path / f"{LOCK}.{'0' * 16}"
+    theirs.write_text('{"host": "elsewhere", "process": 1}')
+    with pytest.raises(BusyError, match="process 1 on 'elsewhere'"), files.lock():
+        pass
+    old = time.time() - lease.LEASE - 10
+    os.utime(theirs, (old, old))
+    with files.lock():
+        assert not theirs.exists()
