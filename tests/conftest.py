@@ -90,8 +90,8 @@ def judge(judge_of_session: Judge) -> Judge:
 
 @pytest.fixture(scope="session")
 def inputs(judge_of_session: Judge) -> Judge:
-    """Return a judge whose tests only need checkpoints that are stored, and start no Spark."""
-    return judge_of_session
+    """Return a judge for tests that only need stored checkpoints, and start no Spark."""
+    return judge_of_session.of_inputs()
 
 
 @pytest.fixture(scope="session")

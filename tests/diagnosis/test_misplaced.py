@@ -58,9 +58,9 @@ def test_spark_does_not_find_misplaced_keys(judge: Judge) -> None:
 
 
 @pytest.mark.parametrize("strict", [True, False])
-def test_partitions_of_a_querys_own_may_be_as_they_should(judge: Judge, strict: bool) -> None:
+def test_partitions_of_a_querys_own_may_be_as_they_should(inputs: Judge, strict: bool) -> None:
     query = Query("agg_repartitioned", partitions=PARTITIONS, conf=((STRICT, str(strict).lower()),))
-    written = judge.write(query, WHOLE)
+    written = inputs.write(query, WHOLE)
     settled(written.path)
     found = doctor(written.path)
     assert (found.code, found.codes) == (0, [] if strict else ["maybe-misplaced-keys"])

@@ -59,10 +59,10 @@ def engine(request: pytest.FixtureRequest) -> Engine:
 
 
 @pytest.fixture(scope="module")
-def many_partitions(judge: Judge) -> Path:
+def many_partitions(inputs: Judge) -> Path:
     """Return a checkpoint of eight partitions."""
     events = [Event(f"k{i}", 1_700_000_000 + i, i) for i in range(400)]
-    return judge.write(Query(partitions=8), [events[:200], events[200:]]).path
+    return inputs.write(Query(partitions=8), [events[:200], events[200:]]).path
 
 
 def _compact(target: Path, factory: StateSnapshotTransformerFactory, engine: Engine, **options: Any) -> Any:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import fcntl
+import itertools
 import json
 import os
 import shutil
@@ -79,7 +80,8 @@ class Judge:
                 user.own(made)
         self._events = folder / "events"
         self._servers: dict[str, Server] = {}
-        self._count = 0
+        self._numbers = itertools.count(1)
+        self._without_spark = False
         self._lock = threading.RLock()
 
     def __enter__(self) -> Self:
@@ -93,6 +95,12 @@ class Judge:
         for server in self._servers.values():
             server.close()
         self._servers = {}
+
+    def of_inputs(self) -> Judge:
+        """Return this judge for tests that need no Spark as long as their inputs are stored."""
+        made = copy.copy(self)
+        made._without_spark = True
+        return made
 
     def write(
         self,
@@ -114,6 +122,8 @@ class Judge:
             version,
             None if uncommitted is None else tuple(uncommitted),
         )
+        if self._without_spark and not asked.can_be_stored:
+            raise JudgeError(f"inputs of {query.operator} are not stored: use the fixture `judge`")
         if self._user is None and asked.can_be_stored:
             if asked.archive.exists():
                 return self.unpack(asked, asked.archive, path)
@@ -407,9 +417,7 @@ class Judge:
             checkpoint.sources.append(name)
 
     def _name(self) -> str:
-        with self._lock:
-            self._count += 1
-            return f"{self._count:04d}"
+        return f"{next(self._numbers):04d}"
 
     def _server(self, version: str, query: Query, ran_on: set[str] | None = None, fresh: bool = False) -> Server:
         delta = "delta" in (query.source, query.sink)

@@ -59,11 +59,11 @@ def read(path: Path) -> Records:
     ],
     ids=str,
 )
-def test_the_state_is_what_spark_writes(judge: Judge, query: Query, number: int) -> None:
+def test_the_state_is_what_spark_writes(inputs: Judge, query: Query, number: int) -> None:
     # In format 4, a row without a time has one from 1970, and Spark evicts it. In other formats it stays for ever.
     batches = [[event for event in events if event.ts is not None] for events in BATCHES]
-    migrated = judge.write(query, batches, layout="deltas" if query.changelog else "snapshot")
-    wanted = judge.write(replace(query, join_format=number), batches, layout="snapshot")
+    migrated = inputs.write(query, batches, layout="deltas" if query.changelog else "snapshot")
+    wanted = inputs.write(replace(query, join_format=number), batches, layout="snapshot")
     settled(wanted.path)
     before = entries_of(migrated.path)
     report = migrate(str(migrated.path), **to(number))
@@ -201,8 +201,8 @@ def test_what_cannot_be_is_refused(
     assert tree(target) == before
 
 
-def test_a_side_without_a_watermark_cannot_have_format_4(judge: Judge) -> None:
-    written = judge.write(rocksdb("join_ignoring_case", changelog=True), WHOLE[:1])
+def test_a_side_without_a_watermark_cannot_have_format_4(inputs: Judge) -> None:
+    written = inputs.write(rocksdb("join_ignoring_case", changelog=True), WHOLE[:1])
     before = settled(written.path)
     with pytest.raises(UnsupportedError, match="the left side has no column with a watermark"):
         migrate(str(written.path), **to(4))

@@ -196,8 +196,8 @@ def test_a_rollback_is_refused_once_the_query_has_begun_a_batch(judge: Judge) ->
     assert judge.restart(written, MORE_WHOLE[1:]) == model.run(MORE_WHOLE)
 
 
-def test_keys_in_the_wrong_partition_are_named(judge: Judge) -> None:
-    written = judge.write(Query("agg_update", partitions=3), WHOLE, layout="snapshot")
+def test_keys_in_the_wrong_partition_are_named(inputs: Judge) -> None:
+    written = inputs.write(Query("agg_update", partitions=3), WHOLE, layout="snapshot")
     settled(written.path)
     exchange(written.path)
     before = tree(written.path)
@@ -224,8 +224,8 @@ if FULL:
             emit_the_same(judge, same, migrated, WHOLE)
 
 
-def test_a_limit_stays_in_one_partition(judge: Judge) -> None:
-    written = judge.write(Query("first_rows"), WHOLE, layout="deltas")
+def test_a_limit_stays_in_one_partition(inputs: Judge) -> None:
+    written = inputs.write(Query("first_rows"), WHOLE, layout="deltas")
     settled(written.path)
     with pytest.raises(UsageError, match="every operator of this query in a single partition"):
         migrate(str(written.path), partitions=3, stopped=True)

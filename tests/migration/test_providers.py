@@ -232,8 +232,8 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize("case", REFUSALS, ids=lambda case: case.words[:30])
-def test_what_the_store_cannot_hold_is_refused_by_name(judge: Judge, case: Refusal) -> None:
-    written = judge.write(case.query, WHOLE[:1], layout="snapshot", version=case.version)
+def test_what_the_store_cannot_hold_is_refused_by_name(inputs: Judge, case: Refusal) -> None:
+    written = inputs.write(case.query, WHOLE[:1], layout="snapshot", version=case.version)
     before = settled(written.path)
     with pytest.raises(case.error, match=case.words):
         migrate(str(written.path), stopped=True, **case.step)
@@ -259,8 +259,8 @@ def test_unknown_changes_are_refused(asked: dict[str, Any], words: str) -> None:
         migrate("sample_checkpoints/agg-deltas-lz4-4.2", **asked)
 
 
-def test_what_is_there_already_changes_nothing(judge: Judge) -> None:
-    written = judge.write(Query("agg_update"), WHOLE[:1])
+def test_what_is_there_already_changes_nothing(inputs: Judge) -> None:
+    written = inputs.write(Query("agg_update"), WHOLE[:1])
     before = settled(written.path)
     report = migrate(str(written.path), provider="hdfs", settings={"codec": "lz4"}, partitions=2, stopped=True)
     assert not report.published
