@@ -15,6 +15,7 @@ import json
 import os
 import shutil
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
@@ -155,7 +156,12 @@ class Judge:
         return made
 
     def store(self, asked: Input, made: Checkpoint) -> None:
-        """Store a checkpoint that Spark has just written."""
+        """Store a checkpoint that Spark has just written, once maintenance has finished its work on it."""
+        before: set[tuple[str, int]] = set()
+        while before != (
+            before := {(str(path), path.stat().st_size) for path in made.path.rglob("*") if path.exists()}
+        ):
+            time.sleep(0.5)
         inputs.store(asked, made.path, made.out, [self.events_of(name) for name in made.sources])
 
     def _new(self, asked: Input, path: Path | None) -> Checkpoint:
