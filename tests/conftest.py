@@ -51,13 +51,14 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{_JAVA} {_UNVERIFIED}")
 # Generating examples is slow while Spark keeps the machine busy.
 settings.register_profile("beside Spark", suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("beside Spark")
-_STARTS_SPARK = {"judge", "spark", "delta_server"}
+_STARTS_SPARK = {"judge", "theirs", "spark", "delta_server"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that start Spark."""
     for item in items:
-        if _STARTS_SPARK & set(getattr(item, "fixturenames", ())):
+        parameters = getattr(getattr(item, "callspec", None), "params", {})
+        if parameters.get("engine") == "spark" or _STARTS_SPARK & set(getattr(item, "fixturenames", ())):
             item.add_marker("spark")
 
 

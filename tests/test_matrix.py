@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 
+@pytest.mark.wide
 def test_the_wide_matrix_can_be_collected() -> None:
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "tests"]
     environment = {**os.environ, "TTLSNAP_MATRIX": "full"}

@@ -110,7 +110,7 @@ def children_of(pid: int) -> list[str]:
 @pytest.mark.parametrize(
     ("options", "group"),
     [
-        (options, group)
+        pytest.param(options, group, marks=[pytest.mark.spark] if "spark" in options else [])
         for options in (("--parallelism", "1"), ("--parallelism", "2"), ("--engine", "spark"))
         for group in (False, True)  # systemd signals all processes of a service
         if FULL or group or options == ("--parallelism", "1")

@@ -221,6 +221,7 @@ os._exit(1)
 """
 
 
+@pytest.mark.spark
 def test_a_server_does_not_outlive_its_client(tmp_path: Path) -> None:
     root = str(Path(__file__).parents[2])
     told = subprocess.run(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -14,6 +13,7 @@ from ttlsnap.repairs.plan import find_evolution
 
 from ..check.observe import normal, read_observed
 from ..check.quality import contracts_of, judged
+from ..judge.spark import Judge
 from ..matrix import FULL
 from .migrating import MIGRATED, Migrated, Migrator
 from .reasons import reason_of
@@ -33,9 +33,8 @@ CHOSEN = MIGRATED if FULL else [one for one in MIGRATED if one.name in SLICE]
 
 
 @pytest.fixture(scope="module")
-def migrator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Migrator]:
-    with Migrator(tmp_path_factory.mktemp("repairs")) as made:
-        yield made
+def migrator(judge: Judge, tmp_path_factory: pytest.TempPathFactory) -> Migrator:
+    return Migrator(tmp_path_factory.mktemp("repairs"), judge)
 
 
 @pytest.mark.parametrize("one", CHOSEN, ids=lambda one: one.name)
