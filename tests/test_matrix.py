@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 
 @pytest.mark.wide
 def test_the_wide_matrix_can_be_collected() -> None:
