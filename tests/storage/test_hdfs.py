@@ -23,7 +23,7 @@ from ttlsnap.storage.hdfs import HdfsDirectory
 from ttlsnap.storage.open import open_directory
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_duration
 
-from ..matrix import FULL
+from ..matrix import FULL, rotating
 from ..samples import sample
 from .places import objects_of, upload
 
@@ -147,7 +147,9 @@ def test_recover_succeeds_after_a_death_at_any_change(
     assert objects_of(uri) == old
     outcomes = set()
     assert "offsets/7" in new.keys() - old.keys()  # the planned batch, one of the last changes
-    for at in sorted({*range(1, changes + 1, 1 if FULL else 9), changes - 2, changes - 1, changes}):
+    for at in rotating(
+        range(1, changes + 1), 4, "changes of a compaction", pinned=lambda at: not 1 < at <= changes - 3
+    ):
         with monkeypatch.context() as patched, pytest.raises((Killed, StorageError)):
             dying(at, patched)
             compacted(uri)
