@@ -80,7 +80,7 @@ if FULL:
         ids=name_of,
     )
     def test_older_versions_continue(judge: Judge, query: Query, version: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("ttlsnap.migration.run._PROOF", 0)  # the states have few keys
+        monkeypatch.setattr("ttlsnap.migration.run.PROOF", 0)  # the states have few keys
         if query.provider == "hdfs" or version > "3.1":
             continues(judge, query, version)
 
@@ -218,7 +218,7 @@ if FULL:
             migrate(str(written.path), partitions=5, stopped=True)
         assert tree(written.path) == before
         _, (migrated, same) = copies_of(judge, written)
-        monkeypatch.setattr("ttlsnap.migration.run._PROOF", 0)
+        monkeypatch.setattr("ttlsnap.migration.run.PROOF", 0)
         migrate(str(migrated.path), partitions=5, stopped=True)
         with pytest.raises(AssertionError):  # the loss that the refusal prevents: the same keys count from 1 again
             emit_the_same(judge, same, migrated, WHOLE)

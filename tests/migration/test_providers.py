@@ -125,7 +125,7 @@ EVERYTHING = [
 def test_a_query_continues(judge: Judge, case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     query = case.query
     if case.version in OLD_VERSIONS:
-        monkeypatch.setattr("ttlsnap.migration.run._PROOF", 0)  # the states have few keys
+        monkeypatch.setattr("ttlsnap.migration.run.PROOF", 0)  # the states have few keys
     batches = [WHOLE[0][:2]] if query.operator in WITHOUT_KEYS else WHOLE
     layout = "both" if query.operator in ENDLESS else "snapshot"
     written = judge.write(query, batches, layout=layout, version=case.version)

@@ -74,7 +74,7 @@ def test_the_lock_of_a_dead_process_expires(folder: str) -> None:
 
 
 def test_a_process_that_lost_its_lock_changes_nothing(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hdfs, "_HELD_S", 0.0)
+    monkeypatch.setattr(hdfs, "HELD_S", 0.0)
     files = open_directory(folder)
     with files.lock():
         files.replace("a", b"old")
