@@ -33,7 +33,7 @@ test-matrix: $(VENV)/tested venvs old-venvs more-venvs servers strace chromium
 	TTLSNAP_MATRIX=full $(BIN)/python $(PYTEST) tests
 	$(MAKE) test-lowest
 
-# Have Spark write all stored inputs of the tests anew.
+# Have Spark write all stored inputs of the tests again.
 samples: $(VENV)/tested venvs
 	$(BIN)/python -m tests.judge.renew
 

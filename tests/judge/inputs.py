@@ -5,8 +5,8 @@
 made it. So a changed operator or setting has another digest, and the judge asks Spark to write the input again.
 
     TTLSNAP_STORE=1 python -m pytest tests/...    store the inputs of these tests that are not stored yet
-    python -m tests.judge.renew --stale           write those anew whose description or code has changed
-    make samples                                  write all anew
+    python -m tests.judge.renew --stale           write those again whose description or code has changed
+    make samples                                  write all again
 
 An archive has no ids and paths of the machine on which it was made: a copy gets its own query id, and its logs and
 metadata name the files of the copy.

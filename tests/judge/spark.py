@@ -133,13 +133,13 @@ class Judge:
                     f"no stored input {asked.archive.name}: run `python -m tests.judge.renew --stale`, or "
                     f"`TTLSNAP_STORE=1 python -m pytest {processes.reserved}` if it is new"
                 )
-            made = self.write_anew(asked, path)
+            made = self.write_with_spark(asked, path)
             if os.environ.get("TTLSNAP_STORE"):
                 self.store(asked, made)
             return made
-        return self.write_anew(asked, path)
+        return self.write_with_spark(asked, path)
 
-    def write_anew(self, asked: Input, path: Path | None = None) -> Checkpoint:
+    def write_with_spark(self, asked: Input, path: Path | None = None) -> Checkpoint:
         """Have Spark write this checkpoint, even if it is stored."""
         for _ in range(2):
             made = self._new(asked, path)
