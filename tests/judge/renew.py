@@ -1,7 +1,6 @@
-"""Have Spark write all stored inputs again (``make samples``), or those that no longer match the code.
+"""Have Spark write all stored inputs again (``make samples``), or with ``--stale`` those that no longer match the code.
 
-python -m tests.judge.renew             all
-python -m tests.judge.renew --stale     those whose description or code has changed
+    python -m tests.judge.renew --stale
 """
 
 from __future__ import annotations
