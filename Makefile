@@ -17,11 +17,11 @@ demo: $(VENV)/installed
 PYTEST := -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder
 
 # What needs no Spark, and a slice with one Spark: the first command for a change.
-test: $(VENV)/tested strace chromium
+test: $(VENV)/tested strace
 	$(BIN)/python $(PYTEST) -m 'not wide' tests
 
 # What needs no Spark.
-test-fast: $(VENV)/tested strace chromium
+test-fast: $(VENV)/tested strace
 	$(BIN)/python $(PYTEST) -m 'not spark and not wide' tests
 
 # The wider slice, and the other versions of Spark.

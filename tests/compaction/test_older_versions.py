@@ -17,6 +17,8 @@ from ..judge.spark import Judge
 from ..matrix import FULL
 from .stories import BATCHES, CODECS, LAYOUTS, OPERATORS, Story, copies_lists, drop_expired, rocksdb, settled, tell
 
+pytestmark = pytest.mark.wide  # other versions of Spark
+
 SLICE = [("dedup", "snappy", ("snapshot",))]
 EVERYTHING = list(product(OPERATORS, CODECS, [LAYOUTS]))
 

@@ -17,6 +17,8 @@ from ..judge.processes import Server
 from ..matrix import FULL
 from .tables import NOW, Table, expired, moment
 
+pytestmark = pytest.mark.wide  # more of what test_tables.py begins
+
 Rows = list[dict[str, Any]]
 BEFORE_COMMIT, BEHIND_IT, BEFORE_DELIVERY = "TableArchive.stage", "TableArchive.deliver", "deliver"
 """Functions of the archive at which a run is killed: after the first one, and before the others."""

@@ -13,7 +13,7 @@ from ..judge.model import Model
 from ..judge.processes import NEWEST
 from ..judge.queries import ENDLESS, ONLY_ROCKSDB, OPERATORS, WITHOUT_KEYS, Query
 from ..judge.spark import Judge
-from ..matrix import FULL
+from ..matrix import FULL, narrow
 from .asked import doctor
 from .misplaced import PARTITIONS, exchange
 
@@ -32,7 +32,9 @@ EVERYTHING = [
 ]
 
 
-@pytest.mark.parametrize("query", EVERYTHING if FULL else SLICE, ids=lambda query: f"{query.operator}-{query.provider}")
+@pytest.mark.parametrize(
+    "query", EVERYTHING if FULL else narrow(SLICE, 0, 2, 4), ids=lambda query: f"{query.operator}-{query.provider}"
+)
 def test_spark_puts_every_key_where_doctor_expects_it(judge: Judge, query: Query) -> None:
     layout = "both" if query.operator in ENDLESS else "snapshot"
     written = judge.write(replace(query, partitions=PARTITIONS), WHOLE, layout=layout)

@@ -40,6 +40,7 @@ def newest_snapshots(checkpoint: Checkpoint) -> list[Path]:
     return sorted(found.values())
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("name", OLDER)
 def test_a_damaged_snapshot_is_moved_away_if_the_deltas_are_enough(judge: Judge, name: str) -> None:
     version, query = OLDER[name]
@@ -70,6 +71,7 @@ def test_a_damaged_snapshot_is_moved_away_if_the_deltas_are_enough(judge: Judge,
     assert judge.restart(written, MORE, fresh=True) == wanted
 
 
+@pytest.mark.wide
 def test_several_damaged_snapshots_and_a_stale_checksum_are_repaired_together(judge: Judge) -> None:
     written = judge.write(Query("agg_update"), BATCHES, layout="snapshots", version="4.1")
     settled(written.path)
@@ -193,6 +195,7 @@ def test_no_repair_keeps_the_last_run_from_being_rolled_back(inputs: Judge) -> N
     assert digest(written.path) == before
 
 
+@pytest.mark.wide
 def test_a_retry_by_a_later_spark_leaves_a_stale_checksum(judge: Judge) -> None:
     query = rocksdb("agg_update", False)
     written = judge.write(query, BATCHES[:2], layout="snapshot", version="4.1", uncommitted=BATCHES[2])
@@ -212,6 +215,7 @@ def test_a_retry_by_a_later_spark_leaves_a_stale_checksum(judge: Judge) -> None:
     assert judge.restart(written, MORE, version="4.1", fresh=True) == model.run(MORE, version="4.1")
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("query", [Query("agg_update"), rocksdb("agg_update", True)], ids=["hdfs", "changelogs"])
 def test_a_stale_checksum_keeps_4_1_from_starting_until_it_is_moved_away(judge: Judge, query: Query) -> None:
     written = judge.write(query, BATCHES, version="4.1")

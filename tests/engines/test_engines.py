@@ -230,6 +230,7 @@ if __name__ == "__main__":
 
 
 # The cluster tests cover spark-submit as well.
+@pytest.mark.wide
 @pytest.mark.spark
 @pytest.mark.parametrize("way", ["spark-submit", "connect"] if FULL else ["connect"])
 def test_the_spark_engine_runs_under_spark_submit_and_over_connect(tmp_path: Path, way: str) -> None:

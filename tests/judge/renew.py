@@ -1,6 +1,6 @@
 """Have Spark write all stored inputs again (``make samples``), or with ``--stale`` those that no longer match the code.
 
-    python -m tests.judge.renew --stale
+python -m tests.judge.renew --stale
 """
 
 from __future__ import annotations

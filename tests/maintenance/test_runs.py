@@ -275,6 +275,7 @@ def test_the_log_reports_each_target_when_it_ends(tmp_path: Path, capsys: pytest
         assert "done" not in err
 
 
+@pytest.mark.wide
 @pytest.mark.spark
 def test_all_targets_share_one_spark_session(tmp_path: Path) -> None:
     # The first of several threads that need Spark starts it, in its own process.

@@ -103,6 +103,7 @@ def _without_paths(checkpoint: Records, operator: int) -> Any:
     return head, document
 
 
+@pytest.mark.wide
 def test_a_rollback_restores_every_byte(judge: Judge) -> None:
     _, (written, same) = copies_of(judge, judge.write(JOIN, WHOLE, layout="both"))
     before = tree(written.path)
@@ -116,6 +117,7 @@ def test_a_rollback_restores_every_byte(judge: Judge) -> None:
     assert emit_the_same(judge, same, written, MORE_WHOLE)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     ("query", "number"), [(IDS, 4), *([(IDS, 3), (replace(IDS, join_format=3), 4)] if FULL else [])], ids=str
 )
@@ -144,6 +146,7 @@ def test_a_query_continues_on_a_new_checkpoint(judge: Judge, first: int, number:
     assert emit_the_same(judge, written, on_copy, MORE_WHOLE)
 
 
+@pytest.mark.wide
 def test_rows_can_be_dropped_in_the_same_run(judge: Judge) -> None:
     written = judge.write(JOIN, BATCHES, layout="both")
     _, (dropped, migrated) = copies_of(judge, written)
@@ -159,6 +162,7 @@ def test_rows_can_be_dropped_in_the_same_run(judge: Judge) -> None:
     emit_the_same(judge, migrated, dropped, MORE_WHOLE)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("number", [2, 3, 4] if FULL else [2, 4])
 def test_a_query_in_format_1_continues(judge: Judge, number: int) -> None:
     """Only Spark 3.5 and older begin with this format, which later versions continue."""

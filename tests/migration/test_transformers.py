@@ -248,6 +248,7 @@ QUERIES: list[Query] = [
 ]
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("query", QUERIES, ids=lambda query: f"{query.operator}-{query.provider}")
 def test_a_query_continues_without_the_dropped_entries(judge: Judge, query: Query) -> None:
     written = judge.write(

@@ -116,6 +116,7 @@ def test_spark_converts_as_the_local_engine_does(spark: object, tmp_path: Path) 
     assert rows_of(one) == rows_of(two)
 
 
+@pytest.mark.wide
 def test_the_new_query_continues_with_converted_values(judge: Judge, tmp_path: Path) -> None:
     from ttlsnap.transform.converters import EntryConverter
 

@@ -292,6 +292,7 @@ def migrator(judge: Judge, tmp_path_factory: pytest.TempPathFactory) -> Migrator
     return Migrator(tmp_path_factory.mktemp("ttl"), judge)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("name", ["tws-ttl-on"])
 def test_spark_forgets_and_removes_what_has_expired_since(migrator: Migrator, name: str) -> None:
     old, new = contracts_of(name)

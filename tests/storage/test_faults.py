@@ -55,6 +55,7 @@ def places(changes: int) -> Sequence[tuple[int, bool]]:
     return rotating(every, 8, "requests of a compaction", pinned=lambda at: not 1 < at[0] <= changes - 3)
 
 
+@pytest.mark.wide
 def test_recover_succeeds_after_a_death_at_any_request(proxy: Proxy, bucket: str, tmp_path: Path, changes: int) -> None:
     local = sample("agg-deltas-lz4-4.2", tmp_path)
     uri = f"{bucket}/checkpoint"
