@@ -7,6 +7,9 @@ BIN := $(VENV)/bin
 LOWEST := .venv-lowest
 # The Spark beside which ttlsnap is developed: the newest that Delta supports.
 SPARK := pyspark==4.2.0
+# The tests start ttlsnap a thousand times. Without bytecode, each time would compile it again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test test-fast test-sparks test-matrix test-lowest samples lint docs benchmark clean clean-venvs
 .PHONY: venvs old-venvs more-venvs servers strace chromium
 
