@@ -7,6 +7,9 @@ BIN := $(VENV)/bin
 LOWEST := .venv-lowest
 # The Spark beside which ttlsnap is developed: the newest that Delta supports.
 SPARK := pyspark==4.2.0
+# The tests start ttlsnap a thousand times. Without bytecode, each time would compile it again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test test-fast test-sparks test-matrix test-lowest samples lint docs benchmark clean clean-venvs
 .PHONY: venvs old-venvs more-venvs servers strace chromium
 
@@ -17,11 +20,11 @@ demo: $(VENV)/installed
 PYTEST := -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder
 
 # What needs no Spark, and a slice with one Spark: the first command for a change.
-test: $(VENV)/tested strace chromium
+test: $(VENV)/tested strace
 	$(BIN)/python $(PYTEST) -m 'not wide' tests
 
 # What needs no Spark.
-test-fast: $(VENV)/tested strace chromium
+test-fast: $(VENV)/tested strace
 	$(BIN)/python $(PYTEST) -m 'not spark and not wide' tests
 
 # The wider slice, and the other versions of Spark.
@@ -33,7 +36,7 @@ test-matrix: $(VENV)/tested venvs old-venvs more-venvs servers strace chromium
 	TTLSNAP_MATRIX=full $(BIN)/python $(PYTEST) tests
 	$(MAKE) test-lowest
 
-# Have Spark write all stored inputs of the tests anew.
+# Have Spark write all stored inputs of the tests again.
 samples: $(VENV)/tested venvs
 	$(BIN)/python -m tests.judge.renew
 

@@ -240,7 +240,7 @@ BREAKS = (
     Break(
         "keys that do not show how Spark places them are moved",
         "migration/run.py",
-        "if keys and proven[store.operator] < _PROOF:",
+        "if keys and proven[store.operator] < PROOF:",
         "if False:",
         "migration",
     ),

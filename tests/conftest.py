@@ -51,13 +51,14 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{_JAVA} {_UNVERIFIED}")
 # Generating examples is slow while Spark keeps the machine busy.
 settings.register_profile("beside Spark", suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("beside Spark")
-_STARTS_SPARK = {"judge", "spark", "delta_server"}
+_STARTS_SPARK = {"judge", "theirs", "spark", "delta_server"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that start Spark."""
     for item in items:
-        if _STARTS_SPARK & set(getattr(item, "fixturenames", ())):
+        parameters = getattr(getattr(item, "callspec", None), "params", {})
+        if parameters.get("engine") == "spark" or _STARTS_SPARK & set(getattr(item, "fixturenames", ())):
             item.add_marker("spark")
 
 
@@ -90,8 +91,8 @@ def judge(judge_of_session: Judge) -> Judge:
 
 @pytest.fixture(scope="session")
 def inputs(judge_of_session: Judge) -> Judge:
-    """Return a judge whose tests only need checkpoints that are stored, and start no Spark."""
-    return judge_of_session
+    """Return a judge for tests that only need stored checkpoints, and start no Spark."""
+    return judge_of_session.of_inputs()
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,9 @@
 
 Of many similar cases, such as a kill at each system call, a slice has a few that rotate. The commit chooses them, so
 that the commits of some weeks cover all of them. ``TTLSNAP_SEED`` chooses those of another commit.
+
+The slice has two parts. ``make test`` runs the narrow one, with one version of Spark. ``make test-sparks`` runs the
+tests that are marked ``wide``: further examples of the same, long ones, and all that need another version of Spark.
 """
 
 from __future__ import annotations
@@ -12,7 +15,9 @@ import subprocess
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import pytest
 
 T = TypeVar("T")
 
@@ -27,6 +32,17 @@ def seed() -> str:
     words = ["git", "rev-parse", "--short=12", "HEAD"]
     done = subprocess.run(words, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
     return done.stdout.strip() or "no commit"
+
+
+def narrow(cases: Sequence[Any], *places: int) -> list[Any]:
+    """Mark all cases of a test as wide, except those at these places (by default the first)."""
+    chosen = places or (0,)
+
+    def mark(case: Any) -> Any:
+        values = case if type(case) is tuple else (case,)
+        return pytest.param(*values, marks=pytest.mark.wide)
+
+    return [case if place in chosen else mark(case) for place, case in enumerate(cases)]
 
 
 def rotating(

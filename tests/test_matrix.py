@@ -7,7 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 
+
+@pytest.mark.wide
 def test_the_wide_matrix_can_be_collected() -> None:
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "tests"]
     environment = {**os.environ, "TTLSNAP_MATRIX": "full"}

@@ -11,5 +11,5 @@ from ttlsnap.avro import walk
 def walking(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Find elements in one way only, however many there are."""
     few, near = (0, 1 << 40) if request.param == "in step" else (1 << 40, 0)
-    monkeypatch.setattr(walk, "_FEW", few)
-    monkeypatch.setattr(walk, "_NEAR", near)
+    monkeypatch.setattr(walk, "FEW", few)
+    monkeypatch.setattr(walk, "NEAR", near)

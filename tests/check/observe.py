@@ -20,10 +20,10 @@ import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Lock
-from typing import Any, Self
+from typing import Any
 
-from ..judge.processes import JudgeError, Server
+from ..judge.processes import JudgeError
+from ..judge.spark import Judge
 from .pairs import PAIRS, Pair
 from .queries import Event
 
@@ -36,19 +36,10 @@ Observation = dict[str, str]
 
 
 class Observer:
-    """A context manager with real Spark in several versions, one process each."""
+    """Real Spark in several versions, which runs pairs of queries in ``folder``."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._servers: dict[str, Server] = {}
-        self._lock = Lock()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for server in self._servers.values():
-            server.close()
+    def __init__(self, folder: Path, judge: Judge) -> None:
+        self._folder, self._judge = folder, judge
 
     def observe_all(self, pairs: Iterable[Pair]) -> Iterator[tuple[Pair, Observation | None, str]]:
         """Observe many pairs, several at once. Yield them in order, with None where the old query did not run."""
@@ -103,17 +94,10 @@ class Observer:
     def _attempt(self, pair: Pair, side: int, folder: Path) -> dict[str, Any]:
         paths = {"checkpoint": str(folder / "checkpoint"), "source": str(folder / "source"), "out": str(folder / "out")}
         order = {"pair": pair.name, "side": side, **paths}
-        package = str(Path(__file__).parent)
-        done: dict[str, Any] = self._server(pair.versions[side]).ask(
-            "call", package=package, function="attempts.attempt", order=order
+        done: dict[str, Any] = self._judge.call_in(
+            Path(__file__).parent, pair.versions[side], "attempts.attempt", **order
         )
         return done
-
-    def _server(self, version: str) -> Server:
-        with self._lock:
-            if version not in self._servers:
-                self._servers[version] = Server(version, self._folder / "servers" / version)
-            return self._servers[version]
 
 
 def put(source: Path, batches: Iterable[Iterable[Event]]) -> None:
@@ -158,7 +142,8 @@ def main() -> int:
     observed = read_observed()
     chosen = [pair for name, pair in PAIRS.items() if asked.only in name and not (asked.missing and name in observed)]
     failed = 0
-    with tempfile.TemporaryDirectory() as folder, Observer(Path(folder)) as observer:
+    with tempfile.TemporaryDirectory() as folder, Judge(Path(folder, "judge")) as judge:
+        observer = Observer(Path(folder), judge)
         for pair, seen, words in observer.observe_all(chosen):
             if seen is None:
                 failed += 1

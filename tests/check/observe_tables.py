@@ -12,32 +12,23 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from ttlsnap.contract import contract_of_table
 
 from ..judge.processes import JudgeError, Server
+from ..judge.spark import Judge
 from .observe import normal, put
-from .pair import NEWEST
 from .tables import TABLE_PAIRS, TablePair
 
 OBSERVED = Path(__file__).with_name("observed_tables.json")
 
 
 class TableObserver:
-    """A context manager with real Spark and Delta in a process."""
+    """Real Spark with Delta, which runs pairs of streams in ``folder``."""
 
-    def __init__(self, folder: Path, server: Server | None = None) -> None:
-        self._folder = folder
-        self._ours = server is None
-        self._server = server or Server(NEWEST, folder / "server", delta=True)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._ours:
-            self._server.close()
+    def __init__(self, folder: Path, server: Server) -> None:
+        self._folder, self._server = folder, server
 
     def observe(self, pair: TablePair) -> tuple[dict[str, Any], str]:
         """Return the outcome of a pair with the contracts of both streams' tables, and a text on what was wrong."""
@@ -100,7 +91,8 @@ def main() -> None:
     """Observe all pairs, or those with a text in their name, and store the outcomes."""
     only = sys.argv[1] if len(sys.argv) > 1 else ""
     observed = read_observed() if OBSERVED.exists() else {}
-    with tempfile.TemporaryDirectory() as folder, TableObserver(Path(folder)) as observer:
+    with tempfile.TemporaryDirectory() as folder, Judge(Path(folder, "judge")) as judge:
+        observer = TableObserver(Path(folder), judge.with_delta())
         for pair, seen, words in observer.observe_all(p for name, p in TABLE_PAIRS.items() if only in name):
             observed[pair.name] = seen
             print(pair.name, seen["outcome"], seen.get("error", ""), words[:600], flush=True)

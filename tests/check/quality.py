@@ -29,6 +29,7 @@ from ttlsnap.errors import TtlsnapError
 from ttlsnap.repairs.findings import find_repairs
 
 from ..judge.processes import JudgeError
+from ..judge.spark import Judge
 from . import observe_tables
 from .observe import OBSERVED, Observer
 from .pair import NEWEST, Pair
@@ -234,7 +235,8 @@ def make(folder: Path) -> None:
     made: dict[Any, Path] = {}
     contracts: dict[str, Any] = {}
     pairs: dict[str, list[str]] = {}
-    with tempfile.TemporaryDirectory() as scratch, Observer(Path(scratch)) as observer:
+    with tempfile.TemporaryDirectory() as scratch, Judge(Path(scratch, "judge")) as judge:
+        observer = Observer(Path(scratch), judge)
         for name, pair in sorted(PAIRS.items()):
             pairs[name] = []
             for side in (0, 1):

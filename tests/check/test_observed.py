@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
+from ..judge.spark import Judge
 from ..matrix import FULL
 from .observe import Observation, Observer, read_observed
 from .pairs import CHANGES, PAIRS
@@ -22,10 +21,10 @@ CHOSEN = tuple(PAIRS) if FULL else SLICE
 
 
 @pytest.fixture(scope="module")
-def anew(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[Observation | None, str]]]:
-    """Yield Spark's current outcomes of the chosen pairs."""
-    with Observer(tmp_path_factory.mktemp("check")) as observer:
-        yield {pair.name: (seen, words) for pair, seen, words in observer.observe_all(PAIRS[name] for name in CHOSEN)}
+def anew(judge: Judge, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Observation | None, str]]:
+    """Return Spark's current outcomes of the chosen pairs."""
+    observer = Observer(tmp_path_factory.mktemp("check"), judge)
+    return {pair.name: (seen, words) for pair, seen, words in observer.observe_all(PAIRS[name] for name in CHOSEN)}
 
 
 @pytest.mark.parametrize("name", CHOSEN)

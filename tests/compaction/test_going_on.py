@@ -140,8 +140,8 @@ def test_groups_of_complete_mode_are_dropped_only_by_a_named_field(judge: Judge,
     assert len(judge.restart(checkpoint, [[]], fresh=True)[-1].rows) == report.totals.kept
 
 
-def test_a_ttl_behind_a_join_needs_an_explicit_now(judge: Judge) -> None:
-    checkpoint = judge.write(Query("join_windows"), BATCHES)
+def test_a_ttl_behind_a_join_needs_an_explicit_now(inputs: Judge) -> None:
+    checkpoint = inputs.write(Query("join_windows"), BATCHES)
     before = digest(checkpoint.path)
     windows, joined = sorted(inspect(str(checkpoint.path)).operators, key=lambda found: len(found[0].stores))
     assert (windows[0].name, joined[0].name) == ("stateStoreSave", "symmetricHashJoin")

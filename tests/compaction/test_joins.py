@@ -84,8 +84,8 @@ def test_some_of_the_rows_with_one_key_and_time_can_be_dropped(judge: Judge, che
 
 
 @pytest.fixture(scope="module")
-def written(judge: Judge) -> Checkpoint:
-    return judge.write(joined(join_type="left_outer"), BATCHES, layout="deltas")
+def written(inputs: Judge) -> Checkpoint:
+    return inputs.write(joined(join_type="left_outer"), BATCHES, layout="deltas")
 
 
 def test_unmatched_rows_are_dropped_only_on_request(written: Checkpoint) -> None:

@@ -13,6 +13,8 @@ from ..judge.spark import Judge
 from ..matrix import FULL
 from .stories import BATCHES, CODECS, OPERATORS, Story, rocksdb, tell
 
+pytestmark = pytest.mark.wide  # another version of Spark
+
 SPARK = "4.3"
 UPGRADES = UPGRADE[0], UPGRADE[1:]
 NAMED_SINK = (("spark.sql.streaming.queryEvolution.enableSinkEvolution", "true"),)

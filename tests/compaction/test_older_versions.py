@@ -17,6 +17,8 @@ from ..judge.spark import Judge
 from ..matrix import FULL
 from .stories import BATCHES, CODECS, LAYOUTS, OPERATORS, Story, copies_lists, drop_expired, rocksdb, settled, tell
 
+pytestmark = pytest.mark.wide  # other versions of Spark
+
 SLICE = [("dedup", "snappy", ("snapshot",))]
 EVERYTHING = list(product(OPERATORS, CODECS, [LAYOUTS]))
 
@@ -63,14 +65,14 @@ def _of_4_0(operator: str) -> Story:
 
 if FULL:  # each costs a while
 
-    def test_a_run_warns_that_only_4_0_reads_the_result(judge: Judge) -> None:
-        written = judge.write(rocksdb("agg_append", True, 2), BATCHES, layout="both", version="4.0")
+    def test_a_run_warns_that_only_4_0_reads_the_result(inputs: Judge) -> None:
+        written = inputs.write(rocksdb("agg_append", True, 2), BATCHES, layout="both", version="4.0")
         settled(written.path)
         (warning,) = drop_expired(written.path, written.query).warnings
         assert warning.startswith("only Spark 4.0 reads the snapshots of this checkpoint")
 
-    def test_a_checkpoint_of_4_0_without_a_zip_is_refused(judge: Judge) -> None:
-        written = judge.write(rocksdb("agg_append", True, 2), BATCHES, layout="deltas", version="4.0")
+    def test_a_checkpoint_of_4_0_without_a_zip_is_refused(inputs: Judge) -> None:
+        written = inputs.write(rocksdb("agg_append", True, 2), BATCHES, layout="deltas", version="4.0")
         before = settled(written.path)
         with pytest.raises(UnsupportedError, match="until its maintenance has written one"):
             drop_expired(written.path, written.query)

@@ -24,6 +24,7 @@ from ..matrix import FULL
 from .stories import BATCHES, MORE, ROCKSDB_CONF, VISITS, H, T, copies_lists, digest, rocksdb, settled
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     ("changelog", "checkpoint_format", "row_checksum", "layout"),
     [
@@ -53,6 +54,7 @@ if FULL:  # each costs a while
         copies_lists(judge, replace(rocksdb("visits", True), conf=conf), "both")
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("rewrite", ["full", "tombstones"] if FULL else ["full"])
 def test_a_value_variable_expires_and_the_list_beside_it_stays(judge: Judge, rewrite: Rewrite) -> None:
     checkpoint = judge.write(rocksdb("visits", True), VISITS[:3], layout="both")

@@ -402,7 +402,7 @@ def test_code_of_a_job_in_a_wheel_is_not_a_library(monkeypatch: pytest.MonkeyPat
     from ttlsnap.contract import functions
 
     found = digests(Given("a"))
-    monkeypatch.setattr(functions, "_LIBRARIES", ("/",))
+    monkeypatch.setattr(functions, "LIBRARIES", ("/",))
     assert digests(Given("a")) == found
     assert digests(test_a_function_that_names_itself_ends)["body"]
 
@@ -503,7 +503,7 @@ def test_installed_packages_are_libraries(tmp_path: Path, place: str, monkeypatc
 def test_a_wrapped_function_is_not_a_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from ttlsnap.contract import functions
 
-    monkeypatch.setattr(functions, "_LIBRARIES", ("/",))
+    monkeypatch.setattr(functions, "LIBRARIES", ("/",))
     cached = "import functools\ndef g(x): return %d\nbody = functools.%s(g)"
     for way in ("lru_cache", "partial"):
         assert project(tmp_path / f"{way}1", cached % (1, way)) != project(tmp_path / f"{way}2", cached % (2, way))

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ttlsnap.contract.of_query import _functions
+from ttlsnap.contract.of_query import find_functions
 from ttlsnap.contract.plan import stateful_operators
 from ttlsnap.contract.recording import intercept_queries, record_functions
 
@@ -42,7 +42,7 @@ def told(build: Build, sources: Sources) -> list[tuple[tuple[str, ...], Mapping[
     with record_functions() as recording:
         frame = build(sources)
     planned = stateful_operators(frame._jdf.queryExecution().analyzed())
-    functions = _functions(planned, recording)
+    functions = find_functions(planned, recording)
     return [(operator.lines, *function) for operator, function in zip(planned, functions, strict=True)]
 
 

@@ -411,9 +411,9 @@ def contradiction(target: Path, name: str) -> str | None:
                 return "Spark's checksum"
     if path.suffix in (".delta", ".snapshot", ".changelog"):
         try:
-            raw = model._decompress(data, mutations.codec_of(target))
+            raw = model.decompress(data, mutations.codec_of(target))
             if path.suffix != ".changelog":
-                list(model._records(raw))
+                list(model.read_records(raw))
         except (model.Broken, KeyError) as error:
             return f"its format ({error})"
     if path.suffix == ".zip":

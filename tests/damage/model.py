@@ -32,7 +32,7 @@ def live_entries(partition: Path, version: int, codec: str, row_checksums: bool 
         path = partition / name
         if not path.is_file():
             raise Broken(f"{name} is missing")
-        for key, value in _records(_decompress(path.read_bytes(), codec)):
+        for key, value in read_records(decompress(path.read_bytes(), codec)):
             if value is None:
                 if name.endswith("snapshot"):
                     raise Broken("a delete in a snapshot")
@@ -48,7 +48,8 @@ def _checked(row: bytes, before: bytes) -> bytes:
     return row[4:]
 
 
-def _records(raw: bytes) -> Iterator[tuple[bytes, bytes | None]]:
+def read_records(raw: bytes) -> Iterator[tuple[bytes, bytes | None]]:
+    """Yield the keys of a state file with their values; None for a deleted one. Raise ``Broken`` if it is damaged."""
     place = 0
 
     def take(size: int) -> bytes:
@@ -70,7 +71,8 @@ def _records(raw: bytes) -> Iterator[tuple[bytes, bytes | None]]:
         raise Broken("bytes after the end")
 
 
-def _decompress(data: bytes, codec: str) -> bytes:
+def decompress(data: bytes, codec: str) -> bytes:
+    """Return the content of a compressed file. Raise ``Broken`` if it is damaged."""
     try:
         return b"".join({"lz4": _lz4, "zstd": _zstd, "snappy": _snappy, "lzf": _lzf, "none": _none}[codec](data))
     except (

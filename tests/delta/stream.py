@@ -105,11 +105,16 @@ class Killed(BaseException):
     """Stand-in for the death of the process."""
 
 
-def killed(spark: Any, path: str, at: str, verb: str = "compact", **options: Any) -> None:
-    """Start a run or a rollback, and kill it when it calls the function ``at``."""
+def killed(spark: Any, path: str, at: str, late: bool = False, verb: str = "compact", **options: Any) -> None:
+    """Start a run or a rollback, and kill it when it calls the function ``at``. With ``late``, kill it after that."""
+    from pkgutil import resolve_name
     from unittest import mock
 
-    def stop(*_: Any, **__: Any) -> None:
+    called = resolve_name(f"ttlsnap.delta.{at}")
+
+    def stop(*given: Any, **more: Any) -> None:
+        if late:
+            called(*given, **more)
         raise Killed
 
     verbs: dict[str, Callable[..., Any]] = {"compact": compact, "rollback": rollback, "heard": heard}
@@ -192,7 +197,7 @@ def beaten(spark: Any, path: str) -> int:
         return visits >= 0
 
     session.udf.register("slow", slow, BooleanType())
-    before, committing._PAUSE_S, committing._TRIES = (committing._PAUSE_S, committing._TRIES), 0.01, 2
+    before, committing.PAUSE_S, committing.TRIES = (committing.PAUSE_S, committing.TRIES), 0.01, 2
     sql_of = session.sql
 
     def statement(text: str) -> Any:
@@ -209,7 +214,7 @@ def beaten(spark: Any, path: str) -> int:
             session, open_directory(path), f"DELETE FROM delta.`{path}` WHERE visits = 1 AND slow(visits)", {"run": "x"}
         )
     finally:
-        committing._PAUSE_S, committing._TRIES = before
+        committing.PAUSE_S, committing.TRIES = before
     return len(tries)
 
 

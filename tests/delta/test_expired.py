@@ -17,8 +17,11 @@ from ..judge.processes import Server
 from ..matrix import FULL
 from .tables import NOW, Table, expired, moment
 
+pytestmark = pytest.mark.wide  # more of what test_tables.py begins
+
 Rows = list[dict[str, Any]]
-BEFORE_COMMIT, BEHIND_IT, BEFORE_DELIVERY = "run._Run._commit_all", "archiving._settle", "archiving._deliver"
+BEFORE_COMMIT, BEHIND_IT, BEFORE_DELIVERY = "TableArchive.stage", "TableArchive.deliver", "deliver"
+"""Functions of the archive at which a run is killed: after the first one, and before the others."""
 
 
 def archived(place: str) -> Rows:
@@ -90,7 +93,8 @@ def test_the_archive_has_exactly_the_rows_that_the_commit_removed(
 @pytest.mark.parametrize("at", [BEFORE_COMMIT, BEHIND_IT, BEFORE_DELIVERY] if FULL else [BEHIND_IT])
 def test_rows_of_a_killed_run_are_archived_once_by_the_next_run(delta_server: Server, tmp_path: Path, at: str) -> None:
     table, place = Table(delta_server, tmp_path), str(tmp_path / "archive")
-    table.call("killed", path=table.path, at=at, **table.order(expired_to=place))
+    order = table.order(expired_to=place)
+    table.call("killed", path=table.path, at=f"archiving.{at}", late=at == BEFORE_COMMIT, **order)
     assert (Path(table.path) / "_ttlsnap").exists()
     assert archived(place) == []
     late = []
@@ -122,7 +126,7 @@ if FULL:  # takes a while
         assert archived(place) == before != []
 
 
-@pytest.mark.parametrize("at", ["history._restore", *([None, "history.take_back"] if FULL else [])])
+@pytest.mark.parametrize("at", ["history.newest_version", *([None, "history.take_back"] if FULL else [])])
 def test_rows_leave_the_archive_only_after_a_rollback(delta_server: Server, tmp_path: Path, at: str | None) -> None:
     table, place = Table(delta_server, tmp_path), f"delta:{tmp_path / 'archive'}"
     table.compact(expired_to=place)
@@ -134,7 +138,7 @@ def test_rows_leave_the_archive_only_after_a_rollback(delta_server: Server, tmp_
         assert len(archived(place)) == len(expired())
         # The next run that names the archive completes the removal.
         table.compact(ttl="900d", expired_to=place)
-    assert len(archived(place)) == (len(expired()) if at == "history._restore" else 0)
+    assert len(archived(place)) == (len(expired()) if at == "history.newest_version" else 0)
     assert not (Path(table.path) / "_ttlsnap").exists()
 
 
@@ -153,7 +157,8 @@ def test_an_archive_that_the_command_does_not_name_is_unchanged(delta_server: Se
 
 def test_only_the_callback_that_the_command_names_gets_the_rows(delta_server: Server, tmp_path: Path) -> None:
     table, notes = Table(delta_server, tmp_path), tmp_path / "notes"
-    table.call("killed", path=table.path, at=BEFORE_DELIVERY, verb="heard", notes=str(notes), **table.order())
+    at = f"archiving.{BEFORE_DELIVERY}"
+    table.call("killed", path=table.path, at=at, verb="heard", notes=str(notes), **table.order())
     table.compact(expired_to=str(tmp_path / "archive"))
     assert not notes.exists()
     report = table.call("heard", path=table.path, notes=str(notes), **table.order())

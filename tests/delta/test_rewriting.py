@@ -11,6 +11,8 @@ from ..judge.processes import Server, SparkFailed
 from ..matrix import FULL
 from .tables import ALL, KINDS, NOW, USERS, Table, expired
 
+pytestmark = pytest.mark.wide  # more of what test_tables.py begins
+
 CAPPED = {f"u{user:03d}": min(user, 40) for user in range(USERS) if user != 3}
 
 

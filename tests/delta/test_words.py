@@ -9,7 +9,7 @@ import pytest
 
 from ttlsnap.delta.erasing import read_retention
 from ttlsnap.delta.log import KEY, TableMetadata, key_property
-from ttlsnap.delta.session import _failure
+from ttlsnap.delta.session import explain_failure
 from ttlsnap.errors import UsageError
 from ttlsnap.schema.types import LongType, StructField, StructType
 
@@ -61,11 +61,11 @@ def test_the_error_names_packages_without_jars_in_the_maven_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert "name them with --jars" in _failure("why")
+    assert "name them with --jars" in explain_failure("why")
     whole, half = (tmp_path / ".m2/repository/io/delta" / name / "4.4.0" for name in ("delta-spark", "delta-storage"))
     for folder in (whole, half):
         folder.mkdir(parents=True)
         (folder / "x.pom").touch()
     (whole / "x.jar").touch()
-    assert f"{half} has the .pom of a package without its .jar" in _failure("why")
-    assert str(whole) not in _failure("why")
+    assert f"{half} has the .pom of a package without its .jar" in explain_failure("why")
+    assert str(whole) not in explain_failure("why")

@@ -174,9 +174,9 @@ def test_a_torn_offset_is_found_and_repaired(judge: Judge) -> None:
 
 
 @pytest.fixture(scope="module")
-def sound(judge: Judge) -> Checkpoint:
+def sound(inputs: Judge) -> Checkpoint:
     """Return a sound checkpoint. Tests damage copies of it."""
-    written = judge.write(Query(), BATCHES)
+    written = inputs.write(Query(), BATCHES)
     settled(written.path)
     assert doctor(written.path).code == 0
     return written

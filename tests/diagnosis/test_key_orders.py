@@ -27,6 +27,7 @@ SPARK_4 = ("tenant", "page", "device", "action", "user")
 SAME = [Event(f"k{i}", 0, i) for i in range(40)]
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("query", [Query("dedup_many"), rocksdb("dedup_many", False)], ids=["hdfs", "rocksdb"])
 @pytest.mark.parametrize("later", [NEWEST, *({"4.3"} - {NEWEST})])
 def test_duplicates_come_through_after_a_move_from_scala_2_12_and_are_found(
@@ -53,6 +54,7 @@ def test_duplicates_come_through_after_a_move_from_scala_2_12_and_are_found(
         assert [finding["code"] for finding in document["findings"]] == codes
 
 
+@pytest.mark.wide
 def test_a_move_to_4_3_keeps_the_order_of_4_2(judge: Judge) -> None:
     written = judge.write(Query("dedup_many"), [SAME], version="4.2")
     assert [batch.rows for batch in judge.restart(written, [SAME], version="4.3")] == [()]

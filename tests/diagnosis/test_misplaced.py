@@ -13,7 +13,7 @@ from ..judge.model import Model
 from ..judge.processes import NEWEST
 from ..judge.queries import ENDLESS, ONLY_ROCKSDB, OPERATORS, WITHOUT_KEYS, Query
 from ..judge.spark import Judge
-from ..matrix import FULL
+from ..matrix import FULL, narrow
 from .asked import doctor
 from .misplaced import PARTITIONS, exchange
 
@@ -32,7 +32,9 @@ EVERYTHING = [
 ]
 
 
-@pytest.mark.parametrize("query", EVERYTHING if FULL else SLICE, ids=lambda query: f"{query.operator}-{query.provider}")
+@pytest.mark.parametrize(
+    "query", EVERYTHING if FULL else narrow(SLICE, 0, 2, 4), ids=lambda query: f"{query.operator}-{query.provider}"
+)
 def test_spark_puts_every_key_where_doctor_expects_it(judge: Judge, query: Query) -> None:
     layout = "both" if query.operator in ENDLESS else "snapshot"
     written = judge.write(replace(query, partitions=PARTITIONS), WHOLE, layout=layout)
@@ -58,9 +60,9 @@ def test_spark_does_not_find_misplaced_keys(judge: Judge) -> None:
 
 
 @pytest.mark.parametrize("strict", [True, False])
-def test_partitions_of_a_querys_own_may_be_as_they_should(judge: Judge, strict: bool) -> None:
+def test_partitions_of_a_querys_own_may_be_as_they_should(inputs: Judge, strict: bool) -> None:
     query = Query("agg_repartitioned", partitions=PARTITIONS, conf=((STRICT, str(strict).lower()),))
-    written = judge.write(query, WHOLE)
+    written = inputs.write(query, WHOLE)
     settled(written.path)
     found = doctor(written.path)
     assert (found.code, found.codes) == (0, [] if strict else ["maybe-misplaced-keys"])

@@ -40,6 +40,7 @@ def newest_snapshots(checkpoint: Checkpoint) -> list[Path]:
     return sorted(found.values())
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("name", OLDER)
 def test_a_damaged_snapshot_is_moved_away_if_the_deltas_are_enough(judge: Judge, name: str) -> None:
     version, query = OLDER[name]
@@ -70,6 +71,7 @@ def test_a_damaged_snapshot_is_moved_away_if_the_deltas_are_enough(judge: Judge,
     assert judge.restart(written, MORE, fresh=True) == wanted
 
 
+@pytest.mark.wide
 def test_several_damaged_snapshots_and_a_stale_checksum_are_repaired_together(judge: Judge) -> None:
     written = judge.write(Query("agg_update"), BATCHES, layout="snapshots", version="4.1")
     settled(written.path)
@@ -91,12 +93,12 @@ def test_several_damaged_snapshots_and_a_stale_checksum_are_repaired_together(ju
     assert judge.restart(written, MORE, fresh=True) == written.expected.run(MORE)
 
 
-def test_a_snapshot_is_needed_if_a_delta_is_missing_or_damaged(judge: Judge) -> None:
-    written = judge.write(Query("agg_update"), BATCHES, layout="snapshots")
+def test_a_snapshot_is_needed_if_a_delta_is_missing_or_damaged(inputs: Judge) -> None:
+    written = inputs.write(Query("agg_update"), BATCHES, layout="snapshots")
     settled(written.path)
     (snapshot, *_) = newest_snapshots(written)
     damage(snapshot)
-    missing, damaged = judge.copy(written), judge.copy(written)
+    missing, damaged = inputs.copy(written), inputs.copy(written)
     delta = snapshot.relative_to(written.path).with_suffix(".delta")
     for path in (missing.path / delta, damaged.path / delta):
         path.with_name(f".{path.name}.crc").unlink()
@@ -146,9 +148,9 @@ def test_a_damaged_snapshot_of_ttlsnap_is_not_skipped_but_the_run_can_be_rolled_
     assert judge.restart(written, MORE, fresh=True) == written.expected.run(MORE)
 
 
-def test_bytes_that_only_differ_from_what_the_run_published_are_found(judge: Judge) -> None:
+def test_bytes_that_only_differ_from_what_the_run_published_are_found(inputs: Judge) -> None:
     query = Query("agg_update")
-    written = judge.write(query, BATCHES)
+    written = inputs.write(query, BATCHES)
     before = settled(written.path)
     drop_expired(written.path, query)
     first, second = published_snapshots(written)[:2]
@@ -171,9 +173,9 @@ def test_bytes_that_only_differ_from_what_the_run_published_are_found(judge: Jud
     assert digest(written.path) == before
 
 
-def test_no_repair_keeps_the_last_run_from_being_rolled_back(judge: Judge) -> None:
+def test_no_repair_keeps_the_last_run_from_being_rolled_back(inputs: Judge) -> None:
     query = Query("agg_update")
-    written = judge.write(query, BATCHES, layout="snapshots", version="4.1")
+    written = inputs.write(query, BATCHES, layout="snapshots", version="4.1")
     before = settled(written.path)
     drop_expired(written.path, query)
     (mine, *_), older = published_snapshots(written), sorted((written.path / "state/0/0").glob("[0-9]*.snapshot"))[0]
@@ -193,6 +195,7 @@ def test_no_repair_keeps_the_last_run_from_being_rolled_back(judge: Judge) -> No
     assert digest(written.path) == before
 
 
+@pytest.mark.wide
 def test_a_retry_by_a_later_spark_leaves_a_stale_checksum(judge: Judge) -> None:
     query = rocksdb("agg_update", False)
     written = judge.write(query, BATCHES[:2], layout="snapshot", version="4.1", uncommitted=BATCHES[2])
@@ -212,6 +215,7 @@ def test_a_retry_by_a_later_spark_leaves_a_stale_checksum(judge: Judge) -> None:
     assert judge.restart(written, MORE, version="4.1", fresh=True) == model.run(MORE, version="4.1")
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("query", [Query("agg_update"), rocksdb("agg_update", True)], ids=["hdfs", "changelogs"])
 def test_a_stale_checksum_keeps_4_1_from_starting_until_it_is_moved_away(judge: Judge, query: Query) -> None:
     written = judge.write(query, BATCHES, version="4.1")
@@ -240,8 +244,8 @@ def test_a_stale_checksum_keeps_4_1_from_starting_until_it_is_moved_away(judge: 
     assert "damaged-file" in doctor(broken.path).codes
 
 
-def test_without_checksums_of_its_own_a_file_is_not_called_intact(judge: Judge) -> None:
-    written = judge.write(Query("agg_update", codec="zstd"), BATCHES, version="4.1")
+def test_without_checksums_of_its_own_a_file_is_not_called_intact(inputs: Judge) -> None:
+    written = inputs.write(Query("agg_update", codec="zstd"), BATCHES, version="4.1")
     settled(written.path)
     (delta, *_) = sorted((written.path / "state").rglob("3.delta"))
     checksum = delta.with_name(f"{delta.name}.crc")

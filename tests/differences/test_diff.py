@@ -61,8 +61,8 @@ def counted(old: Counter[tuple[str, str, str]], new: Counter[tuple[str, str, str
     [Query("agg_update"), Query("join_parities"), rocksdb("agg_window_update", changelog=True)],
     ids=lambda query: f"{query.operator}-{query.provider}",
 )
-def test_every_pair_of_batches(judge: Judge, query: Query) -> None:
-    written = judge.write(query, [*BATCHES, *MORE], layout="deltas")
+def test_every_pair_of_batches(inputs: Judge, query: Query) -> None:
+    written = inputs.write(query, [*BATCHES, *MORE], layout="deltas")
     settled(written.path)
     batches = sorted(int(path.name) for path in (written.path / "commits").iterdir() if path.name.isdigit())
     states = {batch: rows(written.path, batch) for batch in batches}
@@ -222,9 +222,9 @@ def test_the_command_has_an_exit_code(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 @pytest.mark.skipif(not FULL, reason="the slice of the matrix has no Spark 3.1 here")
-def test_a_join_of_format_1_has_the_rows_of_format_2(judge: Judge, tmp_path: Path) -> None:
+def test_a_join_of_format_1_has_the_rows_of_format_2(inputs: Judge, tmp_path: Path) -> None:
     query = Query("join", join_format=1)
-    written = judge.write(query, BATCHES, layout="snapshot", version="3.1")
+    written = inputs.write(query, BATCHES, layout="snapshot", version="3.1")
     settled(written.path)
     other = Path(shutil.copytree(written.path, tmp_path / "other"))
     migrate(str(other), settings={"join-format": "2"}, stopped=True)

@@ -107,7 +107,9 @@ def test_spark_submit_selects_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("provider", [NAME, "rocksdb-4.2"])
 def test_a_large_state_selects_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, provider: str) -> None:
     """The size is measured as work, because a byte of RocksDB's files takes longer than one of HDFS-backed state."""
-    monkeypatch.setattr(AutoEngine, "_what_asks_for_spark", lambda self: None)
+    monkeypatch.setattr(automatic, "find_session", lambda: None)
+    for variable in ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE"):
+        monkeypatch.delenv(variable, raising=False)
     target, spark = str(sample(provider, tmp_path)), Elsewhere()
     compact(target, [WEEK], dry_run=True, engine=spark)
     assert spark.work > 0

@@ -166,9 +166,9 @@ def _alive(web: int) -> int:
 
 
 @pytest.fixture(scope="module")
-def written(judge: Judge) -> Path:
+def written(inputs: Judge) -> Path:
     events = [Event(f"k{i}", T + i, i) for i in range(KEYS)]
-    return judge.write(Query(partitions=PARTITIONS), [events[: KEYS // 2], events[KEYS // 2 :]]).path
+    return inputs.write(Query(partitions=PARTITIONS), [events[: KEYS // 2], events[KEYS // 2 :]]).path
 
 
 OPTIONS = (

@@ -59,10 +59,10 @@ def engine(request: pytest.FixtureRequest) -> Engine:
 
 
 @pytest.fixture(scope="module")
-def many_partitions(judge: Judge) -> Path:
+def many_partitions(inputs: Judge) -> Path:
     """Return a checkpoint of eight partitions."""
     events = [Event(f"k{i}", 1_700_000_000 + i, i) for i in range(400)]
-    return judge.write(Query(partitions=8), [events[:200], events[200:]]).path
+    return inputs.write(Query(partitions=8), [events[:200], events[200:]]).path
 
 
 def _compact(target: Path, factory: StateSnapshotTransformerFactory, engine: Engine, **options: Any) -> Any:
@@ -230,6 +230,8 @@ if __name__ == "__main__":
 
 
 # The cluster tests cover spark-submit as well.
+@pytest.mark.wide
+@pytest.mark.spark
 @pytest.mark.parametrize("way", ["spark-submit", "connect"] if FULL else ["connect"])
 def test_the_spark_engine_runs_under_spark_submit_and_over_connect(tmp_path: Path, way: str) -> None:
     target, script = sample("agg-deltas-lz4-4.2", tmp_path), tmp_path / "job.py"

@@ -139,7 +139,7 @@ def test_the_hash_puts_each_place_into_its_partition(spark: Any) -> None:
 
 
 def test_pieces_have_every_entry_and_are_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shuffle, "_PIECE", 100)
+    monkeypatch.setattr(shuffle, "PIECE_BYTES", 100)
     keys = Rows.of([bytes([number]) * (number % 13) for number in range(200)])
     values = Rows.of([bytes([number]) * (300 if number == 7 else number % 29) for number in range(200)])
     order = np.arange(199, -1, -1)

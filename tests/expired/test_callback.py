@@ -16,6 +16,7 @@ from ttlsnap.compaction.report import CompactionReport
 from ttlsnap.errors import StorageError, TransformerError
 from ttlsnap.expired.receivers import ExpiredCallback
 from ttlsnap.expired.writing import folder_of
+from ttlsnap.publishing import moves
 from ttlsnap.storage.local import LocalDirectory
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_duration
 
@@ -95,11 +96,12 @@ def test_a_callback_that_raised_gets_all_entries_at_the_next_run(tmp_path: Path)
 def test_callback_gets_nothing_from_an_undone_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target, heard = sample("agg-deltas-lz4-4.2", tmp_path), []
 
-    def fail(*_: object) -> None:
+    def apply_and_fail(files: Any, journal: Any) -> None:
+        moves.apply(files, journal)
         raise StorageError("no")
 
     with monkeypatch.context() as patched:
-        patched.setattr("ttlsnap.publishing.swap._require_targets", fail)
+        patched.setattr("ttlsnap.publishing.swap.apply", apply_and_fail)
         with pytest.raises(StorageError, match="The run was undone, so the checkpoint is as it was before"):
             told_to(lambda key, value: heard.append(key), target)
     assert heard == []

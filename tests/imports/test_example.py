@@ -7,9 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCRIPT = Path(__file__).parents[2] / "examples/history/start_with_history.py"
 
 
+@pytest.mark.wide
+@pytest.mark.spark
 def test_a_query_begins_with_the_history_of_a_batch_job(tmp_path: Path) -> None:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("SPARK")}
     command = [sys.executable, str(SCRIPT), str(tmp_path)]

@@ -28,7 +28,7 @@ def keys_of(users: list[str]) -> Rows:
 @pytest.mark.parametrize("enough", [1, 7, 1 << 18])
 @pytest.mark.parametrize("skew", [1.0, 1.2, 3.0])
 def test_the_keys_with_the_most_rows_are_found(monkeypatch: pytest.MonkeyPatch, enough: int, skew: float) -> None:
-    monkeypatch.setattr(rows_by_key, "_ENOUGH", enough)
+    monkeypatch.setattr(rows_by_key, "ENOUGH", enough)
     random = np.random.default_rng(int(skew * 10))
     drawn = random.zipf(skew, 3_000) if skew > 1 else random.integers(0, 700, 3_000)
     users = [f"user-{number % 1_000}" for number in drawn.tolist()]

@@ -15,7 +15,7 @@ from ttlsnap import compact, inspect, migrate
 from ttlsnap.clock import iso
 from ttlsnap.exports.plan import name_of
 from ttlsnap.inspection.model import Inspection
-from ttlsnap.inspection.partition_sizes import _Largest
+from ttlsnap.inspection.partition_sizes import Largest
 from ttlsnap.inspection.sizes import Sizes, StateSizes
 from ttlsnap.operators.registry import Selection
 from ttlsnap.stores.protocols import StoredSizes
@@ -164,7 +164,7 @@ def test_a_run_frees_the_bytes_that_were_announced(tmp_path: Path, name: str) ->
 
 def test_the_largest_entries_are_found_in_all_batches() -> None:
     random = np.random.default_rng(3)
-    found = _Largest(5)
+    found = Largest(5)
     every: list[tuple[int, bytes, int, int]] = []
     for _ in range(30):
         keys, values = random.integers(1, 500, 40), random.integers(0, 20_000, 40)

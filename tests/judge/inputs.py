@@ -5,8 +5,8 @@
 made it. So a changed operator or setting has another digest, and the judge asks Spark to write the input again.
 
     TTLSNAP_STORE=1 python -m pytest tests/...    store the inputs of these tests that are not stored yet
-    python -m tests.judge.renew --stale           write those anew whose description or code has changed
-    make samples                                  write all anew
+    python -m tests.judge.renew --stale           write those again whose description or code has changed
+    make samples                                  write all again
 
 An archive has no ids and paths of the machine on which it was made: a copy gets its own query id, and its logs and
 metadata name the files of the copy.
@@ -21,6 +21,7 @@ import json
 import os
 import re
 import tarfile
+import threading
 import uuid
 import zlib
 from collections.abc import Iterable, Sequence
@@ -37,6 +38,8 @@ _CHECKPOINT, _OUT, _EVENTS = "/ttlsnap/checkpoint", "/ttlsnap/out", "/ttlsnap/ev
 _TIME = "TTLSNAP.mtime_ns"
 _WITHOUT_PATHS = {".delta", ".snapshot", ".changelog", ".zip", ".sst", ".log", ".crc", ".parquet"}
 _MOST_BYTES = 200_000
+_PARSING = threading.Lock()
+"""Python 3.11 cannot parse in two threads at the same time."""
 _ID = re.compile(r'(?<="id":")[0-9a-f-]{36}(?=")')
 
 
@@ -66,7 +69,8 @@ class Input:
     @property
     def archive(self) -> Path:
         """The place of its archive."""
-        text = json.dumps([self.to_json(), _code(self.query.operator)])
+        with _PARSING:
+            text = json.dumps([self.to_json(), _code(self.query.operator)])
         return STORED / f"{self.query.operator}-{hashlib.sha256(text.encode()).hexdigest()[:16]}.tar.xz"
 
     def to_json(self) -> dict[str, Any]:

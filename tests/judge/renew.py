@@ -1,7 +1,6 @@
-"""Have Spark write all stored inputs anew (``make samples``), or those that no longer match the code.
+"""Have Spark write all stored inputs again (``make samples``), or with ``--stale`` those that no longer match the code.
 
-python -m tests.judge.renew             all
-python -m tests.judge.renew --stale     those whose description or code has changed
+python -m tests.judge.renew --stale
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ def main(words: list[str]) -> int:
         def renew(archive: Path) -> bool:
             asked = inputs.describe(archive)
             try:
-                made = judge.write_anew(asked)
+                made = judge.write_with_spark(asked)
             except JudgeError as failure:
                 print(f"{archive.name}: {str(failure)[-500:]}", file=sys.stderr)
                 return False

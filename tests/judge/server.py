@@ -194,6 +194,8 @@ def _session(scratch: str, classes: str, delta: bool) -> Any:
         # Compiling Java code for every plan takes longer than running it without. The full matrix does compile.
         "spark.sql.codegen.wholeStage": str(os.environ.get("TTLSNAP_MATRIX") == "full").lower(),
         "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.ui.showConsoleProgress": "false",
         "spark.sql.warehouse.dir": scratch + "/warehouse",
         "spark.local.dir": scratch + "/local",
         # The first loaded store sets this interval for all stores. runs.run decides what maintenance does.

@@ -10,10 +10,12 @@ from __future__ import annotations
 import contextlib
 import copy
 import fcntl
+import itertools
 import json
 import os
 import shutil
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
@@ -79,7 +81,8 @@ class Judge:
                 user.own(made)
         self._events = folder / "events"
         self._servers: dict[str, Server] = {}
-        self._count = 0
+        self._numbers = itertools.count(1)
+        self._without_spark = False
         self._lock = threading.RLock()
 
     def __enter__(self) -> Self:
@@ -93,6 +96,12 @@ class Judge:
         for server in self._servers.values():
             server.close()
         self._servers = {}
+
+    def of_inputs(self) -> Judge:
+        """Return this judge for tests that need no Spark as long as their inputs are stored."""
+        made = copy.copy(self)
+        made._without_spark = True
+        return made
 
     def write(
         self,
@@ -114,6 +123,8 @@ class Judge:
             version,
             None if uncommitted is None else tuple(uncommitted),
         )
+        if self._without_spark and not asked.can_be_stored:
+            raise JudgeError(f"inputs of {query.operator} are not stored: use the fixture `judge`")
         if self._user is None and asked.can_be_stored:
             if asked.archive.exists():
                 return self.unpack(asked, asked.archive, path)
@@ -122,13 +133,13 @@ class Judge:
                     f"no stored input {asked.archive.name}: run `python -m tests.judge.renew --stale`, or "
                     f"`TTLSNAP_STORE=1 python -m pytest {processes.reserved}` if it is new"
                 )
-            made = self.write_anew(asked, path)
+            made = self.write_with_spark(asked, path)
             if os.environ.get("TTLSNAP_STORE"):
                 self.store(asked, made)
             return made
-        return self.write_anew(asked, path)
+        return self.write_with_spark(asked, path)
 
-    def write_anew(self, asked: Input, path: Path | None = None) -> Checkpoint:
+    def write_with_spark(self, asked: Input, path: Path | None = None) -> Checkpoint:
         """Have Spark write this checkpoint, even if it is stored."""
         for _ in range(2):
             made = self._new(asked, path)
@@ -145,7 +156,12 @@ class Judge:
         return made
 
     def store(self, asked: Input, made: Checkpoint) -> None:
-        """Store a checkpoint that Spark has just written."""
+        """Store a checkpoint that Spark has just written, once maintenance has finished its work on it."""
+        before: set[tuple[str, int]] = set()
+        while before != (
+            before := {(str(path), path.stat().st_size) for path in made.path.rglob("*") if path.exists()}
+        ):
+            time.sleep(0.5)
         inputs.store(asked, made.path, made.out, [self.events_of(name) for name in made.sources])
 
     def _new(self, asked: Input, path: Path | None) -> Checkpoint:
@@ -407,9 +423,7 @@ class Judge:
             checkpoint.sources.append(name)
 
     def _name(self) -> str:
-        with self._lock:
-            self._count += 1
-            return f"{self._count:04d}"
+        return f"{next(self._numbers):04d}"
 
     def _server(self, version: str, query: Query, ran_on: set[str] | None = None, fresh: bool = False) -> Server:
         delta = "delta" in (query.source, query.sink)

@@ -58,7 +58,7 @@ def test_a_restart_on_a_stored_input_gives_the_same_results(
     judge: Judge, query: Query, uncommitted: tuple[Event, ...] | None, tmp_path: Path
 ) -> None:
     asked = Input(query, BATCHES, "both", uncommitted=uncommitted)
-    written = judge.write_anew(asked)
+    written = judge.write_with_spark(asked)
     events = [judge.events_of(name) for name in written.sources]
     assert store(asked, written.path, written.out, events, tmp_path)
     (archive,) = tmp_path.iterdir()
@@ -89,6 +89,6 @@ def contents(checkpoint: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("archive", ARCHIVES if FULL else [], ids=lambda archive: archive.name)
 def test_spark_still_writes_a_stored_input(judge: Judge, archive: Path, tmp_path: Path) -> None:
     asked = describe(archive)
-    new = judge.write_anew(asked)
+    new = judge.write_with_spark(asked)
     old = judge.unpack(asked, archive)
     assert contents(old.path) == contents(new.path)

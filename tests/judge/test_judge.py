@@ -62,7 +62,7 @@ SELDOM = ("agg_update_watermark", "dedup_key", "dedup_within")
 )
 def test_spark_agrees_with_the_model_on_output_and_state(judge: Judge, operator: str) -> None:
     layout = LAYOUTS[MODELLED.index(operator) % len(LAYOUTS)]
-    checkpoint = judge.write_anew(Input(Query(operator), tuple(map(tuple, BATCHES)), layout))
+    checkpoint = judge.write_with_spark(Input(Query(operator), tuple(map(tuple, BATCHES)), layout))
     assert judge.state(checkpoint) == checkpoint.expected.state() != []
     twin = judge.copy(checkpoint)
     expected = checkpoint.expected.run(MORE)
@@ -84,7 +84,7 @@ WITHOUT_A_MODEL = {
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_write_produces_the_requested_layout(judge: Judge, layout: str) -> None:
-    checkpoint = judge.write_anew(Input(Query(partitions=3), tuple(map(tuple, BATCHES)), layout))
+    checkpoint = judge.write_with_spark(Input(Query(partitions=3), tuple(map(tuple, BATCHES)), layout))
     names = {path.name for folder in store_folders(checkpoint.path) for path in folder.iterdir()}
     assert ("3.snapshot" in names) == (layout == "snapshot")
     assert ("1.snapshot" in names) == (layout in ("both", "snapshot"))
@@ -198,7 +198,7 @@ def test_write_fails_if_spark_and_the_model_differ(judge: Judge, monkeypatch: py
 
     monkeypatch.setattr(Model, "run", forgetful)
     with pytest.raises(JudgeError, match="Spark and the model differ"):
-        judge.write_anew(Input(Query(), (tuple(BATCHES[0]),), "deltas"))
+        judge.write_with_spark(Input(Query(), (tuple(BATCHES[0]),), "deltas"))
 
 
 def test_a_spark_version_that_is_not_installed_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -221,6 +221,7 @@ os._exit(1)
 """
 
 
+@pytest.mark.spark
 def test_a_server_does_not_outlive_its_client(tmp_path: Path) -> None:
     root = str(Path(__file__).parents[2])
     told = subprocess.run(

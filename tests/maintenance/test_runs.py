@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
-import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +17,8 @@ import pytest
 from ttlsnap import compact
 from ttlsnap.cli.app import run
 from ttlsnap.engines import local
+from ttlsnap.errors import BusyError
+from ttlsnap.maintenance import runs
 from ttlsnap.maintenance.runs import place_of
 from ttlsnap.storage.open import open_directory
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_duration
@@ -94,25 +95,30 @@ def test_a_policy_decides_what_happens_in_each_condition(maintain: Maintain, tmp
     assert without_locks(bytes_of(folder)) == before
 
 
-def test_maintain_waits_for_a_busy_target(maintain: Maintain, tmp_path: Path) -> None:
+def test_maintain_waits_for_a_busy_target(maintain: Maintain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = fresh(tmp_path, "ck")
     text = '[[target]]\npath = "ck"\non_busy = "wait"\nwait = "{}"\n'
-    held, done = threading.Event(), threading.Event()
+    attempts: list[str] = []
+    with contextlib.ExitStack() as other:
+        other.enter_context(open_directory(str(target)).lock())
+        code, found = maintain(text.format("100ms"))
+        assert (code, found["ck"]["status"]) == (4, "refused")
 
-    def hold() -> None:
-        with open_directory(str(target)).lock():
-            held.set()
-            done.wait()
+        def attempt(*given: Any) -> Any:
+            try:
+                report = compact_target(*given)
+            except BusyError:
+                attempts.append("busy")
+                other.close()
+                raise
+            attempts.append("free")
+            return report
 
-    threading.Thread(target=hold, daemon=True).start()
-    held.wait()
-    code, found = maintain(text.format("100ms"))
-    assert (code, found["ck"]["status"]) == (4, "refused")
-    threading.Timer(1, done.set).start()
-    began = time.monotonic()
-    code, found = maintain(text.format("3s"))
-    assert (code, found["ck"]["status"]) == (0, "done")
-    assert time.monotonic() - began > 0.9
+        compact_target = vars(runs)["compact"]
+        monkeypatch.setattr(runs, "compact", attempt)
+        monkeypatch.setattr(runs, "LOOK_AGAIN_S", 0.01)
+        code, found = maintain(text.format("1h"))
+    assert (code, found["ck"]["status"], attempts) == (0, "done", ["busy", "free"])
 
 
 def test_a_plan_writes_nothing_and_predicts_the_run(maintain: Maintain, tmp_path: Path) -> None:
@@ -215,8 +221,6 @@ def test_a_glob_that_matches_nothing_fails(maintain: Maintain, tmp_path: Path) -
 def test_an_unexpected_error_fails_only_its_own_target(
     maintain: Maintain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ttlsnap.maintenance import runs
-
     fresh(tmp_path, "a")
     fresh(tmp_path, "b")
 
@@ -271,6 +275,8 @@ def test_the_log_reports_each_target_when_it_ends(tmp_path: Path, capsys: pytest
         assert "done" not in err
 
 
+@pytest.mark.wide
+@pytest.mark.spark
 def test_all_targets_share_one_spark_session(tmp_path: Path) -> None:
     # The first of several threads that need Spark starts it, in its own process.
     for name in ("a", "b", "c"):

@@ -59,11 +59,11 @@ def read(path: Path) -> Records:
     ],
     ids=str,
 )
-def test_the_state_is_what_spark_writes(judge: Judge, query: Query, number: int) -> None:
+def test_the_state_is_what_spark_writes(inputs: Judge, query: Query, number: int) -> None:
     # In format 4, a row without a time has one from 1970, and Spark evicts it. In other formats it stays for ever.
     batches = [[event for event in events if event.ts is not None] for events in BATCHES]
-    migrated = judge.write(query, batches, layout="deltas" if query.changelog else "snapshot")
-    wanted = judge.write(replace(query, join_format=number), batches, layout="snapshot")
+    migrated = inputs.write(query, batches, layout="deltas" if query.changelog else "snapshot")
+    wanted = inputs.write(replace(query, join_format=number), batches, layout="snapshot")
     settled(wanted.path)
     before = entries_of(migrated.path)
     report = migrate(str(migrated.path), **to(number))
@@ -103,6 +103,7 @@ def _without_paths(checkpoint: Records, operator: int) -> Any:
     return head, document
 
 
+@pytest.mark.wide
 def test_a_rollback_restores_every_byte(judge: Judge) -> None:
     _, (written, same) = copies_of(judge, judge.write(JOIN, WHOLE, layout="both"))
     before = tree(written.path)
@@ -116,6 +117,7 @@ def test_a_rollback_restores_every_byte(judge: Judge) -> None:
     assert emit_the_same(judge, same, written, MORE_WHOLE)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     ("query", "number"), [(IDS, 4), *([(IDS, 3), (replace(IDS, join_format=3), 4)] if FULL else [])], ids=str
 )
@@ -144,6 +146,7 @@ def test_a_query_continues_on_a_new_checkpoint(judge: Judge, first: int, number:
     assert emit_the_same(judge, written, on_copy, MORE_WHOLE)
 
 
+@pytest.mark.wide
 def test_rows_can_be_dropped_in_the_same_run(judge: Judge) -> None:
     written = judge.write(JOIN, BATCHES, layout="both")
     _, (dropped, migrated) = copies_of(judge, written)
@@ -159,6 +162,7 @@ def test_rows_can_be_dropped_in_the_same_run(judge: Judge) -> None:
     emit_the_same(judge, migrated, dropped, MORE_WHOLE)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("number", [2, 3, 4] if FULL else [2, 4])
 def test_a_query_in_format_1_continues(judge: Judge, number: int) -> None:
     """Only Spark 3.5 and older begin with this format, which later versions continue."""
@@ -201,8 +205,8 @@ def test_what_cannot_be_is_refused(
     assert tree(target) == before
 
 
-def test_a_side_without_a_watermark_cannot_have_format_4(judge: Judge) -> None:
-    written = judge.write(rocksdb("join_ignoring_case", changelog=True), WHOLE[:1])
+def test_a_side_without_a_watermark_cannot_have_format_4(inputs: Judge) -> None:
+    written = inputs.write(rocksdb("join_ignoring_case", changelog=True), WHOLE[:1])
     before = settled(written.path)
     with pytest.raises(UnsupportedError, match="the left side has no column with a watermark"):
         migrate(str(written.path), **to(4))

@@ -57,7 +57,7 @@ class DropsSome:
 @pytest.fixture(autouse=True)
 def few_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trust the placement of few keys, which the old samples have."""
-    monkeypatch.setattr("ttlsnap.migration.run._PROOF", 0)
+    monkeypatch.setattr("ttlsnap.migration.run.PROOF", 0)
 
 
 DROPPED = (
@@ -110,7 +110,7 @@ def add(key: Any, value: dict[str, Any]) -> Replace:
 def test_rewriting_in_the_same_pass_is_rewriting_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, block: int
 ) -> None:
-    monkeypatch.setattr(spill, "_BLOCK", block)
+    monkeypatch.setattr(spill, "BLOCK_BYTES", block)
     one, two = sample(name, tmp_path / "one"), sample(name, tmp_path / "two")
     before = entries_of(one)
     factories: list[StateSnapshotTransformerFactory] = [DropsSome(), EntryTransformerFactory(add)]
@@ -248,6 +248,7 @@ QUERIES: list[Query] = [
 ]
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("query", QUERIES, ids=lambda query: f"{query.operator}-{query.provider}")
 def test_a_query_continues_without_the_dropped_entries(judge: Judge, query: Query) -> None:
     written = judge.write(

@@ -45,10 +45,10 @@ def test_every_entry_moves_whatever_the_sizes_of_blocks_are(
     before = entries_of(target)
     assert before and set(before.values()) == {1}
     for number, block in ((5, 1), (3, 1 << 20), (1, 1)):
-        monkeypatch.setattr(spill, "_BLOCK", block)
-        monkeypatch.setattr(build, "_RUN", block)
-        monkeypatch.setattr(build, "_PUT", 2)
-        monkeypatch.setattr(run, "_PROOF", 0)  # the old samples have few keys
+        monkeypatch.setattr(spill, "BLOCK_BYTES", block)
+        monkeypatch.setattr(build, "RUN_BYTES", block)
+        monkeypatch.setattr(build, "PUT_ENTRIES", 2)
+        monkeypatch.setattr(run, "PROOF", 0)  # the old samples have few keys
         report = migrate(str(target), partitions=number, stopped=True)
         assert entries_of(target) == before
         assert report.entries == before.total()
@@ -261,8 +261,12 @@ def test_impossible_numbers_and_folders_are_refused(tmp_path: Path) -> None:
         migrate(str(target), partitions=3, stopped=True, scratch=str(tmp_path / "gone"))
     scratch = tmp_path / "scratch"
     scratch.mkdir()
+
+    def write_elsewhere(path: Path, partitions: int) -> spill.SpillWriter:
+        return spill.SpillWriter(tmp_path / "gone" / path.name, partitions)
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(spill, "_data_of", lambda path: tmp_path / "gone" / "data")
+        patch.setattr(task, "SpillWriter", write_elsewhere)
         with pytest.raises(StorageError, match="name another folder with --scratch"):
             migrate(str(target), partitions=3, stopped=True, scratch=str(scratch))
     assert not list(scratch.iterdir())

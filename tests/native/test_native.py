@@ -48,9 +48,9 @@ def test_hashes_are_those_of_the_array_code(monkeypatch: pytest.MonkeyPatch) -> 
 def test_murmur3_is_that_of_the_array_code(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = _rows(300).take(np.arange(299, -1, -1))
     seeds = np.random.default_rng(7).integers(0, 2**32, 300, np.uint32)
-    hashes = murmur3._hash_bytes(rows, seeds)
+    hashes = murmur3.hash_bytes(rows, seeds)
     monkeypatch.setattr(native, "is_available", lambda: False)
-    assert hashes.tolist() == murmur3._hash_bytes(rows, seeds).tolist()
+    assert hashes.tolist() == murmur3.hash_bytes(rows, seeds).tolist()
     assert len(set(hashes.tolist())) > 250
 
 
@@ -58,7 +58,7 @@ def test_murmur3_is_that_of_the_array_code(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("size", [1, 15, 16, 17, 1000, 32 << 10, (32 << 10) + 1, 200_003])
 def test_lz4_streams_are_those_of_the_array_code(monkeypatch: pytest.MonkeyPatch, size: int, noise: int) -> None:
     data = (np.random.default_rng(size).integers(0, 256, size) % (noise + 1)).astype(np.uint8).tobytes()
-    assert codecs._find_lz4() is not None
+    assert codecs.find_lz4() is not None
     streams = []
     for in_c in (True, False):
         monkeypatch.setattr(native, "is_available", lambda in_c=in_c: in_c)
@@ -78,7 +78,7 @@ def test_a_block_that_ends_later_is_left() -> None:
     stream = codecs.Compressor(sink, "lz4")
     stream.write(data)
     stream.close()
-    whole, lz4 = sink.getvalue(), codecs._find_lz4()
+    whole, lz4 = sink.getvalue(), codecs.find_lz4()
     assert lz4 is not None
     blocks = [at for at in range(len(whole)) if whole.startswith(b"LZ4Block", at)]
     assert len(blocks) == 4  # the last one is the end mark

@@ -150,7 +150,7 @@ def test_values_that_are_not_lists_are_damage(
     before = bytes_of(target)
     damage(monkeypatch, family_of(target, "all"), edit)
     if many:
-        monkeypatch.setattr(lists, "_TOGETHER", 0)
+        monkeypatch.setattr(lists, "TOGETHER", 0)
     with pytest.raises(CorruptionError, match="its value is not a list of rows with their sizes"):
         check_links(open_checkpoint(open_directory(str(target))))
     assert bytes_of(target) == before

@@ -14,6 +14,8 @@ from ttlsnap.pages import render
 from .browser import Browser, Scheme
 from .making import make_pages
 
+pytestmark = pytest.mark.wide  # needs Chromium
+
 WIDTHS = (360, 1280)
 SCHEMES: tuple[Scheme, ...] = ("light", "dark")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -93,8 +94,8 @@ def test_a_page_with_keys_has_those_of_the_document(pages: Pages) -> None:
 
 
 def test_every_problem_of_doctor_is_known_to_quote_entries_or_not_to() -> None:
-    assert privacy._SAFE_PROBLEMS | set(privacy._PROBLEMS) == set(CODES)
-    assert not privacy._SAFE_PROBLEMS & set(privacy._PROBLEMS)
+    assert privacy.SAFE_PROBLEMS | set(privacy.PROBLEMS) == set(CODES)
+    assert not privacy.SAFE_PROBLEMS & set(privacy.PROBLEMS)
 
 
 def test_a_problem_that_the_page_does_not_know_is_left_out() -> None:
@@ -308,7 +309,7 @@ def test_a_page_that_cannot_be_written_leaves_the_run_published(
 def test_without_jinja_the_error_names_the_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("ttlsnap.extras._is_installed", lambda module: module != "jinja2")
+    monkeypatch.setitem(sys.modules, "jinja2", None)  # like a module that is not installed
     assert run(["inspect", str(sample(AGG, tmp_path)), "--report", f"html={tmp_path / 'a.html'}"]) == 2
     assert "pip install 'ttlsnap[html]'" in capsys.readouterr().err
 

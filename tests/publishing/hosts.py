@@ -25,7 +25,7 @@ given = json.loads(sys.argv[1])
 fcntl.flock = lambda *_: None
 lease.LEASE = given["lease"]
 if given["elsewhere"]:
-    lease._boot = lambda: f"machine {os.getpid()}"
+    lease.read_boot = lambda: f"machine {os.getpid()}"
 really, seen = LocalDirectory.rename, 0
 
 def rename(self, source, target):

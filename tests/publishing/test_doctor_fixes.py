@@ -15,7 +15,7 @@ from ..compaction.stories import BATCHES, drop_expired, rocksdb, settled
 from ..diagnosis.repartitions import abandon, cut_off
 from ..judge.queries import Query
 from ..judge.spark import Judge
-from ..matrix import FULL
+from ..matrix import FULL, rotating
 from ..samples import sample
 from .faults import KILL, Faults, Point, Step, Workshop, errors, faults, kills, publishing_calls, told_well
 from .interventions import put_zips_back, set_back
@@ -98,7 +98,7 @@ REPAIRS = {
     "unfinished repartition": Repair("unfinished-repartition", unfinished_repartition),
     "abandoned repartition": Repair("abandoned-repartition", abandoned_repartition),
 }
-SLICE = ("last batch lost",)
+SLICE = rotating(list(REPAIRS), 1, "repairs")
 
 
 @pytest.fixture(scope="module", params=REPAIRS if FULL else SLICE)

@@ -17,7 +17,7 @@ from ttlsnap import inspect
 
 from ..judge.queries import Query, stamp
 from ..judge.spark import Judge
-from ..matrix import FULL
+from ..matrix import FULL, rotating
 from .faults import KILL, Faults, Point, Step, Workshop, errors, faults, kills, publishing_calls
 from .stories import BATCHES, LATER, NOW, compact, migrate
 from .trees import Tree, is_fenced, tree
@@ -62,7 +62,7 @@ STATES = {
     "to hdfs": State(CHANGELOG, "both", ("--provider", "hdfs", "--partitions", "3"), migrates=True),
     "partitions in rocksdb": State(CHANGELOG, "both", ("--partitions", "1"), uncommitted=True, migrates=True),
 }
-SLICE = ("rocksdb", "to rocksdb")
+SLICE = rotating(list(STATES), 2, "states")
 
 
 @pytest.fixture(scope="module", params=STATES if FULL else SLICE)

@@ -10,14 +10,14 @@ from ..judge.outcomes import expired
 from ..judge.processes import NEWEST, VERSIONS
 from ..judge.queries import Query
 from ..judge.spark import Judge
-from ..matrix import FULL
+from ..matrix import FULL, narrow
 from .commands import Commands
 from .faults import KILL, Point, Workshop
 from .stories import BATCHES, FIELD, LATER, compact, limit
 from .trees import is_fenced, tree
 
 
-@pytest.mark.parametrize("version", VERSIONS if FULL else ["3.5", NEWEST])
+@pytest.mark.parametrize("version", VERSIONS if FULL else narrow([NEWEST, "3.5"]))
 def test_spark_refuses_half_a_compaction_and_restarts_after_recover(
     judge: Judge, commands: Commands, tmp_path: Path, version: str
 ) -> None:

@@ -19,7 +19,7 @@ from ..compaction.stories import BATCHES, MANY_MORE, MORE, T, copy_all, drop_exp
 from ..judge.processes import NEWEST, OLD_VERSIONS, VERSIONS
 from ..judge.queries import Event, Query, rated
 from ..judge.spark import Judge, told
-from ..matrix import FULL
+from ..matrix import FULL, narrow
 from .idle import CHANGELOG, HDFS, IDS, ROCKSDB, ends_untouched, stores
 from .trees import tree
 
@@ -71,7 +71,7 @@ EVERYTHING = [
 ]
 
 
-@pytest.mark.parametrize("case", EVERYTHING if FULL else SLICE, ids=str)
+@pytest.mark.parametrize("case", EVERYTHING if FULL else narrow(SLICE, 0, 1), ids=str)
 def test_an_idle_query_stops_before_it_writes_anything(judge: Judge, case: Case) -> None:
     query, events, more = case.query, BATCHES, MANY_MORE if FULL else MORE
     deltas = query.provider == "hdfs" or query.changelog
@@ -112,6 +112,7 @@ def test_an_idle_query_stops_after_a_migration(judge: Judge, version: str, store
 CONVERSIONS: list[tuple[dict[str, Any], dict[str, Any]]] = [(HDFS, ROCKSDB), (HDFS, IDS), (ROCKSDB, HDFS), (IDS, HDFS)]
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("version", [version for version in VERSIONS if version >= "4.1"] if FULL else [NEWEST])
 @pytest.mark.parametrize(("before", "after"), CONVERSIONS if FULL else CONVERSIONS[1:3])
 def test_an_idle_query_stops_after_it_got_another_store(
@@ -131,6 +132,7 @@ def test_an_idle_query_stops_after_it_got_another_store(
     assert judge.restart(written, MORE[1:]) == model.run(MORE[1:])
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     ("version", "store"),
     [(version, store) for version in ("3.3", "3.4", *VERSIONS) for store in stores(version)]
@@ -190,6 +192,7 @@ def test_trigger_once_spends_a_run_on_the_planned_batch(judge: Judge, version: s
 CHAINED: dict[str, Any] = {"delay_s": chains.DELAY_S}
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     "query",
     [

@@ -67,6 +67,7 @@ def compacting(target: Path, *options: str | Path) -> list[str | Path]:
 PRIVATE = ({Owned(NOBODY, NOBODY, "0o600")}, {Owned(NOBODY, NOBODY, "0o700")})
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     "query",
     [rocksdb("agg_update", changelog=False), Query(), rocksdb("agg_update", changelog=True)][: 3 if FULL else 1],
@@ -109,6 +110,7 @@ UMASKS = [
 SLICE = [("agg-snapshot-zstd-4.1", 0o644, 0o755, 0o077), ("rocksdb-4.2", 0o660, 0o2770, 0o000)]
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(("name", "files", "folders", "umask"), UMASKS if FULL else SLICE)
 def test_the_umask_does_not_change_owners_and_modes(
     reachable: Path, name: str, files: int, folders: int, umask: int

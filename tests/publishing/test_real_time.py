@@ -24,6 +24,8 @@ from ..judge.queries import stamp
 from ..judge.spark import Judge
 from ..matrix import FULL
 
+pytestmark = pytest.mark.wide  # another version of Spark
+
 SPARK = "4.3"
 TIMES = {"agg": "value.max", "dedup": "key.at", "visits": "value.seen:s"}
 NAMES = {"agg": "stateStoreSave", "dedup": "dedupe", "visits": "transformWithStateExec"}

@@ -27,8 +27,8 @@ def roll_back(checkpoint: Path) -> RollbackReport:
 
 
 @pytest.mark.parametrize("layout", ["deltas", "both"])
-def test_rollback_restores_every_byte(judge: Judge, tmp_path: Path, layout: str) -> None:
-    written = judge.write(Query(), BATCHES, layout=layout, uncommitted=LATER[0])
+def test_rollback_restores_every_byte(inputs: Judge, tmp_path: Path, layout: str) -> None:
+    written = inputs.write(Query(), BATCHES, layout=layout, uncommitted=LATER[0])
     checkpoint = copy(written.path, tmp_path / "checkpoint")
     old = tree(checkpoint)
     compact_with(checkpoint)
@@ -88,11 +88,11 @@ def test_rollback_is_refused_if_a_batch_is_committed_meanwhile(
 
 @pytest.mark.parametrize("provider", ["hdfs", "rocksdb"])
 def test_a_run_with_a_missing_file_is_reported_and_can_be_rolled_back(
-    judge: Judge, tmp_path: Path, provider: str, capsys: pytest.CaptureFixture[str]
+    inputs: Judge, tmp_path: Path, provider: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With HDFS-backed state, Spark would load the old entries of one partition from the deltas."""
     layout = "deltas" if provider == "hdfs" else "snapshot"
-    checkpoint = judge.write(Query(provider=provider), BATCHES, layout=layout).path
+    checkpoint = inputs.write(Query(provider=provider), BATCHES, layout=layout).path
     old = tree(checkpoint)
     report = compact_with(checkpoint)
     new = tree(checkpoint)

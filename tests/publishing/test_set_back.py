@@ -24,8 +24,8 @@ QUERIES = [Query("agg_update"), Query("agg_update", provider="rocksdb", changelo
 
 
 @pytest.fixture(params=QUERIES if FULL else QUERIES[:1], ids=lambda query: query.provider)
-def compacted(judge: Judge, request: pytest.FixtureRequest) -> Checkpoint:
-    written = judge.write(request.param, BATCHES)
+def compacted(inputs: Judge, request: pytest.FixtureRequest) -> Checkpoint:
+    written = inputs.write(request.param, BATCHES)
     settled(written.path)
     assert drop_expired(written.path, written.query).published
     return written

@@ -116,9 +116,9 @@ def test_a_run_is_undone_if_a_published_snapshot_is_overwritten_at_once(
     assert tree(checkpoint) == old
 
 
-def test_a_leftover_snapshot_moves_to_the_backup_in_all_partitions(judge: Judge, tmp_path: Path) -> None:
+def test_a_leftover_snapshot_moves_to_the_backup_in_all_partitions(inputs: Judge, tmp_path: Path) -> None:
     # This includes partitions without dropped entries: the batch runs again on another state, and writes only deltas.
-    written = judge.write(Query("windows_of_windows", delay_s=7200), EVENTS, layout="deltas", uncommitted=MORE[0])
+    written = inputs.write(Query("windows_of_windows", delay_s=7200), EVENTS, layout="deltas", uncommitted=MORE[0])
     settled(written.path)
     version = len(list((written.path / "commits").glob("[0-9]*"))) + 1
     left = [written.path / f"state/{folder}/{version}.snapshot" for folder in ("0/0", "0/1", "1/0", "1/1")]
@@ -132,8 +132,8 @@ def test_a_leftover_snapshot_moves_to_the_backup_in_all_partitions(judge: Judge,
 
 
 @pytest.mark.parametrize("rewrite", ["full", "tombstones"])
-def test_a_compaction_leaves_the_old_tables_in_place(judge: Judge, rewrite: Any) -> None:
-    written = judge.write(Query(provider="rocksdb"), EVENTS, layout="snapshot")
+def test_a_compaction_leaves_the_old_tables_in_place(inputs: Judge, rewrite: Any) -> None:
+    written = inputs.write(Query(provider="rocksdb"), EVENTS, layout="snapshot")
     old = tree(written.path)
     tables = [path for path in old if "/SSTs/" in path]
     run = drop_expired(written.path, written.query, rewrite=rewrite).run

@@ -15,6 +15,7 @@ from ttlsnap.repairs.new_query import NewQuery
 from ..check.observe import normal
 from ..check.quality import contracts_of
 from ..cli.running import Ttlsnap
+from ..judge.spark import Judge
 from ..migration.entries import field_of, rows_of
 from ..samples import bytes_of, sample, sample_at_home
 from . import conversions
@@ -115,14 +116,15 @@ def test_spark_converts_as_the_local_engine_does(spark: object, tmp_path: Path) 
     assert rows_of(one) == rows_of(two)
 
 
-def test_the_new_query_continues_with_converted_values(tmp_path: Path) -> None:
+@pytest.mark.wide
+def test_the_new_query_continues_with_converted_values(judge: Judge, tmp_path: Path) -> None:
     from ttlsnap.transform.converters import EntryConverter
 
     one = case("tws-field-to-string", "transform", ignored=("function-changed",))
-    with Migrator(tmp_path) as migrator:
-        checkpoint = migrator.checkpoint_of(one.pair, 0)
-        old, new = contracts_of(one.name)
-        assert isinstance(old, Contract) and isinstance(new, Contract)
-        report = migrator.migrate(str(checkpoint), one, converters=[EntryConverter(as_texts)])
-        assert [step["change"] for step in report.plan] == ["transform"]
-        assert normal(migrator.resume(one, checkpoint)["rows"]) == one.right()
+    migrator = Migrator(tmp_path, judge)
+    checkpoint = migrator.checkpoint_of(one.pair, 0)
+    old, new = contracts_of(one.name)
+    assert isinstance(old, Contract) and isinstance(new, Contract)
+    report = migrator.migrate(str(checkpoint), one, converters=[EntryConverter(as_texts)])
+    assert [step["change"] for step in report.plan] == ["transform"]
+    assert normal(migrator.resume(one, checkpoint)["rows"]) == one.right()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -14,7 +13,8 @@ from ttlsnap.repairs.plan import find_evolution
 
 from ..check.observe import normal, read_observed
 from ..check.quality import contracts_of, judged
-from ..matrix import FULL
+from ..judge.spark import Judge
+from ..matrix import FULL, narrow
 from .migrating import MIGRATED, Migrated, Migrator
 from .reasons import reason_of
 from .tables import CASES
@@ -33,12 +33,11 @@ CHOSEN = MIGRATED if FULL else [one for one in MIGRATED if one.name in SLICE]
 
 
 @pytest.fixture(scope="module")
-def migrator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Migrator]:
-    with Migrator(tmp_path_factory.mktemp("repairs")) as made:
-        yield made
+def migrator(judge: Judge, tmp_path_factory: pytest.TempPathFactory) -> Migrator:
+    return Migrator(tmp_path_factory.mktemp("repairs"), judge)
 
 
-@pytest.mark.parametrize("one", CHOSEN, ids=lambda one: one.name)
+@pytest.mark.parametrize("one", narrow(CHOSEN, 0, 3, 6), ids=lambda one: one.name)
 def test_the_new_query_continues(migrator: Migrator, one: Migrated) -> None:
     report, done = migrator.restart(one)
     assert [step["change"] for step in report.plan] == list(one.steps)

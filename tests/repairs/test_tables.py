@@ -21,6 +21,8 @@ from ..matrix import FULL
 from ..publishing.trees import tree
 from .tables import CASES
 
+pytestmark = pytest.mark.wide  # long
+
 SLICE = ("table-column-renamed",)
 CHOSEN = CASES if FULL else [case for case in CASES if case[0] in SLICE]
 Command = Callable[..., tuple[int, str, str]]

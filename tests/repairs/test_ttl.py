@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from ..check.observe import normal
 from ..check.processing import FORGOTTEN
 from ..check.quality import contracts_of
 from ..cli.running import Ttlsnap
+from ..judge.spark import Judge
 from ..migration.entries import entries_of, field_of
 from ..publishing.trees import tree
 from ..samples import bytes_of, sample_at_home
@@ -288,11 +288,11 @@ def as_contract(made: object) -> Contract:
 
 
 @pytest.fixture(scope="module")
-def migrator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Migrator]:
-    with Migrator(tmp_path_factory.mktemp("ttl")) as made:
-        yield made
+def migrator(judge: Judge, tmp_path_factory: pytest.TempPathFactory) -> Migrator:
+    return Migrator(tmp_path_factory.mktemp("ttl"), judge)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("name", ["tws-ttl-on"])
 def test_spark_forgets_and_removes_what_has_expired_since(migrator: Migrator, name: str) -> None:
     old, new = contracts_of(name)

@@ -21,7 +21,7 @@ from ttlsnap.transform.protocols import EntryTransformerFactory, Replace
 from ..compaction.stories import BATCHES, FIELDS, MORE, H, limit_of, unwanted
 from ..judge.queries import Query, stamp
 from ..judge.spark import Judge
-from ..matrix import FULL
+from ..matrix import FULL, narrow
 from ..samples import COMPACTABLE, ROCKSDB, sample
 from .commands import run_json
 from .conftest import PLACES
@@ -35,7 +35,9 @@ def compact(capsys: pytest.CaptureFixture[str], target: str, *more: str) -> Any:
     return run_json(capsys, "compact", target, *more, "--engine", "local", "--stopped", "--yes")
 
 
-@pytest.mark.parametrize(("name", "place"), [*product(COMPACTABLE, PLACES)] if FULL else SLICE, indirect=["place"])
+@pytest.mark.parametrize(
+    ("name", "place"), [*product(COMPACTABLE, PLACES)] if FULL else narrow(SLICE, 2), indirect=["place"]
+)
 def test_commands_give_the_same_results_as_on_a_disk(
     place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
@@ -68,6 +70,7 @@ def test_commands_give_the_same_results_as_on_a_disk(
 TO_ROCKSDB, TO_HDFS = ("--provider", "rocksdb"), ("--provider", "hdfs", "--set", "checkpoint-format=1")
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     ("name", "other"),
     [("rocksdb-ids-4.2", TO_HDFS), *([("agg-deltas-lz4-4.2", TO_ROCKSDB)] if FULL else [])],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from ttlsnap.storage.directory import LOCK
 from ttlsnap.storage.open import open_directory
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 
-from ..matrix import FULL
+from ..matrix import FULL, rotating, seed
 from ..samples import sample
 from .places import objects_of, upload
 from .proxy import CHANGING, Proxy, Request
@@ -49,14 +49,13 @@ def changes(proxy: Proxy, bucket: str, tmp_path: Path) -> int:
     return sum(request.method in CHANGING for request in proxy.seen)
 
 
-def places(changes: int) -> Iterator[tuple[int, bool]]:
-    for number in range(1, changes + 1):
-        for arrived in (False, True):
-            # The last requests write the planned batch and end the run.
-            if FULL or (3 * number + arrived) % 17 == 0 or number > changes - 3:
-                yield number, arrived
+def places(changes: int) -> Sequence[tuple[int, bool]]:
+    every = [(number, arrived) for number in range(1, changes + 1) for arrived in (False, True)]
+    # The first one leaves the old state. The last ones write the planned batch and end the run.
+    return rotating(every, 8, "requests of a compaction", pinned=lambda at: not 1 < at[0] <= changes - 3)
 
 
+@pytest.mark.wide
 def test_recover_succeeds_after_a_death_at_any_request(proxy: Proxy, bucket: str, tmp_path: Path, changes: int) -> None:
     local = sample("agg-deltas-lz4-4.2", tmp_path)
     uri = f"{bucket}/checkpoint"
@@ -102,21 +101,24 @@ def test_a_list_succeeds_after_four_truncated_answers(proxy: Proxy, bucket: str,
         files.list("state/0/0")
 
 
-@pytest.mark.parametrize("seed", range(10 if FULL else 1))
-def test_random_faults_do_not_change_the_result(proxy: Proxy, bucket: str, tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize("series", range(10) if FULL else [seed()])
+def test_random_faults_do_not_change_the_result(proxy: Proxy, bucket: str, tmp_path: Path, series: int | str) -> None:
     local = sample("agg-deltas-lz4-4.2", tmp_path)
     uri, other = upload(local, f"{bucket}/checkpoint"), upload(local, f"{bucket}/other")
     old = objects_of(uri)
     compacted(other)
-    chance = random.Random(seed)
+    chance = random.Random(series)
     faults = ["lost", "unanswered", "half", "half answer", "slow", "busy"]
+    deck: list[str] = []  # so that each fault comes
     met: set[str] = set()
     last = [False]
 
     def fault(request: Request) -> str | None:
         # Faults never come twice in a row, so that the client does not give up.
         last[0] = not last[0] and chance.random() < 0.25
-        kind = chance.choice(faults) if last[0] else None
+        if not deck:
+            deck.extend(chance.sample(faults, len(faults)))
+        kind = deck.pop() if last[0] else None
         met.add(kind or "")
         return kind
 

@@ -23,7 +23,7 @@ from ttlsnap.storage.hdfs import HdfsDirectory
 from ttlsnap.storage.open import open_directory
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_duration
 
-from ..matrix import FULL
+from ..matrix import FULL, rotating
 from ..samples import sample
 from .places import objects_of, upload
 
@@ -48,6 +48,7 @@ def require_busy(uri: str, *, shared: bool = False) -> None:
         pass
 
 
+@pytest.mark.wide
 def test_only_one_process_holds_the_lock(folder: str) -> None:
     one, other = open_directory(folder), open_directory(folder)
     with one.lock():
@@ -74,7 +75,7 @@ def test_the_lock_of_a_dead_process_expires(folder: str) -> None:
 
 
 def test_a_process_that_lost_its_lock_changes_nothing(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hdfs, "_HELD_S", 0.0)
+    monkeypatch.setattr(hdfs, "HELD_S", 0.0)
     files = open_directory(folder)
     with files.lock():
         files.replace("a", b"old")
@@ -133,6 +134,7 @@ def compacted(uri: str) -> CompactionReport:
     return compact(uri, [ttl], engine=LocalEngine(1), stopped=True, max_drop=1.0)
 
 
+@pytest.mark.wide
 def test_recover_succeeds_after_a_death_at_any_change(
     folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,7 +149,9 @@ def test_recover_succeeds_after_a_death_at_any_change(
     assert objects_of(uri) == old
     outcomes = set()
     assert "offsets/7" in new.keys() - old.keys()  # the planned batch, one of the last changes
-    for at in sorted({*range(1, changes + 1, 1 if FULL else 9), changes - 2, changes - 1, changes}):
+    for at in rotating(
+        range(1, changes + 1), 4, "changes of a compaction", pinned=lambda at: not 1 < at <= changes - 3
+    ):
         with monkeypatch.context() as patched, pytest.raises((Killed, StorageError)):
             dying(at, patched)
             compacted(uri)

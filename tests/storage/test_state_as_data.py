@@ -53,6 +53,7 @@ def test_what_is_read_is_the_same_as_on_a_disk(
     assert objects_of(uri) == old
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("name", NAMES if FULL else NAMES[:1])
 def test_an_export_in_the_store_is_imported_there(
     place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str

@@ -87,11 +87,11 @@ def _forced(keep_deltas: int, window: int, hash_bits: int, long_key: int) -> Abs
     def poor_hash(rows: Rows) -> key_index.Hashes:
         return real(rows) << np.uint64(64 - hash_bits) if hash_bits else np.zeros(len(rows), np.uint64)
 
-    stack.enter_context(mock.patch.object(entries, "_KEEP_DELTAS", keep_deltas))
+    stack.enter_context(mock.patch.object(entries, "KEPT_DELTA_BYTES", keep_deltas))
     stack.enter_context(
         mock.patch.object(entries, "read_records", functools.partial(records.read_records, window=window))
     )
-    stack.enter_context(mock.patch.object(key_index, "_LONG", long_key))
+    stack.enter_context(mock.patch.object(key_index, "LONG", long_key))
     if hash_bits < 64:
         stack.enter_context(mock.patch.object(key_index, "hash_rows", poor_hash))
     return stack
@@ -151,7 +151,7 @@ def test_many_entries_over_several_windows_equal_a_dictionary(
     store.write("1.snapshot", versions[0])
     for version in (2, 3):
         store.write(f"{version}.delta", versions[version - 1])
-    with mock.patch.object(entries, "_KEEP_DELTAS", keep_deltas):
+    with mock.patch.object(entries, "KEPT_DELTA_BYTES", keep_deltas):
         assert sorted(store.entries(3)) == sorted(states[-1].items())
 
 
@@ -163,7 +163,7 @@ def test_entries_are_kept_for_the_second_scan_if_there_is_room(tmp_path: Path, a
     store.write("2.delta", [(bytes([i % 256, i // 256] * 4), bytes(72)) for i in range(4000, 6000)])
     files = LocalDirectory(str(tmp_path.resolve()))
     with (
-        mock.patch.object(partition, "_KEEP", room),
+        mock.patch.object(partition, "KEPT_BYTES", room),
         store.form.open(files, find_lineage(files, "0", 2), None, keep_in_memory=again) as opened,
     ):
         first, second = ([_bytes_of(batch) for batch in opened.batches({})] for _ in range(2))

@@ -347,11 +347,13 @@ def test_staged_tombstones_are_looked_up_again(tmp_path: Path, monkeypatch: pyte
 
 def test_an_error_between_two_entries_leaves_no_table_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = sample("rocksdb-4.2", tmp_path)
+    real = writer.Tables.put
 
     def failing(self: Any, keys: Any, values: Any) -> None:
+        real(self, keys, values)
         raise CorruptionError("here")
 
-    monkeypatch.setattr(writer._Digest, "update", failing)
+    monkeypatch.setattr(writer.Tables, "put", failing)
     factory = TtlTransformerFactory(StateTtlConfig(86_400_000_000), "value.max")
     with pytest.raises(CorruptionError, match="here"):
         compact(str(target), [factory], engine=LocalEngine(1), rewrite="full", stopped=True, max_drop=1.0)
@@ -362,7 +364,7 @@ def test_an_error_between_two_entries_leaves_no_table_open(tmp_path: Path, monke
     assert not [name for name in names if name.endswith(".sst (deleted)")]
 
 
-@pytest.mark.parametrize("at", ["_some", "ingest", "new_table"])
+@pytest.mark.parametrize("at", ["scan", "ingest", "new_table"])
 def test_a_full_scratch_disk_is_a_storage_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
     target = sample("rocksdb-4.2", tmp_path)
     before = bytes_of(target)
@@ -370,7 +372,7 @@ def test_a_full_scratch_disk_is_a_storage_error(tmp_path: Path, monkeypatch: pyt
     def full(*arguments: Any) -> Any:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(database if at == "_some" else writer, at, full)
+    monkeypatch.setattr(partition if at == "scan" else writer, at, full)
     with pytest.raises(StorageError, match="No space left on device; name another folder with --scratch"):
         drop_all(target)
     assert bytes_of(target) == before
@@ -569,10 +571,10 @@ def test_a_scan_returns_exactly_the_requested_keys(tmp_path: Path) -> None:
 def test_entries_are_kept_for_the_second_scan_if_there_is_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: bool, room: int
 ) -> None:
-    monkeypatch.setattr(partition, "_KEEP", room)
-    monkeypatch.setattr(database, "_BATCH_ENTRIES", 5)
-    monkeypatch.setattr(spark_library, "_BATCH_ENTRIES", 5)
-    monkeypatch.setattr(database, "_CHUNK", 5)
+    monkeypatch.setattr(partition, "KEPT_BYTES", room)
+    monkeypatch.setattr(database, "BATCH_ENTRIES", 5)
+    monkeypatch.setattr(spark_library, "BATCH_ENTRIES", 5)
+    monkeypatch.setattr(database, "CHUNK", 5)
     target = sample("visits-4.2", tmp_path)
     checkpoint = open_checkpoint(open_directory(str(target)))
     factory = TtlTransformerFactory(StateTtlConfig(1_000_000), COMPACTABLE["visits-4.2"])
@@ -599,7 +601,7 @@ def test_linked_entries_are_dropped_alike_if_kept_or_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def compacted(room: int) -> tuple[int, Any]:
-        monkeypatch.setattr(partition, "_KEEP", room)
+        monkeypatch.setattr(partition, "KEPT_BYTES", room)
         target = sample("alarms-4.2", tmp_path / str(room))
         # Some keys lose one of two values, and others lose all values.
         factory = TtlTransformerFactory(StateTtlConfig(0), "value.seen:s")

@@ -29,7 +29,7 @@ from ttlsnap.stores.rocksdb.spark_library import SparkDatabase, find_library, sp
 from ttlsnap.unsaferow.rows import Rows
 
 pytestmark = pytest.mark.skipif(
-    not native.is_available() or spark_library._find_jar() is None, reason="there is no library for this machine"
+    not native.is_available() or spark_library.find_jar() is None, reason="there is no library for this machine"
 )
 LARGE = 1 << 30
 ENTRIES = {b"\0\0key-%06d" % (n * 7919 % 30_000): bytes(n % 200) for n in range(30_000)}

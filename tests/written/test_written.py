@@ -96,8 +96,8 @@ QUERIES = [
 @pytest.mark.parametrize(
     ("query", "batches"), QUERIES, ids=[f"{q.operator}-{q.provider}-{q.checkpoint_format}" for q, _ in QUERIES]
 )
-def test_times_are_those_of_the_known_writes(judge: Judge, query: Query, batches: Mapping[str, int]) -> None:
-    made = judge.write(query, [events(keys, n) for n, keys in enumerate(ROUNDS)])
+def test_times_are_those_of_the_known_writes(inputs: Judge, query: Query, batches: Mapping[str, int]) -> None:
+    made = inputs.write(query, [events(keys, n) for n, keys in enumerate(ROUNDS)])
     settled(made.path)
     assert written(made.path) == at(made.path, batches)
     # A rule drops exactly the keys that were not written since.

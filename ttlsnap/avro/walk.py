@@ -23,8 +23,8 @@ from ttlsnap.schema import types as T
 from ttlsnap.unsaferow.check import first
 from ttlsnap.unsaferow.gather import Int64s, expand_ranges, offsets_of
 
-_FEW = 128  # arrays
-_NEAR = 64  # bytes to search for each number
+FEW = 128  # arrays
+NEAR = 64  # bytes to search for each number
 _MOST_BITS = 63
 Skip = Callable[[Cursor], Cursor]
 """Function that returns the cursor after the values at a cursor."""
@@ -106,7 +106,7 @@ def _inside(cursor: Cursor, counts: Int64s, starts: Int64s) -> Cursor:
 
 def _close_together(cursor: Cursor, counts: Int64s) -> bool:
     """Return whether it pays to search all bytes from the first array to the last one."""
-    return len(cursor) > 0 and int(cursor.end.max() - cursor.at.min()) <= _NEAR * int(counts.sum())
+    return len(cursor) > 0 and int(cursor.end.max() - cursor.at.min()) <= NEAR * int(counts.sum())
 
 
 def _numbers(cursor: Cursor, counts: Int64s) -> tuple[Cursor, Cursor]:
@@ -133,7 +133,7 @@ def _walk(cursor: Cursor, counts: Int64s, skip_one: Skip, step: Step) -> tuple[C
     here, slots, fewer = cursor.take(order), offsets[order], -counts[order]
     to = here.at
     done, active = 0, int(np.count_nonzero(counts))
-    while active > _FEW:
+    while active > FEW:
         starts[slots[:active] + done] = to[:active]
         leading = Cursor(here.data, to[:active], here.end[:active], here.trail)
         to[:active] = skip_one(leading).at

@@ -49,7 +49,7 @@ _GENERATED = frozenset(
 )
 _MOST = 1_000_000  # parts; an object may create new ones without end
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
-_LIBRARIES = tuple(
+LIBRARIES = tuple(
     {f"{Path(path).resolve()}/" for name, path in sysconfig.get_paths().items() if name in ("stdlib", "platstdlib")}
 )
 _ADDRESS = re.compile(r"\d{9,}")
@@ -288,7 +288,7 @@ def _is_library(module: Any, own: frozenset[str]) -> bool:
     if place is None:
         return package in sys.stdlib_module_names
     path = _resolve(place)
-    return path.startswith(_LIBRARIES) or not _INSTALLED.isdisjoint(Path(path).parts)
+    return path.startswith(LIBRARIES) or not _INSTALLED.isdisjoint(Path(path).parts)
 
 
 def _place(name: str, package: str) -> str | None:

@@ -482,7 +482,7 @@ def _operators(
         known = [p.names[-1] if name == _NAMELESS else name for name, p in zip(names, planned, strict=True)]
         found = [replace(o, name=o.name or name) for o, name in zip(found, known, strict=True)]
     fits = len(found) == len(planned) and all(o.name in p.names for o, p in zip(found, planned, strict=True))
-    functions = _functions(planned, recording)
+    functions = find_functions(planned, recording)
     result = []
     for number, operator in enumerate(found):
         operator = replace(operator, partitions=partitions if operator.partitions == int(few) else operator.partitions)
@@ -517,7 +517,7 @@ def _with_ttls(store: StoreContract, ttls: Ttls) -> StoreContract:
     return replace(store, states=tuple(replace(state, ttl_ms=ttls.get(state.name)) for state in store.states))
 
 
-def _functions(planned: Sequence[PlannedOperator], recording: Recording) -> list[tuple[Digests, Ttls]]:
+def find_functions(planned: Sequence[PlannedOperator], recording: Recording) -> list[tuple[Digests, Ttls]]:
     """Return the digests of the functions that the plan of each operator names, and the TTLs of its variables."""
     stateful = {tag(number): one for number, one in enumerate(recording.stateful)}
     found: list[tuple[Digests, Ttls]] = []

@@ -23,8 +23,8 @@ METADATA = "ttlsnap"
 
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 _CONFLICTS = ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED")
-_TRIES = 6
-_PAUSE_S = 0.5
+TRIES = 6
+PAUSE_S = 0.5
 
 
 class ConflictError(TtlsnapError):
@@ -77,19 +77,19 @@ def commit(spark: SparkSession, files: Directory, statement: str | Callable[[], 
     If another writer was faster, run it again after a growing pause. Raise BusyError if that happened every time.
     """
     before = newest_version(files)
-    for attempt in range(1, _TRIES + 1):
+    for attempt in range(1, TRIES + 1):
         try:
             with set_run_metadata(spark, words), translate_errors(files):
                 spark.sql(statement if isinstance(statement, str) else statement())
             return
         except ConflictError as conflict:
-            if attempt == _TRIES:
+            if attempt == TRIES:
                 raise BusyError(
-                    f"{files.root}: another writer committed first, {_TRIES} times; this statement changed nothing. "
+                    f"{files.root}: another writer committed first, {TRIES} times; this statement changed nothing. "
                     "Run again when that stream is less busy, or stopped. Smaller commits (--max-files, --max-bytes) "
                     f"conflict less often.\n{conflict}"
                 ) from conflict
-            time.sleep(_PAUSE_S * 2**attempt * (0.5 + random.random()))
+            time.sleep(PAUSE_S * 2**attempt * (0.5 + random.random()))
         except UnsureError:
             # It may fail behind the commit, as in a hook: the log has the last word.
             if any(read_run_metadata(made) == words for made in commits(files) if made.version > before):

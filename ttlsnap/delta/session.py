@@ -62,11 +62,12 @@ def delta_session(
         from delta import configure_spark_with_delta_pip
 
         builder = configure_spark_with_delta_pip(builder)
-    with launch_session(builder, _failure) as started:
+    with launch_session(builder, explain_failure) as started:
         yield started
 
 
-def _failure(told: str) -> str:
+def explain_failure(told: str) -> str:
+    """Return the message of an error: what Spark told when it did not start, and what to do."""
     advice = (
         "Check that Java 17 is installed. Delta's jars come from Maven Central; without access to it, name them with "
         "--jars, or run in a session that has Delta. The releases of Delta and Spark must fit each other; here are "

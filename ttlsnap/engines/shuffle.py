@@ -34,7 +34,7 @@ from ttlsnap.unsaferow.rows import Rows
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_PIECE = 4 << 20  # bytes of keys and values in a piece, unless one entry is larger
+PIECE_BYTES = 4 << 20  # keys and values of a piece, unless one entry is larger
 _AT_ONCE = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _PIECES_AT_ONCE = 16
 _PARTS = "place long, source long, data binary"
@@ -111,7 +111,7 @@ def cut(entries: Iterable[Entries]) -> Iterator[bytes]:
         start = 0
         while start < len(keys):
             before = int(ends[start - 1]) if start else 0
-            end = max(start + 1, int(np.searchsorted(ends, before + _PIECE, "right")))
+            end = max(start + 1, int(np.searchsorted(ends, before + PIECE_BYTES, "right")))
             some = [rows.take(slice(start, end)) for rows in (keys, values)]
             sizes = [rows.size.astype("<i4").tobytes() for rows in some]
             content = [bytes(gather_ragged(rows.data, rows.start, rows.size)) for rows in some]

@@ -174,7 +174,7 @@ class _StateScan:
         self._state = replace(state, partition=partition) if state is not None else None
         self._ages = Ages(work.age) if work.age is not None else None
         self._keys, self._values = Distribution(), Distribution()
-        self._largest = _Largest(work.most)
+        self._largest = Largest(work.most)
         self._by_key = (
             RowsByKey(state, work.most) if state is not None and work.sizes and has_many_rows(state) else None
         )
@@ -248,7 +248,7 @@ class _StateScan:
         return [show_key(state, key) for key in to_json_values(decode(Rows.of(keys), state.key_schema))]
 
 
-class _Largest:
+class Largest:
     """The largest entries of a state in a partition, up to ``most``, the largest first.
 
     Each has the row of its key, the bytes of the key and of the value, and those by which entries are compared.

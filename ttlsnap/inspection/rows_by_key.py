@@ -21,7 +21,7 @@ from ttlsnap.unsaferow.project import without_last_field
 from ttlsnap.unsaferow.rows import Rows
 from ttlsnap.unsaferow.words import struct_rows
 
-_ENOUGH = 1 << 18  # keys that are counted together, because each time costs a copy of all counts
+ENOUGH = 1 << 18  # keys that are counted together, because each time costs a copy of all counts
 _ENOUGH_BYTES = 64 << 20
 
 
@@ -58,7 +58,7 @@ class RowsByKey:
         self._waiting.append((keys, rows, sizes))
         self._units += len(keys)
         self._bytes += len(keys.data)
-        if self._units >= _ENOUGH or self._bytes >= _ENOUGH_BYTES:
+        if self._units >= ENOUGH or self._bytes >= _ENOUGH_BYTES:
             self._count()
 
     def result(self) -> list[KeyCount]:

@@ -51,7 +51,8 @@ Status = Literal["planned", "done", "nothing", "skipped", "refused", "undecided"
 Report = CompactionReport | MigrationReport | TableReport
 
 _AT_ONCE = 8
-_LOOK_AGAIN = 15.0  # seconds
+LOOK_AGAIN_S = 15.0
+"""The pause before another attempt at a busy target."""
 _LOOK_FOR_SIGNALS = 0.2  # seconds
 
 
@@ -275,7 +276,7 @@ class _Runner:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     return result("skipped" if policy.on_busy == "skip" else "refused", error=error)
-                self._stopped.wait(min(_LOOK_AGAIN, left))
+                self._stopped.wait(min(LOOK_AGAIN_S, left))
             except FencedError as error:
                 # A reviewed plan does not include a recovery.
                 may_recover = policy.on_fenced == "recover" and not self._dry_run and self._confirm is None

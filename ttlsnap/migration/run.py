@@ -65,7 +65,7 @@ from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.protocols import StagedFile, Staging
 from ttlsnap.transform.protocols import StateSnapshotTransformerFactory
 
-_PROOF = 20  # bits: one in a million that all keys are in the right partitions by chance
+PROOF = 20  # bits: one in a million that all keys are in the right partitions by chance
 
 
 class MigrationListener(WorkListener, Protocol):
@@ -440,7 +440,7 @@ class _Run:
             proven[store.operator] = max(proven.get(store.operator, 0), keys * log2(len(parts)))
         for store, parts in stores:
             keys = sum(part.hashes for part in parts)
-            if keys and proven[store.operator] < _PROOF:
+            if keys and proven[store.operator] < PROOF:
                 some = "1 partition" if len(parts) == 1 else f"{len(parts)} partitions"
                 raise RefusedError(
                     f"{self._describe(store)}: the query was started before Spark 3.3, which may place keys by only "

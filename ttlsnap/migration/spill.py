@@ -23,7 +23,7 @@ from ttlsnap.errors import StorageError
 from ttlsnap.unsaferow.gather import Int64s, gather_ragged
 from ttlsnap.unsaferow.rows import Rows
 
-_BLOCK = 16 << 20  # bytes of keys and values
+BLOCK_BYTES = 16 << 20  # keys and values
 _KINDS = 4
 
 
@@ -53,7 +53,7 @@ class SpillWriter:
         """Add entries, each with its new partition."""
         self._waiting.append((keys, values, partitions))
         self._size += int(keys.size.sum() + values.size.sum())
-        if self._size >= _BLOCK:
+        if self._size >= BLOCK_BYTES:
             self._write()
 
     def finish(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 HINT = "The full text may quote entries; --show-keys adds it."
 
-_SAFE_PROBLEMS = frozenset(
+SAFE_PROBLEMS = frozenset(
     {
         "fence", "cut-off-run", "unfinished-repartition", "abandoned-repartition", "resumed-repartition",
         "hidden-batch", "published-file-missing", "table-in-backup", "stale-snapshot", "moved-schema-paths",
@@ -21,7 +21,8 @@ _SAFE_PROBLEMS = frozenset(
         "no-schema", "query-at-work",
     }
 )  # fmt: skip
-_PROBLEMS = {
+"""Problems of ``doctor`` whose messages quote no entry."""
+PROBLEMS = {
     "misplaced-keys": "Keys are not in the partition where Spark looks for them.",
     "maybe-misplaced-keys": "Keys are not in the partition that Spark's hash gives; the query may have its own.",
     "damaged-snapshot": "A snapshot is damaged. An older one and the files after it still have the whole state.",
@@ -36,6 +37,7 @@ _PROBLEMS = {
     "missing-delta": "A file that a version consists of is missing or too short.",
     "unsupported": "ttlsnap does not know this format, version, codec, provider or setting.",
 }
+"""The meanings of the other problems, whose messages may quote entries."""
 _SAFE_ERRORS = frozenset({"NotACheckpointError", "RefusedError", "BusyError", "FencedError"})
 _SAFE_USAGE = re.compile(
     r"has no (field|state) |matches (no folder|none of) |stores no timestamp |the package .* is not installed"
@@ -58,15 +60,15 @@ _CODE_RULE = re.compile(r"(.* rule \d+: )?[\w.]+:[\w.<>]+")
 def tell_problem(problem: Mapping[str, Any], show_keys: bool) -> str:
     """Return the message of a problem of ``doctor``, or what its code means."""
     code = problem["code"]
-    if show_keys or code in _SAFE_PROBLEMS:
+    if show_keys or code in SAFE_PROBLEMS:
         return str(problem["message"])
-    return f"{_PROBLEMS.get(code, 'The message of this problem is left out.')} {HINT}"
+    return f"{PROBLEMS.get(code, 'The message of this problem is left out.')} {HINT}"
 
 
 def tell_reasons(version: Mapping[str, Any], show_keys: bool) -> str:
     """Return why a version cannot be restored; without keys, only the codes of problems."""
     reasons = dict.fromkeys(version["problems"])
-    return ", ".join(reason for reason in reasons if show_keys or reason in _SAFE_PROBLEMS or reason in _PROBLEMS)
+    return ", ".join(reason for reason in reasons if show_keys or reason in SAFE_PROBLEMS or reason in PROBLEMS)
 
 
 def tell_error(document: Mapping[str, Any], show_keys: bool) -> str:

@@ -33,7 +33,7 @@ from ttlsnap.storage.access import Access, may_reach, without_group
 from ttlsnap.storage.directory import LOCK, OWN, FileInfo, scratch_for, scratch_name
 from ttlsnap.storage.new_access import access_of_new, access_of_new_folder
 
-_HELD_S = 15.0  # so long a confirmed lock is certainly ours: a quarter of the name node's limit
+HELD_S = 15.0  # so long a confirmed lock is certainly ours: a quarter of the name node's limit
 _PATIENCE_S = 20
 _PIECE = 8 << 20
 _IN_MEMORY = 64 << 20
@@ -335,7 +335,7 @@ class _Lock:
     def require(self) -> None:
         """Raise BusyError if the lock has expired, and may be held by another process."""
         asked = _boot_seconds()
-        if asked - self._seen < _HELD_S:
+        if asked - self._seen < HELD_S:
             return
         try:
             self._writer.hsync()  # the name node refuses this if another process has the lock

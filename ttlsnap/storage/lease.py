@@ -122,7 +122,7 @@ class Owner:
     @classmethod
     def of_this_process(cls) -> Owner:
         process = os.getpid()
-        return cls(socket.gethostname(), process, _boot(), _namespace(), _read_start(process))
+        return cls(socket.gethostname(), process, read_boot(), _namespace(), _read_start(process))
 
     @classmethod
     def read(cls, data: bytes) -> Owner | None:
@@ -141,7 +141,7 @@ class Owner:
     @property
     def has_died(self) -> bool:
         """Return whether this machine knows that the process has ended."""
-        here = (self.boot, self.namespace) == (_boot(), _namespace())
+        here = (self.boot, self.namespace) == (read_boot(), _namespace())
         return bool(here and self.boot and self.namespace and self.started) and _has_ended(self.process, self.started)
 
 
@@ -159,7 +159,8 @@ def _now() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-def _boot() -> str | None:
+def read_boot() -> str | None:
+    """Return the id of the machine's boot; None if it is not known."""
     return _read("/proc/sys/kernel/random/boot_id")
 
 

@@ -101,7 +101,7 @@ class _Source:
 
 
 def _read_lz4(source: _Source) -> Iterator[Piece]:
-    calls = _find_lz4() if native.is_available() else None
+    calls = find_lz4() if native.is_available() else None
     while not source.at_end():
         if calls is not None:
             piece, used = loops.decompress_blocks(source.buffer, _DECOMPRESSED, calls.decompress)
@@ -131,7 +131,7 @@ def _read_lz4(source: _Source) -> Iterator[Piece]:
 
 
 @dataclass(frozen=True)
-class _Lz4:
+class Lz4:
     """The functions of LZ4 by which the package lz4 works, and the size of LZ4's stream."""
 
     decompress: int
@@ -141,7 +141,7 @@ class _Lz4:
 
 
 @cache
-def _find_lz4() -> _Lz4 | None:
+def find_lz4() -> Lz4 | None:
     """Return the functions of LZ4 that the package lz4 contains; None if it does not export them."""
     try:
         library = ctypes.CDLL(lz4.block._block.__file__)
@@ -150,7 +150,7 @@ def _find_lz4() -> _Lz4 | None:
     except (AttributeError, OSError):
         return None
     decompress, reset, compress = (ctypes.cast(function, ctypes.c_void_p).value or 0 for function in functions)
-    return _Lz4(decompress, memory, reset, compress)
+    return Lz4(decompress, memory, reset, compress)
 
 
 def _read_zstd(source: _Source) -> Iterator[bytes]:
@@ -256,7 +256,7 @@ class Compressor:
             "zstd": self._zstd_piece,
             "none": self._plain,
         }[codec]
-        self._lz4_calls = _find_lz4() if codec == "lz4" and native.is_available() else None
+        self._lz4_calls = find_lz4() if codec == "lz4" and native.is_available() else None
         self._codec = codec
         self._rest = b""
         if codec == "snappy":

@@ -79,9 +79,9 @@ def _hash(column: pa.Array, kind: T.DataType, seeds: Hashes) -> Hashes:
         case T.StringType() if kind.collation != T.UTF8_BINARY:
             raise UnsupportedError(f"the hash of {kind.simple_string} is not known")
         case T.StringType() | T.CharType() | T.VarcharType() | T.BinaryType():
-            return _hash_bytes(Rows.from_arrow(column.cast(pa.large_binary())), seeds)
+            return hash_bytes(Rows.from_arrow(column.cast(pa.large_binary())), seeds)
         case T.DecimalType() if kind.precision > T.MAX_LONG_DIGITS:
-            return _hash_bytes(wide_decimal_bytes(column, kind), seeds)
+            return hash_bytes(wide_decimal_bytes(column, kind), seeds)
         case T.DecimalType():
             return _hash_long(_values(column, "<i8", 2)[:, 0], seeds)
         case T.FloatType():
@@ -140,7 +140,7 @@ def _hash_long(values: npt.NDArray[np.int64], seeds: Hashes) -> Hashes:
     return _finish(_mix(_mix(seeds, words[:, 0]), words[:, 1]), np.uint32(_WORDS))
 
 
-def _hash_bytes(pieces: Rows, seeds: Hashes) -> Hashes:
+def hash_bytes(pieces: Rows, seeds: Hashes) -> Hashes:
     """Return the hashes after pieces of any length: words as long as any piece has one more, then bytes."""
     if native.is_available():
         return loops.murmur3_pieces(pieces.data, pieces.start, pieces.size, seeds)

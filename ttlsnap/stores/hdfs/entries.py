@@ -30,7 +30,7 @@ from ttlsnap.stores.row_checksums import CHECKSUM_SIZE, verify_row_checksums
 from ttlsnap.unsaferow.layout import fixed_bytes
 from ttlsnap.unsaferow.rows import Rows
 
-_KEEP_DELTAS = 64 << 20  # bytes of decompressed deltas that are kept in memory rather than read twice
+KEPT_DELTA_BYTES = 64 << 20  # decompressed deltas that are kept in memory rather than read twice
 
 _LEAST_KEY = fixed_bytes(1)  # bytes of the smallest key that has fields
 
@@ -110,7 +110,7 @@ class _Deltas:
             for batch in read_file(files, delta, form):
                 chunks.append(batch.keys.to_arrow())
                 size += len(batch.records.data)
-                if kept is not None and size <= _KEEP_DELTAS:
+                if kept is not None and size <= KEPT_DELTA_BYTES:
                     kept.append(batch)
                 else:
                     kept = None

@@ -25,7 +25,7 @@ Hashes = npt.NDArray[np.uint64]
 
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _HALF = np.uint64(32)
-_LONG = 512  # bytes; longer keys are hashed one by one
+LONG = 512  # bytes; longer keys are hashed one by one
 _SLOTS = 2  # for each key; most keys that were not written then find an empty slot
 
 
@@ -118,7 +118,7 @@ def hash_rows(rows: Rows) -> Hashes:
         return loops.hash_pieces(rows.data, rows.start, rows.size)
     hashes = rows.size.astype(np.uint64)
     words = rows.size >> 3
-    long = np.flatnonzero(rows.size > _LONG)
+    long = np.flatnonzero(rows.size > LONG)
     if len(long):
         words[long] = 0
         view = rows.data.data

@@ -24,7 +24,7 @@ from ttlsnap.stores.row_checksums import with_row_checksums
 from ttlsnap.unsaferow.gather import Int64s, Mask
 from ttlsnap.unsaferow.rows import Rows
 
-_KEEP = 64 << 20  # bytes of records that are kept in memory rather than read again
+KEPT_BYTES = 64 << 20  # records that are kept in memory rather than read again
 _LARGE_BLOCK = 31 << 20  # bytes, just below glibc's maximum for its mmap threshold
 
 
@@ -48,7 +48,7 @@ class HdfsPartition:
         if self._kept is not None:
             yield from self._kept
             return
-        kept, room = [], _KEEP if self._keep_in_memory else 0
+        kept, room = [], KEPT_BYTES if self._keep_in_memory else 0
         for batch in read_entries(self._files, self._lineage, self._store):
             room -= len(batch.records.data)
             if room >= 0:

@@ -1,6 +1,6 @@
 """A new partition of the RocksDB store, from entries in any order.
 
-Entries are sorted in memory, up to ``_RUN`` bytes at once. If there are more, each sorted run becomes a table of a
+Entries are sorted in memory, up to ``RUN_BYTES`` bytes at once. If there are more, each sorted run becomes a table of a
 scratch database, and RocksDB merges these.
 """
 
@@ -39,8 +39,8 @@ from ttlsnap.stores.scratch import scratch_folder
 from ttlsnap.unsaferow.gather import read_at
 from ttlsnap.unsaferow.rows import Rows
 
-_RUN = 64 << 20  # bytes of keys and values that are sorted at once
-_PUT = 16384  # entries
+RUN_BYTES = 64 << 20  # keys and values that are sorted at once
+PUT_ENTRIES = 16384
 
 
 @contextlib.contextmanager
@@ -91,7 +91,7 @@ class RocksDbBuilder:
         size = int(keys.size.sum() + values.size.sum())
         self._size += size
         self._partition.size += size
-        if self._size >= _RUN:
+        if self._size >= RUN_BYTES:
             self._write_run()
 
     def finish(self) -> Written:
@@ -122,8 +122,8 @@ class RocksDbBuilder:
         keys, values = (Rows.concat([pair[kind] for pair in self._waiting]) for kind in (0, 1))
         self._waiting, self._size = [], 0
         order = np.asarray(pc.array_sort_indices(keys.to_arrow())).astype(np.int64)
-        for start in range(0, len(order), _PUT):
-            some = order[start : start + _PUT]
+        for start in range(0, len(order), PUT_ENTRIES):
+            some = order[start : start + PUT_ENTRIES]
             # Copied, because the writer may copy the whole buffer of what it gets.
             yield Rows.concat([keys.take(some)]), Rows.concat([values.take(some)])
 

@@ -50,9 +50,9 @@ _OPTIONS_KEPT = {
 }
 _MAX_OPTIONS_BYTES = 16 << 20
 _COMPARATORS = (b"leveldb.BytewiseComparator",)
-_CHUNK = 128  # entries to read before their size is estimated
+CHUNK = 128  # entries to read before their size is estimated
 _SAMPLE = 32
-_BATCH_ENTRIES = 2048  # entries that fit into a processor's cache
+BATCH_ENTRIES = 2048  # entries that fit into a processor's cache
 _BATCH_BYTES = 1 << 20
 READAHEAD = 2 << 20
 OPEN_FILES = 256  # a process may usually open 1024
@@ -264,12 +264,12 @@ def end_of_prefix(prefix: bytes) -> bytes:
 def _some(items: Iterator[Any]) -> list[Any]:
     """Return the next entries, fewer if they are large.
 
-    When entries become large, at most ``_CHUNK`` of the large ones follow the small ones.
+    When entries become large, at most ``CHUNK`` of the large ones follow the small ones.
     """
     pairs: list[Any] = []
     size = 0
-    while len(pairs) < _BATCH_ENTRIES and size < _BATCH_BYTES:
-        chunk = list(islice(items, _CHUNK))
+    while len(pairs) < BATCH_ENTRIES and size < _BATCH_BYTES:
+        chunk = list(islice(items, CHUNK))
         if not chunk:
             break
         pairs += chunk

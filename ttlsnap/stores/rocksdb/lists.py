@@ -21,7 +21,7 @@ from ttlsnap.unsaferow.rows import Rows
 
 SIZE = 4
 _size = struct.Struct("<i")
-_TOGETHER = 64  # lists: a step through so many at once costs no more than a step through each
+TOGETHER = 64  # lists: a step through so many at once costs no more than a step through each
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +49,7 @@ def split(values: Rows, size_at: int, delimiter: bytes) -> tuple[Elements, Mask]
     owners: list[Int64s] = []
     starts: list[Int64s] = []
     sizes: list[Int64s] = []
-    while len(owner) > _TOGETHER or (len(owner) and not owners):
+    while len(owner) > TOGETHER or (len(owner) and not owners):
         fits = position + head <= end[owner]
         wrong[owner[~fits]] = True
         owner, position = owner[fits], position[fits]

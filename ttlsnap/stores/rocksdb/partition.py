@@ -49,7 +49,7 @@ SOURCE = "source"  # the folder of the database in the scratch folder
 
 _NUMBER_AT = FAMILY_SIZE + 4 + 1 + ORDERED_AT  # after the size of the prefix and the byte for its encoding
 _AVRO_NUMBER_AT, _AVRO_BETWEEN = FAMILY_SIZE + 4 + 1 + 2, b"\x02\x10"  # see ``ttlsnap.avro.keys``
-_KEEP = 128 << 20  # bytes of entries that are kept in memory rather than read again
+KEPT_BYTES = 128 << 20  # entries that are kept in memory rather than read again
 _ARRAYS = 32  # bytes of an entry's positions and sizes
 _MOVED = 16384  # entries
 
@@ -171,7 +171,7 @@ class RocksDbPartition:
                 if family is None or keys.piece(0)[:FAMILY_SIZE] <= family <= keys.piece(-1)[:FAMILY_SIZE]:
                     yield keys, values
             return
-        kept, room = [], _KEEP if self._keep_in_memory and family is None else 0
+        kept, room = [], KEPT_BYTES if self._keep_in_memory and family is None else 0
         for keys, values in scan(self.source, self.where, family):
             if room > 0:
                 room -= int(keys.size.sum() + values.size.sum()) + _ARRAYS * len(keys)

@@ -44,7 +44,7 @@ from ttlsnap.unsaferow.rows import Rows
 _FILES = {"x86_64": "librocksdbjni-linux64.so", "aarch64": "librocksdbjni-linux-aarch64.so"}
 _MOST_BYTES = 64 << 20  # of the library; those of Spark 3.5 to 4.3 have 15 MB
 _WORTH_IT = 8 << 20  # bytes of tables whose reading takes longer than loading the library
-_BATCH_ENTRIES = 16384
+BATCH_ENTRIES = 16384
 _BATCH_BYTES = 2 << 20
 _BLOCK_CACHE = 8 << 20
 _ITERATOR = ("valid", "next", "key", "value")
@@ -93,7 +93,7 @@ class SparkDatabase:
             while True:
                 if not self._handle:
                     raise RocksDbError(f"{where}: the database was closed during a scan")
-                keys, values = loops.read_entries(iterator, calls, _BATCH_BYTES, _BATCH_ENTRIES)
+                keys, values = loops.read_entries(iterator, calls, _BATCH_BYTES, BATCH_ENTRIES)
                 if not len(keys[1]):
                     break
                 yield Rows(*keys), Rows(*values)
@@ -178,7 +178,7 @@ def find_library(size: int) -> ctypes.CDLL | None:
 
 @cache
 def _load() -> ctypes.CDLL | None:
-    found = _find_jar()
+    found = find_jar()
     if found is None:
         return None
     jar, name = found
@@ -198,7 +198,7 @@ def _load() -> ctypes.CDLL | None:
     return library
 
 
-def _find_jar() -> tuple[Path, str] | None:
+def find_jar() -> tuple[Path, str] | None:
     """Return PySpark's jar with RocksDB, and the name of the library for this machine in it."""
     name = _FILES.get(platform.machine())
     spark = importlib.util.find_spec("pyspark")
