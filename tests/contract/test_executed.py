@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ttlsnap.contract.of_query import _as_executed
+from ttlsnap.contract.of_query import as_executed
 from ttlsnap.contract.plan import PlannedOperator
 
 LINES = ("group by user", "aggregate sum(amount)", "aggregate max(ts)", "watermark ts, 1 hour", "aggregate count(1)")
@@ -32,5 +32,5 @@ def executed(*numbers: int) -> list[Any]:
 def test_aggregates_have_the_order_of_their_buffers(numbers: Sequence[int], wanted: Sequence[int]) -> None:
     aggregates = {7: ("sum(amount)", None), 9: ("max(ts)", None)}
     planned = PlannedOperator(("stateStoreSave",), LINES, None, aggregates)
-    found = _as_executed(planned, executed(*numbers))
+    found = as_executed(planned, executed(*numbers))
     assert found.lines == (LINES[0], *(LINES[place] for place in wanted), *LINES[3:])

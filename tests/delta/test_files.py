@@ -18,7 +18,7 @@ from pyroaring import BitMap64
 from ttlsnap.delta.cutoff import Column, TableCutoff
 from ttlsnap.delta.log import DataFile
 from ttlsnap.delta.reading import read_rows
-from ttlsnap.delta.vectors import _MAGIC, _TO_B85, deleted_rows
+from ttlsnap.delta.vectors import MAGIC, TO_B85, deleted_rows
 from ttlsnap.errors import CorruptionError
 from ttlsnap.schema.types import LongType, StructField, TimestampType
 from ttlsnap.storage.local import LocalDirectory
@@ -65,10 +65,10 @@ def test_a_name_stays_within_its_quotes() -> None:
 def vector(folder: Path, rows: list[int]) -> Mapping[str, Any]:
     """Write a file with a deletion vector, and return its description in the log."""
     number = uuid.uuid4()
-    data = struct.pack("<i", _MAGIC) + BitMap64(rows).serialize()
+    data = struct.pack("<i", MAGIC) + BitMap64(rows).serialize()
     content = b"\1" + struct.pack(">i", len(data)) + data + struct.pack(">I", zlib.crc32(data))
     (folder / f"deletion_vector_{number}.bin").write_bytes(content)
-    back = {new: old for old, new in _TO_B85.items()}
+    back = {new: old for old, new in TO_B85.items()}
     name = base64.b85encode(number.bytes).decode().translate(back)
     return {
         "storageType": "u",

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from ttlsnap.compaction.task import Progress
-from ttlsnap.engines.local import _spread_on, spread
+from ttlsnap.engines.local import spread, spread_on
 from ttlsnap.errors import StorageError
 
 
@@ -20,31 +19,34 @@ def nothing(*_: object) -> None:
 @pytest.mark.parametrize("threads", [1, 3])
 def test_results_have_the_order_of_their_tasks(threads: int) -> None:
     done: list[int] = []
+    counts: list[int] = []
 
     def work(task: int, progress: Progress) -> int:
-        time.sleep(0.01 * (5 - task))
-        progress(1, 0)
+        progress(task, 0)
         return task * task
 
-    counts: list[int] = []
-    found = spread(work, range(5), threads, lambda: done.append(1), lambda entries, dropped: counts.append(entries))
-    assert (found, len(done), sum(counts)) == ([0, 1, 4, 9, 16], 5, 5)
+    found = spread(work, range(50), threads, lambda: done.append(1), lambda entries, dropped: counts.append(entries))
+    assert found == [task * task for task in range(50)]
+    assert (len(done), sum(counts)) == (50, sum(range(50)))
 
 
 def test_no_task_is_at_work_after_a_failure() -> None:
     # The caller removes the staged files of a failed run, and a task must not write one again.
-    started, at_work = threading.Event(), threading.Event()
+    events: list[str] = []
+    started, over = threading.Event(), threading.Event()
 
     def work(task: int, progress: Progress) -> None:
         if task == 0:
-            started.wait(10)
+            started.wait(60)
+            events.append("failed")
             raise StorageError("the disk is full")
-        at_work.set()
         started.set()
-        time.sleep(0.3)
-        at_work.clear()
+        over.wait(0.5)
+        events.append("ended")
 
     with ThreadPoolExecutor(2) as shared:  # other runs use it, too, so it does not end
         with pytest.raises(StorageError, match="the disk is full"):
-            _spread_on(shared, work, range(2), nothing, nothing, threading.Event())
-        assert not at_work.is_set()
+            spread_on(shared, work, range(2), nothing, nothing, threading.Event())
+        events.append("raised")
+        over.set()
+    assert events == ["failed", "ended", "raised"]

@@ -21,7 +21,7 @@ ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvi
 @pytest.fixture(autouse=True)
 def few_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trust the placement of few keys, which the samples have."""
-    monkeypatch.setattr("ttlsnap.migration.run._PROOF", 0)
+    monkeypatch.setattr("ttlsnap.migration.run.PROOF", 0)
 
 
 def conf_of(target: Path) -> dict[int, dict[str, str]]:

@@ -67,6 +67,6 @@ def test_a_pruned_run_cannot_be_rolled_back_and_the_state_stays(tmp_path: Path) 
     (run,) = history(str(target))
     assert prune(str(target)) == [run.run]
     assert without_own(bytes_of(target)) == before
-    with pytest.raises(RefusedError, match="the backup of run .* was removed"):
+    with pytest.raises(RefusedError, match=r"the backup of run .* was removed"):
         rollback(str(target), stopped=True)
     assert prune(str(target)) == []

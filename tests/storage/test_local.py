@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from ttlsnap.errors import BusyError, StorageError
+from ttlsnap.errors import BusyError
 from ttlsnap.storage import lease
-from ttlsnap.storage.directory import LOCK
+from ttlsnap.storage.directory import LOCK, OWN
 from ttlsnap.storage.local import LocalDirectory
+from ttlsnap.storage.local_lock import LocalLock
 
 Seen = list[tuple[str, str, int]]
 
@@ -66,19 +67,18 @@ def test_a_created_file_is_synced_before_it_has_its_name_and_the_name_after_it(t
     assert files.read("offsets/7", 9) == b"fence"
 
 
-def test_a_lock_that_another_owner_has_taken_over_allows_no_change(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lease, "LEASE", 3.0)
+def test_a_lock_that_another_owner_has_taken_over_is_not_renewed(tmp_path: Path) -> None:
     files = LocalDirectory(str(tmp_path))
-    with files.lock():
-        (mine,) = tmp_path.glob(f"{LOCK}.*")
-        mine.write_bytes(b'{"host": "elsewhere", "process": 1}'.ljust(mine.stat().st_size))
-        time.sleep(1.2)
-        # The lease itself would last longer.
-        with pytest.raises(StorageError, match="its lock expired"):
-            files.replace("a", b"")
-    assert not (tmp_path / "a").exists()
+    lock, data = LocalLock(files, OWN), b'{"host": "here", "process": 1}'
+    files.mkdirs(OWN)
+    mine = lock.take_lock(data)
+    assert lock.renew_lock(data, mine) == mine
+    (tmp_path / mine).write_bytes(b'{"host": "elsewhere", "process": 1}')
+    with pytest.raises(BusyError, match="another ttlsnap has taken over the lock"):
+        lock.renew_lock(data, mine)
+    (tmp_path / mine).unlink()
+    with pytest.raises(BusyError, match="another ttlsnap has taken over the lock"):
+        lock.renew_lock(data, mine)
 
 
 def test_a_lock_file_of_another_machine_holds_until_it_expires(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -337,7 +337,7 @@ def _contract(spark: SparkSession, query: Started, recording: Recording, folder:
     # What Spark records then as nullable is nullable in the query itself.
     with _settings(spark, {PARTITIONS: few, **dict.fromkeys(widens, "false")}):
         names, executed = _run_once(query.frame, mode, checkpoint, once)
-    planned = [_as_executed(operator, executed.get(number)) for number, operator in enumerate(planned)]
+    planned = [as_executed(operator, executed.get(number)) for number, operator in enumerate(planned)]
     try:
         found = contract_of_checkpoint(str(checkpoint))
     except NotACheckpointError as error:
@@ -448,7 +448,7 @@ def _run_once(frame: DataFrame, mode: str, checkpoint: Path, once: bool) -> tupl
     return names, find_executed(query._jsq.streamingQuery().lastExecution().executedPlan())
 
 
-def _as_executed(operator: PlannedOperator, executed: Sequence[Any] | None) -> PlannedOperator:
+def as_executed(operator: PlannedOperator, executed: Sequence[Any] | None) -> PlannedOperator:
     """Return an operator of the analyzed plan with its aggregates in the order of their buffers in the state."""
     ids = [aggregate.resultId().id() for aggregate in executed or ()]
     if not ids or not all(number in operator.aggregates for number in ids):

@@ -24,11 +24,11 @@ import numpy.typing as npt
 from ttlsnap.errors import CorruptionError, UnsupportedError
 from ttlsnap.storage.directory import Directory
 
-_MAGIC = 1681511377
+MAGIC = 1681511377
 _MAX_BYTES = 1 << 30
 _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _B85 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
-_TO_B85 = str.maketrans(_Z85, _B85)
+TO_B85 = str.maketrans(_Z85, _B85)
 _UUID_CHARACTERS = 20
 
 
@@ -61,7 +61,7 @@ def _rows(files: Directory, vector: Mapping[str, Any]) -> npt.NDArray[np.int64]:
     else:
         raise UnsupportedError(f"{files.root}: a deletion vector has the unknown storage type {kind!r}")
     (magic,) = struct.unpack("<i", data[:4])
-    if magic != _MAGIC:
+    if magic != MAGIC:
         raise UnsupportedError(f"{files.root}: a deletion vector has an unknown serialization ({magic})")
     from pyroaring import BitMap64  # installed with the extra for Delta only
 
@@ -81,4 +81,4 @@ def vector_path(vector: Mapping[str, Any]) -> str | None:
 
 
 def _z85(text: str) -> bytes:
-    return base64.b85decode(text.translate(_TO_B85))
+    return base64.b85decode(text.translate(TO_B85))

@@ -75,14 +75,14 @@ class SharedLocalEngine:
 
     def run(self, tasks: Sequence[PartitionTask], done: Done, progress: Progress) -> list[PartitionResults]:
         """See ``Engine.run``."""
-        return _spread_on(self._pool(tasks), compact_partition, tasks, done, progress, self._is_stopped)
+        return spread_on(self._pool(tasks), compact_partition, tasks, done, progress, self._is_stopped)
 
     def move(self, move: Move, done: Done, progress: Progress) -> Moved:
         """See ``MovingEngine.move``."""
         pool = self._pool(move.sources)
 
         def run(work: Callable[[Task, Progress], Result], tasks: Sequence[Task]) -> list[Result]:
-            return _spread_on(pool, work, tasks, done, progress, self._is_stopped)
+            return spread_on(pool, work, tasks, done, progress, self._is_stopped)
 
         return _move(run, move)
 
@@ -105,7 +105,7 @@ def spread(
             done()
         return results
     with ThreadPoolExecutor(min(threads, len(tasks))) as pool:
-        return _spread_on(pool, work, tasks, done, progress, threading.Event())
+        return spread_on(pool, work, tasks, done, progress, threading.Event())
 
 
 def useful_threads(root: str, size: int) -> int:
@@ -148,7 +148,7 @@ def _move(run: _Run, move: Move) -> Moved:
         return found, run(build, range(len(targets)))
 
 
-def _spread_on(
+def spread_on(
     pool: ThreadPoolExecutor,
     work: Callable[[Task, Progress], Result],
     tasks: Sequence[Task],
