@@ -80,6 +80,23 @@ def test_recover_plans_the_batch_at_once_if_only_the_fence_is_gone(
     assert tree(checkpoint.path) == tree(published.path)
 
 
+@pytest.mark.parametrize("undo", [False, True])
+def test_recover_refuses_if_the_batch_was_set_back_without_the_fence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undo: bool
+) -> None:
+    # The query would run the batch again on a mixture of old and new state.
+    checkpoint = Real.of(SNAPSHOTS, tmp_path, monkeypatch)
+    cut(checkpoint, "compact", "staged to place", last=True)
+    newest_offsets(checkpoint.path).unlink()
+    last = newest_offsets(checkpoint.path)
+    last.unlink()
+    (checkpoint.path / "commits" / last.name).unlink()
+    before = tree(checkpoint.path)
+    with pytest.raises(RefusedError, match="somebody removed the fence"):
+        recover(str(checkpoint.path), prefer_undo=undo)
+    assert tree(checkpoint.path) == before
+
+
 def test_recover_detects_a_running_query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoint = Real.of(SNAPSHOTS, tmp_path, monkeypatch)
     old = tree(checkpoint.path)
