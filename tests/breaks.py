@@ -1,303 +1,1254 @@
 """Faults put into ttlsnap on purpose. For each of them, some test must fail.
 
-    python -m tests.breaks             all of them (with ``TTLSNAP_VENVS`` from another folder)
-    python -m tests.breaks 3 17        some of them, by their numbers
+    python -m tests.breaks                     all of them
+    python -m tests.breaks 3 17                some of them, by their numbers
+    python -m tests.breaks avro stores/hdfs    those in some folders
+    python -m tests.breaks --list              list them by folder, and try none
+    python -m tests.breaks --jobs 2            try two at a time
 
-Each fault is put into a copy of the repository. There the tests run that should find it, with the settings of
-``make test``. A fault that no test finds is an error, and so is one whose code no longer exists.
+Each fault is put into a copy of the repository. There the tests of its folder run, as ``make test`` selects them: first
+those that need no Spark, and only if none of them fails, the others. A fault that no test finds is an error, and so is
+one whose code no longer exists.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
+from .matrix import seed
+
 ROOT = Path(__file__).parents[1]
-_IGNORED = shutil.ignore_patterns(".git", ".venv*", "build", ".*_cache", "__pycache__", "site")
+SLICES = ("not spark and not wide", "spark and not wide")
+"""The tests that try a fault, one slice after the other."""
+
+_IGNORED = shutil.ignore_patterns(".git", ".venv*", "build", ".*_cache", ".hypothesis", "site")
+_NO_TESTS = 5  # pytest's exit code if the slice has no tests
 
 
 @dataclass(frozen=True)
 class Break:
-    """The code ``old`` of a file replaced by ``new``. Tests in ``found_by`` must fail."""
+    """The code ``old`` of a ``file`` of ttlsnap replaced by ``new``. A test in the folder of tests of that name fails.
+
+    ``found_by`` narrows the folder to some of its files or folders.
+    """
 
     what: str
     file: str
     old: str
     new: str
-    found_by: str
+    found_by: str | Sequence[str] = ()
+
+    @property
+    def folder(self) -> str:
+        """The folder of the broken file, such as ``stores/hdfs``."""
+        return self.file.rpartition("/")[0]
+
+    @property
+    def tests(self) -> list[str]:
+        """The paths of the tests that try it."""
+        found = [self.found_by] if isinstance(self.found_by, str) else self.found_by
+        folder = f"tests/{self.file.partition('/')[0]}"
+        return [f"{folder}/{name}" for name in found] or [folder]
 
 
 BREAKS = (
     Break(
-        "an entry lives for a microsecond too long",
-        "transformers/ttl.py",
-        "np.minimum(ttl, room) <= now",
-        "np.minimum(ttl, room) < now",
-        "transformers",
-    ),
-    Break(
-        "a deleted key comes back from an older snapshot",
-        "stores/hdfs/entries.py",
-        "_take(batch, ~deltas.written.has(batch.keys)) if len(deltas.written) else batch",
-        "batch",
-        "stores",
-    ),
-    Break(
-        "a deleted key is an entry",
-        "stores/hdfs/entries.py",
-        "is_last & (batch.records.value_size != DELETED)",
-        "is_last",
-        "stores",
-    ),
-    Break(
-        "rewritten rows get the checksum of something else",
-        "stores/hdfs/snapshot_writer.py",
-        "row_checksums(keys, values)",
-        "row_checksums(values, keys)",
-        "stores",
-    ),
-    Break(
-        "a staged snapshot is not compared with what was written",
-        "stores/hdfs/partition.py",
-        "count != self._writer.entries or found.hexdigest() != digest",
-        "False",
-        "stores",
-    ),
-    Break(
-        "staged tables are not compared with what was written",
-        "stores/rocksdb/writer.py",
-        "found.count != wanted or found != self._digest",
-        "found.count != wanted",
-        "stores",
-    ),
-    Break(
-        "tombstones are not looked up again",
-        "stores/rocksdb/writer.py",
-        "new.get(list[Any](keys)) != values",
-        "False",
-        "stores",
-    ),
-    Break(
-        "an index entry of a removed map entry is damage",
-        "operators/variables.py",
-        "stale: Mask = wanted[at] != there",
-        "stale: Mask = np.zeros(len(at), np.bool_)",
-        "compaction/test_ttl_states.py",
-    ),
-    Break(
-        "counts of a join stay as they were",
-        "operators/join_rows.py",
-        "changed = (of_counts > 0) & (of_counts != counts)",
-        "changed = np.zeros(len(counts), np.bool_)",
-        "compaction/test_joins.py",
-    ),
-    Break(
-        "Hadoop's checksums are not compared",
-        "checkpoint/file_checksums.py",
-        "if wrong is not None:",
+        "bytes after the last field of an Avro row are ignored",
+        "avro/decode.py",
+        "if left.any():",
         "if False:",
-        "damage/test_missing_and_stray.py",
+        "test_damage.py",
     ),
     Break(
-        "a path may lead outside the checkpoint",
-        "storage/local.py",
-        'if path.startswith("/") or ".." in parts or "\\0" in path:',
-        "if False:",
-        "storage/test_directory.py",
+        "old Avro values are read with the new schema",
+        "avro/values.py",
+        "schema = schemas.by_id.get(number)",
+        "schema = schemas.by_id.get(number) and schemas.current",
+        "test_damage.py",
     ),
     Break(
-        "a new file is not synced",
-        "storage/local.py",
-        "            yield file\n            file.flush()\n            os.fsync(file.fileno())",
-        "            yield file",
-        "publishing/test_durability.py",
-    ),
-    Break(
-        "the names of moved files are not synced before new files are moved",
-        "publishing/moves.py",
-        "without the old one in the backup.\n        sync_names(",
-        "without the old one in the backup.\n        (lambda *_: None)(",
-        "publishing/test_durability.py",
-    ),
-    Break(
-        "the fence replaces an offset file",
-        "publishing/fence.py",
-        "    return files.create(journal.fence, data)",
-        "    files.replace(journal.fence, data)\n    return True",
-        "publishing/test_moving_on.py",
-    ),
-    Break(
-        "no planned batch takes the place of the fence",
-        "publishing/swap.py",
-        "        replace_fence(files, journal)\n        return close_journal",
-        "        undo_fence(files, journal)\n        return close_journal",
-        "publishing/protocol",
-    ),
-    Break(
-        "the files are not compared again after the moves",
-        "publishing/swap.py",
-        "        recheck()\n",
-        "",
-        "publishing/protocol",
-    ),
-    Break(
-        "a rollback goes back behind a newer batch",
-        "publishing/rollback.py",
-        "if committed > last.batch:",
-        "if False:",
-        "publishing/test_rollback.py",
-    ),
-    Break(
-        "a run may drop every entry",
-        "compaction/drop_limit.py",
-        "return self.dropped >= self.entries and",
-        "return False and",
-        "compaction/test_max_drop.py",
-    ),
-    Break(
-        "a lost conditional write to an object store overwrites",
-        "storage/objects.py",
-        '_ask(obstore.put, self._store, self._key(path), data, mode="create")',
-        '_ask(obstore.put, self._store, self._key(path), data, mode="overwrite")',
-        "storage/test_directory.py",
+        "negative times come after all others in an index",
+        "avro/keys.py",
+        "np.where(nulls, _NULL, np.where(numbers < 0, _NEGATIVE, _POSITIVE))",
+        "np.where(nulls, _NULL, _POSITIVE)",
+        "test_layouts.py",
     ),
     Break(
         "columns that changed places are not reported",
         "check/schemas.py",
         "        _add_other_order(both, place, how, old, new)\n",
         "",
-        "check",
-    ),
-    Break(
-        "null keys of a table match nothing",
-        "delta/rewriting.py",
-        'equal = "<=>" if self.null_keys else "="',
-        'equal = "="',
-        "delta/test_rewriting.py",
-    ),
-    Break(
-        "an entry goes to the partition of another number",
-        "migration/sorting.py",
-        "return partitions_of(hashes, old.partitions)",
-        "return partitions_of(hashes, old.before) % old.partitions",
-        "migration",
-    ),
-    Break(
-        "a migration keeps the entries that its transformers change",
-        "migration/sorting.py",
-        "self._sorter.add(self._partition.change(batch, self._sorter.states[batch.state], kept, rewritten, values))",
-        "self._sorter.add(batch)",
-        "migration",
-    ),
-    Break(
-        "a store in which a migration drops nothing is lost",
-        "compaction/linked.py",
-        "if changed or task.whole else None",
-        "if changed else None",
-        "migration",
-    ),
-    Break(
-        "what a migration dropped is not archived",
-        "migration/run.py",
-        "report = self._delivered(files, report)",
-        "pass",
-        "migration",
-    ),
-    Break(
-        "entries that are converted wrongly are not noticed",
-        "stores/convert.py",
-        "if not is_same:",
-        "if False:",
-        "migration",
-    ),
-    Break(
-        "a query with a global limit gets a planned batch",
-        "publishing/preflight.py",
-        "if limit is not None and",
-        "if False and",
-        "migration",
-    ),
-    Break(
-        "entries that a migration mixes up are not noticed",
-        "migration/task.py",
-        " or before != after",
-        "",
-        "migration",
-    ),
-    Break(
-        "the folder of a partition that no longer exists remains",
-        "publishing/moves.py",
-        "if is_partition and files.stat(folder) is not None and",
-        "if False and",
-        "migration",
-    ),
-    Break(
-        "keys that do not show how Spark places them are moved",
-        "migration/run.py",
-        "if keys and proven[store.operator] < PROOF:",
-        "if False:",
-        "migration",
-    ),
-    Break(
-        "a changed key goes to the partition of its old hash",
-        "migration/sorting.py",
-        "            hashes = hash_keys(self._converter.new_states[batch.state], new_rows)",
-        "            pass",
-        "repairs",
-    ),
-    Break(
-        "values that do not fit their new type are lost",
-        "migration/run.py",
-        "            misfits.update(part.misfits)",
-        "            pass",
-        "repairs",
-    ),
-    Break(
-        "a contract has the aggregates in the order of the query",
-        "contract/of_query.py",
-        "    if not ids or not all(number in operator.aggregates for number in ids):",
-        "    if True:",
-        "check/test_quality.py",
+        "test_counterexamples.py",
     ),
     Break(
         "a list of another type reuses a buffer",
         "check/groups.py",
         "if now is not None and was.layout != now.layout:",
         "if False:",
-        "check/test_counterexamples.py",
+        "test_counterexamples.py",
+    ),
+    Break(
+        "an ignored finding of one store hides findings of others",
+        "check/ignores.py",
+        'place.startswith(f"{self.where}.")',
+        "place.startswith(self.where)",
+        "test_ignores.py",
+    ),
+    Break(
+        "the verdict of a check is that of its mildest finding",
+        "check/findings.py",
+        "return max(verdicts,",
+        "return min(verdicts,",
+        "test_check.py",
+    ),
+    Break(
+        "the text of a finding becomes a command of GitHub",
+        "check/reports/github.py",
+        'return text.replace("%", "%25").replace("\\r", "%0D").replace("\\n", "%0A")',
+        "return text",
+        "test_reports.py",
+    ),
+    Break(
+        "Hadoop's checksums are not compared",
+        "checkpoint/file_checksums.py",
+        "if wrong is not None:",
+        "if False:",
+        "test_checkpoint.py",
+    ),
+    Break(
+        "a fence counts as a batch",
+        "checkpoint/logs.py",
+        "if first.startswith(FENCE_MARK.encode()):",
+        "if False:",
+    ),
+    Break(
+        "a planned batch has the watermark of the batch before it",
+        "checkpoint/logs.py",
+        "max(batch.watermark_ms or 0, batch.next_watermark_ms or 0)",
+        "batch.watermark_ms or 0",
+    ),
+    Break(
+        "a missing partition is not noticed",
+        "checkpoint/checkpoint.py",
+        "if not first == len(partitions) == expected:",
+        "if False:",
+        "test_checkpoint.py",
+    ),
+    Break(
+        "the failure of one of several targets gives the exit code 0",
+        "cli/compact.py",
+        "code = max(code, error.exit_code)",
+        "code = 0",
+        "test_commands.py",
+    ),
+    Break(
+        "a full disk below the standard output is not reported",
+        "cli/output.py",
+        'raise OutputError(f"cannot write to the standard output: {error.strerror or error}") from error',
+        "return",
+        "test_exit_codes.py",
+    ),
+    Break(
+        "a run is published although its user says no",
+        "cli/progress.py",
+        "        return typer.confirm(_question(report), err=True)\n",
+        "        typer.confirm(_question(report), err=True)\n        return True\n",
+        "test_commands.py",
+    ),
+    Break(
+        "check succeeds although some things could not be compared",
+        "cli/check.py",
+        "if not code and strict and report.unseen:",
+        "if False:",
+        "test_check.py",
+    ),
+    Break(
+        "a run may drop every entry",
+        "compaction/drop_limit.py",
+        "return self.dropped >= self.entries and",
+        "return False and",
+        "test_max_drop.py",
+    ),
+    Break(
+        "a store in which a migration drops nothing is lost",
+        "compaction/linked.py",
+        "if changed or task.whole else None",
+        "if changed else None",
+        "test_publish.py",
+    ),
+    Break(
+        "an incremental run visits the same partitions every time",
+        "compaction/incremental.py",
+        "left = [task for task in tasks if _visit(task) not in self._before]",
+        "left = list(tasks)",
+        "test_publish.py",
+    ),
+    Break(
+        "the deltas of a new snapshot stay",
+        "compaction/publish.py",
+        "[*targets, *_replaced_deltas(plan, targets), *outliving]",
+        "[*targets, *outliving]",
+        "test_publish.py",
+    ),
+    Break(
+        "a file that changed during the work is not noticed",
+        "compaction/publish.py",
+        "    check_listing(plan.checkpoint, plan.listing)\n",
+        "",
+        "test_publish.py",
+    ),
+    Break(
+        "a copy lacks the checksums of its state files",
+        "compaction/copy.py",
+        "for path in (file, *(path for path in checksums if source.stat(path) is not None)):",
+        "for path in (file,):",
+        "test_publish.py",
+    ),
+    Break(
+        "everybody can read a copy that is not complete",
+        "compaction/copy.py",
+        '    staging.set_access("", own_access(PRIVATE_FOLDER))\n',
+        "",
+        "test_publish.py",
+    ),
+    Break(
+        "rows of a join that have not matched are dropped",
+        "compaction/runner.py",
+        "if not unmatched or self.options.drop_unmatched:",
+        "if True:",
+        "test_max_drop.py",
+    ),
+    Break(
+        "a contract has the aggregates in the order of the query",
+        "contract/of_query.py",
+        "    if not ids or not all(number in operator.aggregates for number in ids):",
+        "    if True:",
+        "test_executed.py",
+    ),
+    Break(
+        "a changed default of a function is not noticed",
+        "contract/functions.py",
+        'yield "defaults", function.__defaults__',
+        'yield "defaults", None',
+        "test_functions.py",
+    ),
+    Break(
+        "a contract does not say whether a state has a TTL",
+        "contract/model.py",
+        '"ttl": self.ttl,',
+        '"ttl": False,',
+        "test_contract.py",
+    ),
+    Break(
+        "null keys of a table match nothing",
+        "delta/rewriting.py",
+        'equal = "<=>" if self.null_keys else "="',
+        'equal = "="',
+        "test_statement.py",
+    ),
+    Break(
+        "a row that another writer has changed is dropped",
+        "delta/rewriting.py",
+        'f"WHEN MATCHED AND s.gone{same} THEN DELETE"',
+        'f"WHEN MATCHED AND s.gone THEN DELETE"',
+        "test_statement.py",
+    ),
+    Break(
+        "a file is dropped although its newest row may be later",
+        "delta/cutoff.py",
+        "return _Range(micros, micros if exact else micros + _STATISTICS_US)",
+        "return _Range(micros, micros)",
+    ),
+    Break(
+        "a damaged deletion vector is used",
+        "delta/vectors.py",
+        'or struct.unpack(">I", checksum)[0] != zlib.crc32(data)',
+        "",
+    ),
+    Break(
+        "rows that a deletion vector marks as deleted come back",
+        "delta/reading.py",
+        "kept[gone[low:high] - first] = False",
+        "pass",
+    ),
+    Break(
+        "a name with a back-quote ends its quotes",
+        "delta/cutoff.py",
+        'return "`" + name.replace("`", "``") + "`"',
+        'return "`" + name + "`"',
+    ),
+    Break(
+        "a repair keeps the state of a batch that it gives up",
+        "diagnosis/repair.py",
+        "if name.version > batch + 1:",
+        "if name.version > batch + 2:",
+        "test_samples.py",
+    ),
+    Break(
+        "doctor succeeds although it found warnings",
+        "diagnosis/report.py",
+        'return 1 if found & {"error", "warning"} else',
+        'return 1 if found & {"error"} else',
+        "test_samples.py",
+    ),
+    Break(
+        "doctor offers a batch whose state is lost",
+        "diagnosis/run.py",
+        'restorable = "no" if version in lost else',
+        'restorable = "yes" if version in lost else',
+    ),
+    Break(
+        "a repair gives up batches without a question",
+        "diagnosis/repair.py",
+        "    if confirm is None:\n        raise RefusedError(",
+        "    if False:\n        raise RefusedError(",
+        "test_giving_up.py",
+    ),
+    Break(
+        "a changed entry counts as removed and added",
+        "differences/compare.py",
+        "changed = np.minimum(gone_of, come_of)",
+        "changed = np.zeros_like(gone_of)",
+    ),
+    Break(
+        "entries of different types count as equal",
+        "differences/run.py",
+        "        if was != now:\n",
+        "        if False:\n",
+        "test_diff.py",
+    ),
+    Break(
+        "only the last partition of a state counts",
+        "differences/run.py",
+        "name: getattr(other, name) + getattr(part, name)",
+        "name: getattr(part, name)",
+    ),
+    Break(
+        "a move continues although its check failed",
+        "engines/local.py",
+        "        move.check(found)\n",
+        "",
+        "test_moves.py",
+    ),
+    Break(
+        "a run that failed ends while one of its tasks writes",
+        "engines/local.py",
+        "wait([future for future in futures if not future.cancel()])",
+        "pass",
+        "test_local.py",
+    ),
+    Break(
+        "entries between two pieces of a shuffle are lost",
+        "engines/shuffle.py",
+        "            start = end\n",
+        "            start = end + 1\n",
+        "test_moves.py",
+    ),
+    Break(
+        "a large state stays on this machine",
+        "engines/automatic.py",
+        "is_large = measure_work(tasks) >= LARGE",
+        "is_large = False",
+    ),
+    Break(
+        "a time in nanoseconds is rounded down, and expires too early",
+        "entries/timestamps.py",
+        "raw // -self.scale + (raw % -self.scale != 0)",
+        "raw // -self.scale",
+    ),
+    Break(
+        "quotes in a key are not escaped",
+        "entries/json_text.py",
+        "_SPECIAL = r'[\"\\\\\\x00-\\x1f]'",
+        "_SPECIAL = r'[\\\\\\x00-\\x1f]'",
+    ),
+    Break(
+        "a group without a timeout has one in 1969",
+        "entries/timestamps.py",
+        "nulls = nulls | (raw == _NO_TIMEOUT)",
+        "pass",
+    ),
+    Break(
+        "values that do not fit their new type become null",
+        "evolution/changes.py",
+        "                misfits(place, made.null_count - values.null_count)\n",
+        "                pass\n",
+    ),
+    Break(
+        "an entry that expires now gets a new TTL",
+        "evolution/expiry.py",
+        "lives &= times > self.now_ms",
+        "lives &= times >= self.now_ms",
+        "test_expiry.py",
+    ),
+    Break(
+        "a value that has expired comes back without its TTL",
+        "evolution/expiry.py",
+        "lives &= times > self.now_ms",
+        "pass",
+        "test_expiry.py",
+    ),
+    Break(
+        "the archive that only the checkpoint names is used without a question",
+        "expired/places.py",
+        "return found if self._answers[key] else None",
+        "return found",
+        "test_places.py",
+    ),
+    Break(
+        "a file of the archive is overwritten",
+        "expired/receivers.py",
+        "if self._folder.stat(name) is not None and not self._are_same(hidden, name):",
+        "if False:",
+    ),
+    Break(
+        "a delivery that is repeated doubles the entries of a Delta table",
+        "expired/receivers.py",
+        "if found.transaction_version(_application(run)) is not None:",
+        "if False:",
+    ),
+    Break(
+        "an archive that lacks dropped entries is accepted",
+        "expired/writing.py",
+        "if (found := rows_in(files, paths)) != dropped:",
+        "if (found := rows_in(files, paths)) > dropped:",
+        "test_archive.py",
+    ),
+    Break(
+        "only the last column of a key is compared",
+        "explanation/keys.py",
+        "found &= np.asarray(test.holds(column))",
+        "found = np.asarray(test.holds(column))",
+        "test_keys.py",
+    ),
+    Break(
+        "keys that old Spark placed elsewhere are not found",
+        "explanation/run.py",
+        "        elif not is_strict:\n",
+        "        elif False:\n",
+    ),
+    Break(
+        "the time of expiry lacks the TTL",
+        "explanation/watching.py",
+        "expires = moment + (summary.now_us - cutoff)",
+        "expires = moment",
+        "test_explain.py",
+    ),
+    Break(
+        "the bound of a condition is exclusive",
+        "exports/conditions.py",
+        '">=": pc.greater_equal,',
+        '">=": pc.greater,',
+    ),
+    Break(
+        "an entry without a time is older than any age",
+        "exports/conditions.py",
+        "return holds & ~nulls",
+        "return holds",
+        "test_times.py",
+    ),
+    Break(
+        "only the last condition counts",
+        "exports/plan.py",
+        "mask &= holds(entries, self.partition)",
+        "mask = holds(entries, self.partition)",
+    ),
+    Break(
+        "the time of a timer is a thousand times too early",
+        "exports/tables.py",
+        "np.clip(milliseconds, MIN_INT64 // 1000 + 1, MAX_INT64 // 1000) * 1000",
+        "np.clip(milliseconds, MIN_INT64 // 1000 + 1, MAX_INT64 // 1000)",
+        "test_times.py",
+    ),
+    Break(
+        "an age is rounded to zero",
+        "exports/tables.py",
+        "return pa.array(ages // _SECOND, mask=nulls)",
+        "return pa.array(np.trunc(ages / _SECOND).astype(np.int64), mask=nulls)",
+        "test_times.py",
+    ),
+    Break(
+        "the file of a table has its name before it is complete",
+        "exports/sinks.py",
+        '        self._hidden = f"{table.name}/.part-{partition:05d}{_SUFFIX}{SCRATCH}"',
+        "        self._hidden = self._path",
+        "test_times.py",
+    ),
+    Break(
+        "an export that failed leaves its files",
+        "exports/sinks.py",
+        "        if self._begun:\n            self._folder.remove_tree",
+        "        if False:\n            self._folder.remove_tree",
+    ),
+    Break(
+        "an export is more readable than its checkpoint",
+        "exports/sinks.py",
+        'self._folder.set_access(f"{folder}/{info.name}", replace(access, mode=access.mode & 0o666))',
+        'self._folder.set_access(f"{folder}/{info.name}", replace(access, mode=0o666))',
+    ),
+    Break(
+        "a value in a CSV loses its last character",
+        "exports/text.py",
+        "pc.utf8_slice_codeunits(texts, 1, -1)",
+        "pc.utf8_slice_codeunits(texts, 1, -2)",
+    ),
+    Break(
+        "a value that does not fit its type becomes null",
+        "imports/conforming.py",
+        "if made.null_count > values.null_count:",
+        "if False:",
+    ),
+    Break(
+        "a null is imported where the state has none",
+        "imports/conforming.py",
+        "if not one.nullable and child.null_count:",
+        "if False:",
+        "test_import.py",
+    ),
+    Break(
+        "a time with a zone becomes one without",
+        "imports/conforming.py",
+        "(kind.tz is not None or given.tz is None)",
+        "True",
+    ),
+    Break(
+        "imported rows are not in the partition of their hash",
+        "imports/partition.py",
+        "places = find_partitions(state, keys, self.partitions)",
+        "places = find_partitions(state, keys, self.partitions) * 0",
+    ),
+    Break(
+        "an import overwrites a key that the state has",
+        "imports/partition.py",
+        'if self._mode == "insert":',
+        "if False:",
+        "test_import.py",
+    ),
+    Break(
+        "rows of one key are imported twice",
+        "imports/partition.py",
+        "if self._table.is_list or len(self._index) == len(self.keys):",
+        "if True:",
+        "test_import.py",
+    ),
+    Break(
+        "a merge keeps the old entries of imported keys",
+        "imports/partition.py",
+        "kept: np.ndarray = ~same",
+        "kept: np.ndarray = np.ones_like(same)",
+        "test_import.py",
+    ),
+    Break(
+        "rows that an import lost are not noticed",
+        "imports/run.py",
+        "if before != after or rows != sum(result.rows.total() for result in built):",
+        "if False:",
+        "test_complete.py",
+    ),
+    Break(
+        "the expiry index of a list has its latest time",
+        "imports/derived.py",
+        "earliest = np.minimum.reduceat(times, firsts)",
+        "earliest = np.maximum.reduceat(times, firsts)",
+    ),
+    Break(
+        "the counts of imported lists are zero",
+        "imports/derived.py",
+        "found.append((link.counts, owners, long_rows(np.diff(firsts, append=len(keys))), None))",
+        "found.append((link.counts, owners, long_rows(0 * firsts), None))",
+    ),
+    Break(
+        "a timer that is due at the last batch is imported",
+        "imports/timely.py",
+        "due = np.flatnonzero(times <= clock)",
+        "due = np.flatnonzero(times < clock)",
+        "test_complete.py",
+    ),
+    Break(
+        "an import is published although its user says no",
+        "imports/run.py",
+        "if not self.listener.confirm(report):\n                discard_run",
+        "if False:\n                discard_run",
+        "test_import.py",
+    ),
+    Break(
+        "an import publishes a copy of an older state",
+        "imports/run.py",
+        "            check_unchanged(plan)\n            given",
+        "            given",
+        "test_complete.py",
+    ),
+    Break(
+        "an age of exactly an hour is more than an hour",
+        "inspection/ages.py",
+        "bucket = np.searchsorted(self.of.bounds, ages)",
+        'bucket = np.searchsorted(self.of.bounds, ages, "right")',
+        "test_ages.py",
+    ),
+    Break(
+        "a percentile is one rank too low",
+        "inspection/distribution.py",
+        "rank = -(-int(before[-1]) * percent // 100)",
+        "rank = int(before[-1]) * percent // 100",
+    ),
+    Break(
+        "only the last batch of rows counts for a key",
+        "inspection/rows_by_key.py",
+        "self._counts[:, at[known]] += added[:, known]",
+        "self._counts[:, at[known]] = added[:, known]",
+    ),
+    Break(
+        "the growth of a state shows as many entries after a run as before it",
+        "inspection/growth.py",
+        "before - dropped if before is not None",
+        "before if before is not None",
     ),
     Break(
         "maintain reports success when a target failed",
         "maintenance/runs.py",
         "return max((result.exit_code for result in results), default=0)",
         "return min((result.exit_code for result in results), default=0)",
-        "maintenance",
+    ),
+    Break(
+        "a plan is applied to files that have changed",
+        "maintenance/plans.py",
+        "        if planned != found:\n",
+        "        if False:\n",
+    ),
+    Break(
+        "a rule decides about the entries of an earlier one",
+        "maintenance/rules.py",
+        "            mine &= ~taken(entries)\n",
+        "            pass\n",
+        "test_rules.py",
+    ),
+    Break(
+        "a quote in a path makes the metrics invalid",
+        "maintenance/metrics.py",
+        '.replace(\'"\', r"\\"")',
+        "",
+    ),
+    Break(
+        "excluded targets are compacted",
+        "maintenance/runs.py",
+        "names = [name for name in _find_folders(path) if place_of(name) not in excluded]",
+        "names = list(_find_folders(path))",
+        "test_runs.py",
+    ),
+    Break(
+        "an entry is in the partition of another number of partitions",
+        "migration/sorting.py",
+        "return partitions_of(hashes, old.partitions)",
+        "return partitions_of(hashes, old.before) % old.partitions",
+    ),
+    Break(
+        "a migration keeps the entries that its transformers change",
+        "migration/sorting.py",
+        "self._sorter.add(self._partition.change(batch, self._sorter.states[batch.state], kept, rewritten, values))",
+        "self._sorter.add(batch)",
+    ),
+    Break(
+        "entries that a migration dropped are not archived",
+        "migration/run.py",
+        "        report = self._delivered(files, report)\n",
+        "",
+        "test_transformers.py",
+    ),
+    Break(
+        "entries that a migration mixes up are not noticed",
+        "migration/task.py",
+        " or before != after",
+        "",
+        "test_work.py",
+    ),
+    Break(
+        "keys that do not show how Spark places them are moved",
+        "migration/run.py",
+        "if keys and proven[store.operator] < PROOF:",
+        "if False:",
+        "test_work.py",
+    ),
+    Break(
+        "a changed key is in the partition of its old hash",
+        "migration/sorting.py",
+        "            hashes = hash_keys(self.converter.new_states[converted.of], converted.new_rows)",
+        "            pass",
+    ),
+    Break(
+        "values that do not fit their new type are lost",
+        "migration/run.py",
+        "            misfits.update(part.misfits)",
+        "            pass",
+    ),
+    Break(
+        "the planned batch of a migration has the old settings",
+        "migration/publish.py",
+        "planned=plan_next(files, checkpoint.batch, plan.target.pinned)",
+        "planned=plan_next(files, checkpoint.batch)",
+        "test_logs.py",
+    ),
+    Break(
+        "the logs of a migration have the old settings",
+        "migration/publish.py",
+        "found = {layout.offset_file(b): with_conf(files, b, conf).encode() for b in kept}",
+        "found = {layout.offset_file(b): with_conf(files, b, {}).encode() for b in kept}",
+    ),
+    Break(
+        "batches from before a migration stay",
+        "migration/publish.py",
+        "*documents, *older_logs(plan)])",
+        "*documents])",
+        "test_logs.py",
+    ),
+    Break(
+        "a migration moves keys from the wrong partition",
+        "migration/run.py",
+        "            if misplaced:\n",
+        "            if False:\n",
+        "test_refusals.py",
+    ),
+    Break(
+        "a migration publishes a state that changed during the work",
+        "migration/publish.py",
+        "check=lambda: check_listing(checkpoint, plan.listing),",
+        "check=lambda: None,",
+        "test_refusals.py",
+    ),
+    Break(
+        "the library in C finds no wrong checksum",
+        "native/__init__.py",
+        "return None if found < 0 else found",
+        "return None",
+    ),
+    Break(
+        "the first piece may be outside its buffer",
+        "native/loops.py",
+        "return None if found < 0 else found",
+        "return None if found <= 0 else found",
+    ),
+    Break(
+        "an index entry of a removed map entry is damage",
+        "operators/variables.py",
+        "stale: Mask = wanted[at] != there",
+        "stale: Mask = np.zeros(len(at), np.bool_)",
+        "test_decisions.py",
+    ),
+    Break(
+        "counts of a join stay as they were",
+        "operators/join_rows.py",
+        "changed = (of_counts > 0) & (of_counts != counts)",
+        "changed = np.zeros(len(counts), np.bool_)",
+        "test_decisions.py",
+    ),
+    Break(
+        "timers of keys that still have state are dropped",
+        "operators/timers.py",
+        "gone = had & ~has",
+        "gone = had",
+        "test_decisions.py",
+    ),
+    Break(
+        "an index that contradicts its variable is accepted",
+        "operators/variables.py",
+        "        if wrong.any():\n",
+        "        if False:\n",
+    ),
+    Break(
+        "a page quotes the keys of entries",
+        "pages/privacy.py",
+        "if show_keys or code in SAFE_PROBLEMS:",
+        "if True:",
+        "test_pages.py",
+    ),
+    Break(
+        "a page runs the script in a name",
+        "pages/render.py",
+        "autoescape=True,",
+        "autoescape=False,",
+        "test_pages.py",
+    ),
+    Break(
+        "a page with a failed target looks good",
+        "pages/targets.py",
+        "for tone in (Tone.BAD, Tone.WARNING, Tone.GOOD)",
+        "for tone in (Tone.GOOD, Tone.WARNING, Tone.BAD)",
+        "test_targets.py",
+    ),
+    Break(
+        "a query with a global limit gets a planned batch",
+        "publishing/preflight.py",
+        "if limit is not None and",
+        "if False and",
+        "test_preflight.py",
+    ),
+    Break(
+        "a rollback takes no lock",
+        "publishing/rollback.py",
+        "    with files.lock():\n",
+        "    if True:\n",
+        "test_two_hosts.py",
+    ),
+    Break(
+        "the names of staged files are not synced before the journal has them",
+        "publishing/swap.py",
+        '    sync_names(files, [move.source for move in journal.moves if move.source.startswith(f"{layout.RUNS}/")])\n',
+        "",
+        "test_durability.py",
+    ),
+    Break(
+        "the journal follows the fence",
+        "publishing/swap.py",
+        "        write_journal(files, journal)\n        if not raise_fence(files, journal):\n",
+        "        raised = raise_fence(files, journal)\n        write_journal(files, journal)\n        if not raised:\n",
+        "protocol",
+    ),
+    Break(
+        "the files are not compared behind the fence",
+        "publishing/swap.py",
+        "        check()\n        _require_sources(files, journal)\n",
+        "        _require_sources(files, journal)\n",
+        "test_moving_on.py",
+    ),
+    Break(
+        "the fence replaces an offset file",
+        "publishing/fence.py",
+        "    return files.create(journal.fence, data)",
+        "    files.replace(journal.fence, data)\n    return True",
+        "test_moving_on.py",
+    ),
+    Break(
+        "the names of moved files are not synced before new files are moved",
+        "publishing/moves.py",
+        "without the old one in the backup.\n        sync_names(",
+        "without the old one in the backup.\n        (lambda *_: None)(",
+        "test_durability.py",
+    ),
+    Break(
+        "new files move before the old ones are in the backup",
+        "publishing/moves.py",
+        "    for moves in (journal.to_backup, journal.new):\n        make_folders(files, [move.target",
+        "    for moves in (journal.new, journal.to_backup):\n        make_folders(files, [move.target",
+        "protocol",
+    ),
+    Break(
+        "a move overwrites a file that has appeared",
+        "publishing/moves.py",
+        "        if files.stat(move.target) is not None:\n            raise RefusedError(\n",
+        "        if False:\n            raise RefusedError(\n",
+        "test_moving_on.py",
+    ),
+    Break(
+        "the folder of a partition that no longer exists remains",
+        "publishing/moves.py",
+        "        if files.stat(folder) is not None and _is_empty(files, folder):\n",
+        "        if False:\n",
+        "test_folders.py",
+    ),
+    Break(
+        "the files are not compared again after the moves",
+        "publishing/swap.py",
+        "        recheck()\n",
+        "",
+        "protocol",
+    ),
+    Break(
+        "a published file that Spark overwrote is not noticed",
+        "publishing/swap.py",
+        "        if there[facts.path].size != facts.size:\n",
+        "        if False:\n",
+        "test_written_since.py",
+    ),
+    Break(
+        "no planned batch takes the place of the fence",
+        "publishing/swap.py",
+        "        replace_fence(files, journal)\n        return close_journal",
+        "        undo_fence(files, journal)\n        return close_journal",
+        "protocol",
+    ),
+    Break(
+        "a published run stays open",
+        "publishing/swap.py",
+        '        return close_journal(files, journal, "done")\n',
+        "        return journal\n",
+        "protocol",
+    ),
+    Break(
+        "recover finishes a run although a batch was committed since",
+        "publishing/recover.py",
+        'return journal.kind != "repair" and max(',
+        "return False and max(",
+        "test_interleavings.py",
+    ),
+    Break(
+        "recover finishes a run with files that Spark overwrote",
+        "publishing/recover.py",
+        "        _refuse_rewritten(files, journal, can_undo)\n",
+        "",
+        "test_written_since.py",
+    ),
+    Break(
+        "recover restores old files before it removes the new ones",
+        "publishing/swap.py",
+        "    for moves in (journal.new, journal.to_backup):\n        make_folders(files, [move.source",
+        "    for moves in (journal.to_backup, journal.new):\n        make_folders(files, [move.source",
+        "protocol",
+    ),
+    Break(
+        "an undone run leaves its fence",
+        "publishing/recover.py",
+        "        undo(files, journal)\n        undo_fence(files, journal)\n",
+        "        undo(files, journal)\n",
+        "test_interleavings.py",
+    ),
+    Break(
+        "recover fences a checkpoint on which the query has continued",
+        "publishing/recover.py",
+        "if _has_gone_on(files, journal) or not raise_fence(files, journal):",
+        "if not raise_fence(files, journal):",
+        "test_interleavings.py",
+    ),
+    Break(
+        "a rollback restores the state of a batch before the last one",
+        "publishing/rollback.py",
+        "if committed > last.batch:",
+        "if False:",
+        "test_rollback.py",
+    ),
+    Break(
+        "a rollback restores a state whose files are missing",
+        "publishing/rollback.py",
+        "                _require_loadable(files)\n",
+        "                pass\n",
+        "test_interleavings.py",
+    ),
+    Break(
+        "the backup of an undone run is removed although it has the only copy of a file",
+        "publishing/cleanup.py",
+        "    if had_backup and only_copies(files, run):\n        return False\n",
+        "",
+        "test_two_hosts.py",
+    ),
+    Break(
+        "pruning removes a table that a snapshot needs",
+        "publishing/cleanup.py",
+        "        for held in find_held_tables(files, _list_ended_runs(files)):\n            raise",
+        "        for held in ():\n            raise",
+        "test_prune.py",
+    ),
+    Break(
+        "a checkpoint with young logs is changed",
+        "publishing/liveness.py",
+        "    if age_s < limit_s:\n",
+        "    if False:\n",
+        "test_moving_on.py",
+    ),
+    Break(
+        "a running query with long batches looks stopped",
+        "publishing/liveness.py",
+        "limit_s = max(YOUNGEST_S, GAPS * _longest_gap_s(files, planned))",
+        "limit_s = YOUNGEST_S",
+        "test_moving_on.py",
+    ),
+    Break(
+        "a required column of a new query gets null",
+        "repairs/schemas.py",
+        "if not now.nullable or is_key(at):",
+        "if is_key(at):",
+        "test_refusals.py",
+    ),
+    Break(
+        "existing values keep the length of their old TTL",
+        "repairs/plan.py",
+        "plus_ms=new.ttl_ms - old.ttl_ms",
+        "plus_ms=0",
+        "test_ttl.py",
+    ),
+    Break(
+        "columns that changed places stay where they are",
+        "repairs/schemas.py",
+        "columns.append(Take(source, self._match_types(at, was.type, now.type)))",
+        "columns.append(Take(len(columns), self._match_types(at, was.type, now.type)))",
+        "test_refusals.py",
+    ),
+    Break(
+        "two grouping columns get different values in two states",
+        "repairs/schemas.py",
+        "if self.answers.fills[first] != self.answers.fills[told]:",
+        "if False:",
+        "test_ttl.py",
+    ),
+    Break(
+        "a name that occurs twice in JSON is accepted",
+        "schema/strict_json.py",
+        "if len(result) != len(pairs):",
+        "if False:",
+    ),
+    Break(
+        "a MiB has a million bytes",
+        "schema/units.py",
+        "(1024 if match[3] else 1000)",
+        "1000",
+    ),
+    Break(
+        "an ambiguous field is the first one",
+        "schema/fields.py",
+        "if number is None and len(same) > 1:",
+        "if False:",
+    ),
+    Break(
+        "NOT NULL in DDL is ignored",
+        "schema/ddl.py",
+        "            nullable = False\n",
+        "",
+    ),
+    Break(
+        "a path may lead outside the checkpoint",
+        "storage/local.py",
+        'if path.startswith("/") or ".." in parts or "\\0" in path:',
+        "if False:",
+        "test_directory.py",
+    ),
+    Break(
+        "a new file is not synced",
+        "storage/local.py",
+        "            yield file\n            file.flush()\n            os.fsync(file.fileno())",
+        "            yield file",
+        "test_local.py",
+    ),
+    Break(
+        "a lost conditional write to an object store overwrites",
+        "storage/objects.py",
+        '_ask(obstore.put, self._store, self._key(path), data, mode="create")',
+        '_ask(obstore.put, self._store, self._key(path), data, mode="overwrite")',
+        "test_directory.py",
+    ),
+    Break(
+        "a process changes files after it lost its lease",
+        "storage/lease.py",
+        "if self._lost or _now() > self._until - LEASE / 5:",
+        "if False:",
+        "test_lease.py",
+    ),
+    Break(
+        "a lock of a process that lives is taken over",
+        "storage/lease.py",
+        "if age_s <= LEASE:",
+        "if age_s < 0:",
+        "test_local.py",
+    ),
+    Break(
+        "a lock that another owner took over is renewed",
+        "storage/local_lock.py",
+        "if self._read(version) != data:",
+        "if False:",
+        "test_local.py",
+    ),
+    Break(
+        "entries that are converted wrongly are not noticed",
+        "stores/convert.py",
+        "if not is_same:",
+        "if False:",
+        "test_convert.py",
+    ),
+    Break(
+        "a deleted key comes back from an older snapshot",
+        "stores/hdfs/entries.py",
+        "_take(batch, ~deltas.written.has(batch.keys)) if len(deltas.written) else batch",
+        "batch",
+        "test_hdfs.py",
+    ),
+    Break(
+        "a deleted key is an entry",
+        "stores/hdfs/entries.py",
+        "is_last & (batch.records.value_size != DELETED)",
+        "is_last",
+        "test_hdfs.py",
+    ),
+    Break(
+        "rewritten rows get the checksum of something else",
+        "stores/hdfs/snapshot_writer.py",
+        "row_checksums(keys, values)",
+        "row_checksums(values, keys)",
+    ),
+    Break(
+        "a staged snapshot is not compared with what was written",
+        "stores/hdfs/partition.py",
+        "count != self._writer.entries or found.hexdigest() != digest",
+        "False",
+    ),
+    Break(
+        "a state file without its end mark is accepted",
+        "stores/hdfs/records.py",
+        '    raise CorruptionError(\n        f"{where} is truncated:',
+        '    _ = str(\n        f"{where} is truncated:',
+    ),
+    Break(
+        "staged tables are not compared with what was written",
+        "stores/rocksdb/writer.py",
+        "found.count != wanted or found != self._digest",
+        "found.count != wanted",
+        "test_rocksdb.py",
+    ),
+    Break(
+        "tombstones are not looked up again",
+        "stores/rocksdb/writer.py",
+        "new.get(list[Any](keys)) != values",
+        "False",
+        "test_rocksdb.py",
+    ),
+    Break(
+        "a changelog without its end mark is accepted",
+        "stores/rocksdb/changelog.py",
+        'raise CorruptionError(f"{where} is truncated: it ends without the end mark")',
+        "return",
+    ),
+    Break(
+        "a transformer may return entries that it did not receive",
+        "transform/chain.py",
+        "if len(after) and not _is_part(after.index, before.index):",
+        "if False:",
+    ),
+    Break(
+        "a new value loses its fraction without an error",
+        "transform/exact.py",
+        "return None if _is_same(given, stored) else",
+        "return None if True else",
+    ),
+    Break(
+        "a converter may leave out entries",
+        "transform/converters.py",
+        "or len(made) != len(entries) or made.null_count",
+        "or made.null_count",
+    ),
+    Break(
+        "an entry lives for a microsecond too long",
+        "transformers/ttl.py",
+        "np.minimum(ttl, room) <= now",
+        "np.minimum(ttl, room) < now",
+    ),
+    Break(
+        "an entry without a timestamp expires",
+        "transformers/ttl.py",
+        "gone = expired(moments, self._ttl, self._now) & ~nulls",
+        "gone = expired(moments, self._ttl, self._now)",
+    ),
+    Break(
+        "negative zero is in another partition than zero",
+        "unsaferow/murmur3.py",
+        "doubles = np.asarray(column) + 0.0",
+        "doubles = np.asarray(column)",
+    ),
+    Break(
+        "a row without its last field has the old offsets",
+        "unsaferow/project.py",
+        "    _move(new, fields[:-1], bits, np.int64(-shift))\n",
+        "",
+    ),
+    Break(
+        "a map with more keys than values is read",
+        "unsaferow/decode_containers.py",
+        "bad = counts != value_counts",
+        "bad = counts > value_counts + 2**40",
+    ),
+    Break(
+        "an interval is a thousand times too long",
+        "unsaferow/decode_values.py",
+        'out["nanos"] = micros * 1000',
+        'out["nanos"] = micros',
+    ),
+    Break(
+        "a ledger counts although a later run changed the state",
+        "written/history.py",
+        "if number >= ledger.number and run != ledger.run:",
+        "if False:",
+    ),
+    Break(
+        "a damaged ledger is used",
+        "written/ledger.py",
+        'if head["checksum"] != _checksum(path, facts, rest):',
+        "if False:",
+    ),
+    Break(
+        "the first write of a key counts, not the last one",
+        "written/times.py",
+        "found = list(parts)",
+        "found = list(parts)[::-1]",
+    ),
+    Break(
+        "a ledger counts although its batch ran again",
+        "written/history.py",
+        "return ledger if retained.digest == ledger.digest else None",
+        "return ledger",
     ),
 )
 
 
-def main(numbers: list[str]) -> int:
-    """Run the given breaks, or all. Return the exit code."""
-    chosen = [int(number) - 1 for number in numbers] or range(len(BREAKS))
-    unseen = 0
-    for number in chosen:
-        wrong = BREAKS[number]
-        started = time.monotonic()
-        found = find(wrong)
-        unseen += found is None
-        told = "NO TEST FAILED" if found is None else f"found by {found}"
-        print(f"{number + 1:2} {wrong.what} ({time.monotonic() - started:.0f} s): {told}", flush=True)
+def folders_with_code() -> set[str]:
+    """Return the folders of ttlsnap with a module of their own, such as ``stores/hdfs``."""
+    found = set()
+    for folder, _, names in os.walk(ROOT / "ttlsnap", followlinks=True):
+        if any(name.endswith(".py") and name != "__init__.py" for name in names):
+            found.add(str(Path(folder).relative_to(ROOT / "ttlsnap")))
+    return found - {"."}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Try or list the chosen faults. Return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.breaks")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="the number of a fault, or a folder of ttlsnap")
+    parser.add_argument("--list", action="store_true", help="list the faults by folder, and try none")
+    parser.add_argument("--jobs", type=int, default=1, help="how many faults to try at a time")
+    given = parser.parse_args(arguments)
+    chosen = list(_choose(given.names))
+    if given.list:
+        for folder, numbers in groupby(sorted(chosen, key=_folder), _folder):
+            print(folder)
+            for number in numbers:
+                print(f"  {number:3} {BREAKS[number - 1].what}")
+        return 0
+    began = time.monotonic()
+    with ThreadPoolExecutor(given.jobs) as pool:
+        unseen = sum(not found for found in pool.map(_try, chosen))
+    print(f"{len(chosen) - unseen} of {len(chosen)} faults were found, in {(time.monotonic() - began) / 60:.0f} min")
     return 1 if unseen else 0
 
 
+def _folder(number: int) -> str:
+    return BREAKS[number - 1].folder
+
+
+def _choose(named: Sequence[str]) -> Iterator[int]:
+    """Yield the numbers of the faults that are named by number or by folder; all of them without a name."""
+    for name in named:
+        if not (name.isdigit() and 1 <= int(name) <= len(BREAKS)) and name not in folders_with_code():
+            raise SystemExit(f"{name} is neither the number of a fault nor a folder of ttlsnap")
+    for number, one in enumerate(BREAKS, 1):
+        if not named or str(number) in named or any(f"{one.folder}/".startswith(f"{name}/") for name in named):
+            yield number
+
+
+def _try(number: int) -> bool:
+    """Try a fault, and print which test found it. Return whether one did."""
+    wrong, started = BREAKS[number - 1], time.monotonic()
+    found = find(wrong)
+    told = "NO TEST FAILED" if found is None else f"found by {found}"
+    print(f"{number:3} {wrong.folder}: {wrong.what} ({time.monotonic() - started:.0f} s): {told}", flush=True)
+    return found is not None
+
+
 def find(wrong: Break) -> str | None:
-    """Return the name of a test that fails with this break; None if none does."""
+    """Return the name of a test that fails with this fault; None if none does."""
     with tempfile.TemporaryDirectory(prefix="ttlsnap-break-") as folder:
         copy = Path(folder, "copy")
         shutil.copytree(ROOT, copy, ignore=_IGNORED)
@@ -306,14 +1257,26 @@ def find(wrong: Break) -> str | None:
         if text.count(wrong.old) != 1:
             raise SystemExit(f"{wrong.file} has this code {text.count(wrong.old)} times: {wrong.old}")
         file.write_text(text.replace(wrong.old, wrong.new))
-        given = {"TTLSNAP_VENVS": os.environ.get("TTLSNAP_VENVS", str(ROOT / ".venvs")), "PYTHONPATH": str(copy)}
-        options = ["-q", "-x", "-p", "no:cacheprovider", "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
-        command = [sys.executable, "-m", "pytest", *options, f"tests/{wrong.found_by}"]
-        done = subprocess.run(command, cwd=copy, env=os.environ | given, capture_output=True, text=True, check=False)
-    failed = [line.split()[1] for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-    if done.returncode not in (0, 1) and not failed:
+        return next(filter(None, (_first_failure(copy, wrong.tests, chosen) for chosen in SLICES)), None)
+
+
+def _first_failure(copy: Path, tests: Sequence[str], chosen: str) -> str | None:
+    """Return the name of the first test of a slice that fails; None if none does."""
+    # The copy has no commit of its own, so it gets the seed of this one: the cases that rotate are those of make test.
+    given = {"PYTHONPATH": str(copy), "TTLSNAP_SEED": seed()}
+    options = ["-q", "-x", "-n", "0", "-p", "no:cacheprovider", "-m", chosen]
+    command = [sys.executable, "-m", "pytest", *options, *tests]
+    done = subprocess.run(command, cwd=copy, env=os.environ | given, capture_output=True, text=True, check=False)
+    failed = [
+        line.partition(" ")[2].partition(" - ")[0]
+        for line in done.stdout.splitlines()
+        if line.startswith(("FAILED ", "ERROR "))
+    ]
+    if done.returncode == 1 and failed:
+        return failed[0]
+    if done.returncode not in (0, _NO_TESTS):
         raise SystemExit(f"pytest ended with {done.returncode}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
-    return failed[0] if failed else None
+    return None
 
 
 if __name__ == "__main__":
