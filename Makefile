@@ -25,7 +25,7 @@ test: $(VENV)/tested strace
 
 # What needs no Spark.
 test-fast: $(VENV)/tested strace
-	$(BIN)/python $(PYTEST) -n 2 -m 'not spark and not wide' tests
+	$(BIN)/python $(PYTEST) -m 'not spark and not wide' tests
 
 # The wider slice, and the other versions of Spark.
 test-sparks: $(VENV)/tested venvs strace chromium
