@@ -58,9 +58,11 @@ def module(folder: Path, text: str, name: str = "a_job") -> Any:
 
 
 @pytest.fixture(autouse=True)
-def _forget() -> Any:
+def _forget(monkeypatch: pytest.MonkeyPatch) -> Any:
     import linecache
 
+    # Python takes bytecode for current if the size and the second of the last change are the same.
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
     yield
     sys.modules.pop("a_job", None)
     linecache.clearcache()

@@ -1,6 +1,6 @@
 """Hundreds of damaged checkpoints, each from a seed. See ``fuzzing`` for the promises of every command.
 
-``TTLSNAP_FUZZ_CASES`` says how many (30), ``TTLSNAP_FUZZ_RUN`` names the series of seeds (by default the commit), and
+``TTLSNAP_FUZZ_CASES`` says how many (12), ``TTLSNAP_FUZZ_RUN`` names the series of seeds (by default the commit), and
 ``TTLSNAP_FUZZ_SEED`` repeats the case that a failure names. ``TTLSNAP_FUZZ_LOG`` is a file that gets a JSON line of
 each case.
 """
@@ -22,7 +22,7 @@ from ttlsnap.cli.app import run
 from .. import matrix
 from .fuzzing import CLASSES, SECONDS, Ward, is_changed, snapshot
 
-CASES = int(os.environ.get("TTLSNAP_FUZZ_CASES", "30"))
+CASES = int(os.environ.get("TTLSNAP_FUZZ_CASES", "12"))
 RUN = os.environ.get("TTLSNAP_FUZZ_RUN") or matrix.seed()
 SEED = os.environ.get("TTLSNAP_FUZZ_SEED")
 LOG = os.environ.get("TTLSNAP_FUZZ_LOG")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ..matrix import rotating
 from ..samples import COMPACTABLE, sample
 from . import wreck
 from .confined import Confinement
@@ -15,7 +16,9 @@ FOOTER = 53
 HUGE = b"\x7f" + b"\xff" * 7
 
 
-@pytest.mark.parametrize("name", ["rocksdb-4.2", "rocksdb-3.2", "sessions-rocksdb-3.2", "visits-4.2"])
+@pytest.mark.parametrize(
+    "name", rotating(["rocksdb-4.2", "rocksdb-3.2", "sessions-rocksdb-3.2", "visits-4.2"], 1, "footers")
+)
 @pytest.mark.parametrize(
     ("place", "data"),
     [(1, HUGE), (2, HUGE), (3, HUGE), (1, b"\xff" * 40), (1, b"\0" * 40), (0, b"\xff"), (45, b"\0" * 8)],

@@ -34,6 +34,8 @@ from ..matrix import FULL
 from ..samples import SAMPLES
 from . import jobs
 
+pytestmark = pytest.mark.wide  # builds packages and installs them beside other versions of Spark
+
 ROOT = Path(__file__).parents[2]
 VERSIONS = ["3.5", "4.3"]
 if FULL:  # also with other versions of Python, and with the oldest release of each dependency
@@ -97,7 +99,6 @@ def installed(
     return Installed(request.param, python)
 
 
-@pytest.mark.wide
 def test_an_environment_keeps_its_spark(installed: Installed) -> None:
     python = installed.python
     subprocess.run([python, "-m", "pip", "check"], check=True, capture_output=True)
@@ -108,7 +109,6 @@ def test_an_environment_keeps_its_spark(installed: Installed) -> None:
     assert Path(file).is_relative_to(python.parents[1])
 
 
-@pytest.mark.wide
 def test_both_engines_write_what_the_tested_environment_writes(installed: Installed, tmp_path: Path) -> None:
     for name in ("local", "spark", "here"):
         shutil.copytree(SAMPLES / SAMPLE, tmp_path / name)
@@ -122,7 +122,6 @@ def test_both_engines_write_what_the_tested_environment_writes(installed: Instal
     installed.run_well("check", SAMPLES / SAMPLE, "local", cwd=tmp_path)
 
 
-@pytest.mark.wide
 @pytest.mark.parametrize(("provider", "engine"), CONTINUED)
 def test_the_spark_of_the_environment_restarts_the_result(
     judge: Judge, installed: Installed, provider: str, engine: str, tmp_path: Path
@@ -150,7 +149,6 @@ def contracts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.wide
 @pytest.mark.parametrize("name", QUERIES)
 def test_contracts_differ_only_in_what_depends_on_the_version(installed: Installed, name: str, contracts: Path) -> None:
     new = f"{name}-{installed.version}.json"
@@ -166,7 +164,6 @@ def test_contracts_differ_only_in_what_depends_on_the_version(installed: Install
         assert "verdict: as_is" in installed.run_well("check", *pair, cwd=contracts)
 
 
-@pytest.mark.wide
 @pytest.mark.parametrize(
     ("command", "extra"),
     [

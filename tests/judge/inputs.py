@@ -213,20 +213,21 @@ def _code(operator: str) -> str:
     """Return the code on which a checkpoint depends, without comments and docstrings."""
     here = Path(__file__).parent
     code = [
-        _reachable(here / "queries.py", operator, "Query", "Event", "EVENT_SCHEMA"),
-        _reachable(here / "runs.py", "run"),
-        _reachable(here / "server.py", "_session"),
-        _reachable(here / "sources.py", "put_events", "in_partitions"),
-        _reachable(here / "inputs.py", "_parts"),
+        code_of(here / "queries.py", operator, "Query", "Event", "EVENT_SCHEMA"),
+        code_of(here / "runs.py", "run"),
+        code_of(here / "server.py", "_session"),
+        code_of(here / "sources.py", "put_events", "in_partitions"),
+        code_of(here / "inputs.py", "_parts"),
     ]
     if operator in SCALA:
         code.append((here / SCALA[operator]).read_text())
     return "\n".join(code)
 
 
-def _reachable(module: Path, *roots: str) -> str:
-    """Return the definitions of a module that are reachable from these names."""
-    tree = ast.parse(module.read_text())
+def code_of(module: Path, *roots: str) -> str:
+    """Return the definitions of a module that are reachable from these names, without comments and docstrings."""
+    text = module.read_text()
+    tree = ast.parse(text)
     defined: dict[str, ast.stmt] = {}
     for node in tree.body:
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
@@ -235,17 +236,26 @@ def _reachable(module: Path, *roots: str) -> str:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             names = [name for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)]
             defined |= {name.id: node for name in names}
-    found: dict[str, str] = {}
+    lines = text.splitlines()
+    found: dict[str, list[str]] = {}
     todo = list(roots)
     while todo:
         name = todo.pop()
-        if name in found or name not in defined:
-            continue
-        node = defined[name]
-        for part in ast.walk(node):
-            if isinstance(part, (ast.FunctionDef, ast.ClassDef)) and ast.get_docstring(part) is not None:
-                part.body = part.body[1:] or [ast.Pass()]
-        # ``OPERATORS`` is filled by decorators, so it does not lead to all operators.
-        found[name] = ast.unparse(node)
-        todo += [part.id for part in ast.walk(node) if isinstance(part, ast.Name)]
-    return "\n".join(found[name] for name in sorted(found))
+        if name not in found and name in defined:
+            found[name] = _lines(lines, defined[name])
+            todo += [part.id for part in ast.walk(defined[name]) if isinstance(part, ast.Name)]
+    return "\n".join(line for name in sorted(found) for line in found[name])
+
+
+def _lines(lines: list[str], node: ast.stmt) -> list[str]:
+    """Return the lines of a definition without comments, docstrings and empty lines."""
+    first = min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", []))])
+    documented = (ast.FunctionDef, ast.ClassDef)
+    omitted = {
+        number
+        for part in ast.walk(node)
+        if isinstance(part, documented) and ast.get_docstring(part) is not None
+        for number in range(part.body[0].lineno, (part.body[0].end_lineno or 0) + 1)
+    }
+    numbers = (number for number in range(first, (node.end_lineno or 0) + 1) if number not in omitted)
+    return [line for number in numbers if (line := lines[number - 1].strip()) and not line.startswith("#")]

@@ -13,7 +13,7 @@ import pytest
 from ttlsnap import inspect
 
 from ..matrix import FULL
-from .inputs import STORED, Input, describe, store
+from .inputs import STORED, Input, code_of, describe, store
 from .queries import Event, Query
 from .spark import Judge
 
@@ -48,6 +48,37 @@ def test_a_description_survives_json() -> None:
     asked = Input(Query(conf=(("spark.some.setting", "1"),)), BATCHES, "both", "4.1", LATER)
     assert Input.from_json(asked.to_json()) == asked
     assert asked.archive != Input(Query(), BATCHES, "both", "4.1", LATER).archive
+
+
+MODULE = """
+WIDTH = 3
+HEIGHT = 4
+
+def area(side):
+    '''Return the area.'''
+    # a comment
+    return side * WIDTH
+
+def unused():
+    return HEIGHT
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "changes"),
+    [
+        ("WIDTH = 3", "WIDTH = 5", True),
+        ("side * WIDTH", "side + WIDTH", True),
+        ("HEIGHT = 4", "HEIGHT = 5", False),
+        ("Return the area.", "Return it.", False),
+        ("# a comment", "# another one", False),
+    ],
+)
+def test_the_digest_covers_the_code_that_is_used(tmp_path: Path, old: str, new: str, changes: bool) -> None:
+    one, two = tmp_path / "one.py", tmp_path / "two.py"
+    one.write_text(MODULE)
+    two.write_text(MODULE.replace(old, new))
+    assert (code_of(one, "area") != code_of(two, "area")) is changes
 
 
 @pytest.mark.parametrize(

@@ -232,8 +232,8 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize("case", REFUSALS, ids=lambda case: case.words[:30])
-def test_what_the_store_cannot_hold_is_refused_by_name(inputs: Judge, case: Refusal) -> None:
-    written = inputs.write(case.query, WHOLE[:1], layout="snapshot", version=case.version)
+def test_what_the_store_cannot_hold_is_refused_by_name(judge: Judge, case: Refusal) -> None:
+    written = judge.write(case.query, WHOLE[:1], layout="snapshot", version=case.version)
     before = settled(written.path)
     with pytest.raises(case.error, match=case.words):
         migrate(str(written.path), stopped=True, **case.step)

@@ -20,6 +20,7 @@ from ttlsnap.stores.rocksdb import build, encoding
 from ttlsnap.unsaferow.rows import Rows
 
 from ..both_ways import both_ways  # noqa: F401
+from ..matrix import rotating
 from ..samples import bytes_of, sample
 from .entries import entries_of, rows_of
 
@@ -37,7 +38,7 @@ SAMPLES = (
 )
 
 
-@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("name", rotating(SAMPLES, 7, "moves"))
 def test_every_entry_moves_whatever_the_sizes_of_blocks_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -62,7 +63,7 @@ CONVERTED = [
 ]
 
 
-@pytest.mark.parametrize("name", CONVERTED)
+@pytest.mark.parametrize("name", rotating(CONVERTED, 7, "conversions"))
 def test_every_row_is_the_same_in_the_other_store(tmp_path: Path, name: str) -> None:
     target = sample(name, tmp_path)
     before, provider = rows_of(target), open_checkpoint(LocalDirectory(str(target))).provider

@@ -62,7 +62,7 @@ STATES = {
     "to hdfs": State(CHANGELOG, "both", ("--provider", "hdfs", "--partitions", "3"), migrates=True),
     "partitions in rocksdb": State(CHANGELOG, "both", ("--partitions", "1"), uncommitted=True, migrates=True),
 }
-SLICE = rotating(list(STATES), 2, "states")
+SLICE = rotating(list(STATES), 1, "states")
 
 
 @pytest.fixture(scope="module", params=STATES if FULL else SLICE)

@@ -53,7 +53,7 @@ def half_way(workshop: Workshop, step: Step) -> Path:
 
 
 def test_a_killed_compaction_leaves_the_old_or_the_new_state(workshop: Workshop, compaction: Step) -> None:
-    workshop.check(compaction, kills(compaction.calls), most=24)
+    workshop.check(compaction, kills(compaction.calls), most=16)
 
 
 def test_a_failed_compaction_leaves_the_old_or_the_new_state(workshop: Workshop, compaction: Step) -> None:

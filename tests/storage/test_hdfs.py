@@ -27,6 +27,8 @@ from ..matrix import FULL, rotating
 from ..samples import sample
 from .places import objects_of, upload
 
+pytestmark = pytest.mark.wide  # starts HDFS
+
 HELD = """
 import os, sys
 from ttlsnap.storage.open import open_directory
@@ -48,7 +50,6 @@ def require_busy(uri: str, *, shared: bool = False) -> None:
         pass
 
 
-@pytest.mark.wide
 def test_only_one_process_holds_the_lock(folder: str) -> None:
     one, other = open_directory(folder), open_directory(folder)
     with one.lock():
@@ -134,7 +135,6 @@ def compacted(uri: str) -> CompactionReport:
     return compact(uri, [ttl], engine=LocalEngine(1), stopped=True, max_drop=1.0)
 
 
-@pytest.mark.wide
 def test_recover_succeeds_after_a_death_at_any_change(
     folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
