@@ -14,6 +14,7 @@ from ttlsnap import inspect
 
 from ..matrix import FULL
 from .inputs import STORED, Input, code_of, describe, store
+from .layouts import layout_of
 from .queries import Event, Query
 from .spark import Judge
 
@@ -105,15 +106,17 @@ def contents(checkpoint: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     names: Counter[str] = Counter()
     for path in checkpoint.rglob("*"):
-        if path.is_file() and path.suffix not in (".sst", ".log"):
+        if path.is_file() and "SSTs" not in path.parts:
             name = _ID.sub(b"ID", str(path.relative_to(checkpoint)).encode()).decode()
-            names[name] += 1
+            # Maintenance writes a snapshot of the last version, and of earlier ones if it finds the time.
+            if not {".zip", ".snapshot"} & set(path.suffixes):
+                names[name] += 1
             if path.suffix not in (".delta", ".snapshot", ".changelog", ".zip", ".crc"):
                 data = path.read_bytes().replace(str(checkpoint).encode(), b"HERE")
                 data = re.sub(rb"file:[^\"]*(?=/\d{5}\.json)", b"EVENTS", data)
                 found[name] = _TIME.sub(b"TIME", _ID.sub(b"ID", data))
     samples = inspect(str(checkpoint), entries=100_000).samples or []
-    return {**found, "names": names, "entries": sorted(map(repr, samples))}
+    return {**found, "names": names, "layout": layout_of(checkpoint), "entries": sorted(map(repr, samples))}
 
 
 @pytest.mark.wide
