@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from ttlsnap import doctor as look
+from ttlsnap import rollback
 from ttlsnap.diagnosis import GoingBack
 from ttlsnap.errors import RefusedError
 
@@ -47,6 +49,22 @@ def test_the_option_yes_is_consent(damaged: Path) -> None:
     answer = doctor(damaged, *FIX, "--yes")
     assert answer.document["fixed"] == ["last-batch-lost"], answer.error
     assert answer.document["batch"] == 1
+
+
+def test_no_file_of_a_batch_that_is_given_up_stays(damaged: Path) -> None:
+    before = bytes_of(damaged)
+    look(str(damaged), fix=["last-batch-lost"], stopped=True, confirm=lambda going_back: True)
+    # The offsets of batch 2 stay, so that Spark runs it again with the same input, and writes version 3.
+    kept = [name for name in without_own(bytes_of(damaged)) if not name.startswith("sources")]
+    numbers = {
+        folder: {
+            int(name.split("/")[-1].strip(".").split(".")[0]) for name in kept if re.match(rf"{folder}/\.?\d", name)
+        }
+        for folder in ("offsets", "commits", "state/0/0", "state/0/1")
+    }
+    assert numbers == {"offsets": {0, 1, 2}, "commits": {0, 1}, "state/0/0": {1, 2}, "state/0/1": {1, 2}}
+    rollback(str(damaged), stopped=True)
+    assert without_own(bytes_of(damaged)) == before
 
 
 @pytest.mark.parametrize("answer", [False, True])
