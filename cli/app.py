@@ -7,9 +7,12 @@ import os
 import signal
 import sys
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 
 import typer
+from typer.main import get_command
 
 from ttlsnap.cli import (
     check,
@@ -142,10 +145,16 @@ def _describe_stop(arguments: list[str]) -> str:
     return "Everything is complete or undone; ttlsnap history shows whether a run was published."
 
 
+@cache
+def _commands() -> Callable[..., object]:
+    """Return all commands as functions of the command line. Typer builds them anew at each call of ``app``."""
+    return get_command(app)
+
+
 def _call(arguments: list[str]) -> int:
     """Run a command. Return its exit code. Raise BrokenPipeError if the reader of the output has ended."""
     try:
-        app(arguments, prog_name="ttlsnap")
+        _commands()(arguments, prog_name="ttlsnap")
     except SystemExit as ended:  # typer ends so after help, wrong usage, --version, an answer of no, and Ctrl-C
         if isinstance(ended.__context__, BrokenPipeError):
             raise ended.__context__ from None

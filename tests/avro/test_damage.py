@@ -16,11 +16,13 @@ from ttlsnap.errors import CorruptionError, UnsupportedError
 from ttlsnap.schema.ddl import parse_ddl
 from ttlsnap.unsaferow.rows import Rows
 
-from ..matrix import FULL
+from ..matrix import rotating
 from . import plain
 from .recorded import VERSIONS, Sample, samples
 
 FOUND = [each for each in samples(VERSIONS[-1]) if each.keys]
+MOST = 16
+"""The places in each piece that a slice of the matrix damages."""
 NANS = (struct.pack("<f", float("nan")), struct.pack("<d", float("nan")))
 """The only NaNs that the encoder writes. A damaged NaN is therefore not written back unchanged."""
 BOTH_WAYS = pytest.mark.usefixtures("walking")
@@ -64,7 +66,7 @@ def pieces_of(found: Sample) -> list[tuple[bytes, bool]]:
 @pytest.mark.parametrize("found", FOUND, ids=str)
 def test_a_truncated_row_is_an_error(found: Sample) -> None:
     for piece, is_key in pieces_of(found):
-        for size in range(len(piece)):
+        for size in rotating(range(len(piece)), MOST, f"{found} cut {len(piece)}"):
             assert outcome(found, piece[:size], is_key).startswith("row ")
 
 
@@ -72,7 +74,7 @@ def test_a_truncated_row_is_an_error(found: Sample) -> None:
 @pytest.mark.parametrize("found", FOUND, ids=str)
 def test_changed_bytes_are_an_error_or_a_valid_value(found: Sample) -> None:
     for piece, is_key in pieces_of(found):
-        for place in range(0, len(piece), 1 if FULL else 3):
+        for place in rotating(range(len(piece)), MOST, f"{found} changed {len(piece)}"):
             for change in (0x01, 0x02, 0x80, 0xFF) if len(piece) < 30 else (1 << place % 8,):
                 damaged = bytearray(piece)
                 damaged[place] ^= change

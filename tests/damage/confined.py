@@ -17,7 +17,7 @@ _MOST_S = 3
 """CPU time that no command line needs. Only one that works through what a damaged file claims to have takes longer."""
 
 _WORKER = """
-import contextlib, io, json, os, resource, sys, time
+import contextlib, gc, io, json, os, resource, sys, time
 from pathlib import Path
 from ttlsnap.cli.app import run
 
@@ -30,6 +30,8 @@ answers = sys.stdout
 for command in warm:  # what is loaded later needs memory, and the right to read it
     with contextlib.redirect_stdout(io.StringIO()):
         assert run(command) == 0
+gc.collect()
+gc.freeze()  # what stays need not be looked at again
 if room:
     limit = status("VmSize") + room
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
@@ -39,6 +41,7 @@ if user and os.getuid() == 0:
     os.setgid(user)
     os.setuid(user)
 for line in sys.stdin:
+    gc.collect()  # errors of earlier command lines, which hold what they had read
     if not user:
         Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
     before, begun = status("VmRSS"), time.process_time()

@@ -10,6 +10,7 @@ import pytest
 
 from ttlsnap.stores.codecs import Compressor
 
+from ..matrix import narrow
 from ..samples import sample
 from . import wreck
 from .confined import Confinement
@@ -38,7 +39,7 @@ def bomb(path: Path, record: bytes, codec: str, rows: int = ROWS) -> None:
 
 
 @pytest.mark.parametrize("kind", ["2.snapshot", "4.delta"])
-@pytest.mark.parametrize("codec", ["lz4", "zstd", "snappy"])
+@pytest.mark.parametrize("codec", narrow(["lz4", "zstd", "snappy"]))
 @pytest.mark.parametrize("rows", EMPTY)
 def test_a_state_file_of_empty_rows_costs_little(
     refuses_in_little_room: Overtaxes, confinement: Confinement, tmp_path: Path, kind: str, codec: str, rows: str

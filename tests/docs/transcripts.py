@@ -7,12 +7,14 @@ Commands run from the repository's root, whose path is removed from the output.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
+
+from ttlsnap.cli.app import run
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
@@ -37,11 +39,11 @@ def replayed(block: str) -> str:
 def printed(command: str) -> str:
     """Run a command. Return its output on both streams, without the path of the repository."""
     _, *arguments = shlex.split(command, comments=True)
-    script = Path(sys.executable).with_name("ttlsnap")
-    done = subprocess.run(
-        [script, *arguments], cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
-    )
-    lines = (line.rstrip() for line in done.stdout.replace(f"{ROOT}/", "").splitlines())
+    told = io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True)
+    with contextlib.chdir(ROOT), contextlib.redirect_stdout(told), contextlib.redirect_stderr(told):
+        run(arguments)
+    told.seek(0)
+    lines = (line.rstrip() for line in told.read().replace(f"{ROOT}/", "").splitlines())
     return "\n".join(lines)
 
 

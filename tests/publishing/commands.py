@@ -49,14 +49,15 @@ class Traced:
 
 
 class Commands:
-    """Warm processes that fork commands, as many as there are cores. Use it as a context manager."""
+    """Warm processes that fork commands, several at a time. Use it as a context manager."""
 
     def __init__(self, folder: Path, processes: int | None = None) -> None:
         if shutil.which("strace") is None:
             raise RuntimeError("strace is needed to inject faults into system calls: apt-get install strace")
         self._folder = folder
         self._numbers = itertools.count()
-        self._size = processes or len(os.sched_getaffinity(0))
+        # Each worker of pytest has such processes, and there are as many workers as cores.
+        self._size = processes or (1 if "PYTEST_XDIST_WORKER" in os.environ else len(os.sched_getaffinity(0)))
         self._idle: Queue[subprocess.Popen[str]] = Queue()
         self._zygotes = [_start_zygote() for _ in range(self._size)]
         for zygote in self._zygotes:

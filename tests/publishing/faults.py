@@ -76,7 +76,7 @@ def faults(calls: Sequence[Call]) -> list[Point]:
     return [*kills(calls), *errors(calls)]
 
 
-MOST = 6
+MOST = 4
 """The points of a step that run in a slice of the matrix, besides those that are pinned."""
 
 PINNED: tuple[tuple[str, str], ...] = ()

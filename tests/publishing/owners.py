@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -58,7 +58,11 @@ def give(folder: Path, user: int, group: int, *, files: int, folders: int) -> Pa
     return folder
 
 
-def run(*argv: str | Path, umask: int = 0o022) -> subprocess.CompletedProcess[str]:
-    """Run a ttlsnap command with a umask."""
-    command = [sys.executable, "-m", "ttlsnap", *map(str, argv)]
-    return subprocess.run(command, capture_output=True, text=True, umask=umask)
+@contextlib.contextmanager
+def umask(mask: int) -> Iterator[None]:
+    """Set the umask of this process within the block."""
+    own = os.umask(mask)
+    try:
+        yield
+    finally:
+        os.umask(own)

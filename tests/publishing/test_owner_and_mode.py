@@ -13,6 +13,7 @@ import pytest
 from ttlsnap import LocalEngine, compact, rollback
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_duration
 
+from ..cli.running import Ttlsnap
 from ..compaction.stories import BATCHES, MORE, drop_expired, rocksdb, settled, unwanted
 from ..damage.confined import Confinement
 from ..judge.processes import NEWEST, JudgeError
@@ -21,7 +22,7 @@ from ..judge.spark import Judge
 from ..matrix import FULL
 from ..samples import COMPACTABLE, bytes_of, sample
 from .hosts import Host, moves_of
-from .owners import NOBODY, THEIRS, Owned, give, kinds, owned, owners, require_root, run
+from .owners import NOBODY, THEIRS, Owned, give, kinds, owned, owners, require_root, umask
 from .trees import copy
 
 GROUP = 4321
@@ -102,18 +103,18 @@ def test_spark_restarts_as_its_user_on_files_that_root_wrote(theirs: Judge, quer
 
 MODES = [(0o644, 0o755), (0o660, 0o2770), (0o600, 0o700)]
 UMASKS = [
-    (name, *modes, umask)
+    (name, *modes, mask)
     for name in ("agg-snapshot-zstd-4.1", "rocksdb-4.2", "rocksdb-changelog-3.5")
     for modes in MODES
-    for umask in (0o077, 0o000)
+    for mask in (0o077, 0o000)
 ]
 SLICE = [("agg-snapshot-zstd-4.1", 0o644, 0o755, 0o077), ("rocksdb-4.2", 0o660, 0o2770, 0o000)]
 
 
 @pytest.mark.wide
-@pytest.mark.parametrize(("name", "files", "folders", "umask"), UMASKS if FULL else SLICE)
+@pytest.mark.parametrize(("name", "files", "folders", "mask"), UMASKS if FULL else SLICE)
 def test_the_umask_does_not_change_owners_and_modes(
-    reachable: Path, name: str, files: int, folders: int, umask: int
+    ttlsnap: Ttlsnap, reachable: Path, name: str, files: int, folders: int, mask: int
 ) -> None:
     require_root()
     target = give(sample(name, reachable), NOBODY, GROUP, files=files, folders=folders)
@@ -129,27 +130,27 @@ def test_the_umask_does_not_change_owners_and_modes(
         ["migrate", target, "--partitions", "1", "--stopped", "--yes"],
         ["rollback", target, "--stopped"],
     ):
-        done = run(*argv, umask=umask)
-        assert done.returncode == 0, done.stderr
+        with umask(mask):
+            assert ttlsnap(*argv).code == 0
         assert kinds(target) == wanted, argv
     assert kinds(copy) == wanted
     assert owned(copy.parent) == Owned(NOBODY, GROUP, oct(folders))
 
 
-def test_killed_and_recovered_runs_keep_owners_and_modes(tmp_path: Path) -> None:
+def test_killed_and_recovered_runs_keep_owners_and_modes(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
     require_root()
     name = "agg-snapshot-zstd-4.1"
     target = give(sample(name, tmp_path), NOBODY, GROUP, files=0o640, folders=0o750)
     wanted = ({Owned(NOBODY, GROUP, "0o640")}, {Owned(NOBODY, GROUP, "0o750")})
     twin = copy(target, tmp_path / "twin" / name)
-    run(*compacting(twin))
+    ttlsnap(*compacting(twin))
     staged, moved = moves_of(twin)
     with Host(*compacting(target), at=staged + moved // 2, elsewhere=False) as killed:
         killed.kill()
     assert list(target.glob("_ttlsnap/runs/*/journal.json"))
     assert kinds(target, scratch=False) == wanted
-    done = run("recover", target, umask=0o077)
-    assert done.returncode == 0, done.stderr
+    with umask(0o077):
+        assert ttlsnap("recover", target).code == 0
     assert kinds(target) == wanted
 
 
@@ -216,7 +217,7 @@ def test_one_file_of_another_user_is_enough_for_a_refusal(nobody: Confinement, r
 )
 @pytest.mark.parametrize("receiver", ["folder", "table", "copy"])
 def test_copies_and_archives_are_no_more_readable_than_their_source(
-    reachable: Path, files: int, folders: int, above: int, wanted: int, receiver: str
+    ttlsnap: Ttlsnap, reachable: Path, files: int, folders: int, above: int, wanted: int, receiver: str
 ) -> None:
     # In one case, only a folder above the checkpoint keeps other users out.
     require_root()
@@ -232,8 +233,8 @@ def test_copies_and_archives_are_no_more_readable_than_their_source(
     if receiver != "copy":
         commands += [["rollback", target, "--stopped"], compacting(target, option, value)]
     for argv in commands:
-        done = run(*argv, umask=0)
-        assert done.returncode == 0, done.stderr
+        with umask(0):
+            assert ttlsnap(*argv).code == 0
     assert reaching(place) == wanted & 0o044
     assert any(path.is_file() for path in place.rglob("*"))
     for path in (place, *place.rglob("*")):

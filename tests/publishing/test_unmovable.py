@@ -14,6 +14,7 @@ from ttlsnap import clock_at, open_checkpoint, plan_compaction
 from ttlsnap.storage.open import open_directory
 from ttlsnap.transformers.keep import KeepTransformerFactory
 
+from ..cli.running import Ttlsnap
 from ..matrix import FULL
 from ..samples import COMPACTABLE, bytes_of, sample
 from .owners import require_root
@@ -24,11 +25,7 @@ HDFS, ROCKSDB = "agg-snapshot-zstd-4.1", "rocksdb-4.2"
 def compacting(target: Path, *options: str | Path) -> list[str]:
     """Return the command that drops some entries of a sample, and keeps others."""
     words = ["--ttl", "2d", "--timestamp", COMPACTABLE[target.name], "--engine", "local", "--stopped", "--yes"]
-    return [sys.executable, "-m", "ttlsnap", "compact", str(target), *words, *map(str, options)]
-
-
-def run(command: list[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True)
+    return ["compact", str(target), *words, *map(str, options)]
 
 
 def snapshot_of(target: Path) -> str:
@@ -66,7 +63,7 @@ def table_of(target: Path) -> str:
     ],
 )  # fmt: skip
 def test_a_live_file_that_is_a_link_within_the_checkpoint_is_refused(
-    tmp_path: Path, name: str, file: Callable[[Path], str]
+    ttlsnap: Ttlsnap, tmp_path: Path, name: str, file: Callable[[Path], str]
 ) -> None:
     target = sample(name, tmp_path)
     path = target / file(target)
@@ -75,43 +72,48 @@ def test_a_live_file_that_is_a_link_within_the_checkpoint_is_refused(
     path.symlink_to(target / "elsewhere" / path.name)
     before = bytes_of(target)
     for options in ([], ["--dry-run"]):
-        refused = run(compacting(target, *options))
-        assert refused.returncode == 4, refused
-        told = " ".join(refused.stderr.split())
+        refused = ttlsnap(*compacting(target, *options))
+        assert refused.code == 4, refused
+        told = " ".join(refused.err.split())
         assert f"{path} is a symbolic link" in told and "Nothing was changed" in told
         assert bytes_of(target) == before
         assert path.is_symlink()
-    copied = run(compacting(target, "--output", tmp_path / "copy"))
-    assert copied.returncode == 0, copied
+    copied = ttlsnap(*compacting(target, "--output", tmp_path / "copy"))
+    assert copied.code == 0, copied
 
 
-def test_a_link_to_a_folder_in_the_place_of_a_snapshot_is_refused(tmp_path: Path) -> None:
+def test_a_link_to_a_folder_in_the_place_of_a_snapshot_is_refused(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
     target = sample("agg-deltas-lz4-4.2", tmp_path)
     version = max(int(path.stem) for path in target.glob("state/0/1/*.delta"))
     path = target / f"state/0/1/{version}.snapshot"
     path.symlink_to("..")
     before = bytes_of(target)
-    refused = run(compacting(target))
-    assert refused.returncode == 4 and f"{path} is a symbolic link" in " ".join(refused.stderr.split()), refused
+    refused = ttlsnap(*compacting(target))
+    assert refused.code == 4 and f"{path} is a symbolic link" in " ".join(refused.err.split()), refused
     assert bytes_of(target) == before
 
 
-def test_a_link_in_the_place_of_a_published_file_does_not_block_recover(tmp_path: Path) -> None:
+def test_a_link_in_the_place_of_a_published_file_does_not_block_recover(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
     # Only ``rollback`` refuses the link, before it changes anything.
     target = sample(HDFS, tmp_path)
-    assert run(compacting(target)).returncode == 0
+    assert ttlsnap(*compacting(target)).code == 0
     path = target / snapshot_of(target)
     (target / "elsewhere").mkdir()
     path.rename(target / "elsewhere" / path.name)
     path.symlink_to(target / "elsewhere" / path.name)
     before = bytes_of(target)
-    refused = run([sys.executable, "-m", "ttlsnap", "rollback", str(target), "--stopped"])
-    assert refused.returncode == 4 and f"{path} is a symbolic link" in refused.stderr, refused
+    refused = ttlsnap("rollback", target, "--stopped")
+    assert refused.code == 4 and f"{path} is a symbolic link" in refused.err, refused
     assert bytes_of(target) == before
-    assert run([sys.executable, "-m", "ttlsnap", "recover", str(target)]).returncode == 0
+    assert ttlsnap("recover", target).code == 0
     path.unlink()
     (target / "elsewhere" / path.name).rename(path)
-    assert run([sys.executable, "-m", "ttlsnap", "rollback", str(target), "--stopped"]).returncode == 0
+    assert ttlsnap("rollback", target, "--stopped").code == 0
+
+
+def own_process(words: list[str]) -> str:
+    """Return the line of a shell that runs a command."""
+    return shlex.join([sys.executable, "-m", "ttlsnap", *words])
 
 
 def in_own_mounts(script: str) -> subprocess.CompletedProcess[str]:
@@ -135,12 +137,12 @@ def test_a_folder_on_another_mount_is_refused(tmp_path: Path, name: str, folder:
     (target / folder).mkdir(exist_ok=True)
     quoted, place = shlex.quote(str(target / folder)), shlex.quote(str(elsewhere))
     make = "" if kind == "bind" else f"mount -t tmpfs ttlsnap {place}\n"
-    commands = [f"{shlex.join(compacting(target, *options))} && exit 1 || echo $?" for options in ([], ["--dry-run"])]
+    commands = [f"{own_process(compacting(target, *options))} && exit 1 || echo $?" for options in ([], ["--dry-run"])]
     before = bytes_of(target)
     done = in_own_mounts(
         f"{make}cp -a {quoted}/. {place}\nmount --bind {place} {quoted}\n"
         f"{commands[0]}\n{commands[1]}\n"
-        f"{shlex.join(compacting(target, '--output', tmp_path / 'copy'))}\n"
+        f"{own_process(compacting(target, '--output', tmp_path / 'copy'))}\n"
     )
     assert done.returncode == 0, done
     assert done.stdout.split()[:2] == ["4", "4"], done
@@ -155,5 +157,5 @@ def test_a_mount_is_accepted_where_no_file_is_moved(tmp_path: Path) -> None:
     target, elsewhere = sample(HDFS, tmp_path), tmp_path / "elsewhere"
     elsewhere.mkdir()
     quoted, place = shlex.quote(str(target / "sources")), shlex.quote(str(elsewhere))
-    done = in_own_mounts(f"mount --bind {place} {quoted}\n{shlex.join(compacting(target))}\n")
+    done = in_own_mounts(f"mount --bind {place} {quoted}\n{own_process(compacting(target))}\n")
     assert done.returncode == 0, done

@@ -21,7 +21,7 @@ from ttlsnap.unsaferow.check import check_rows
 from ttlsnap.unsaferow.decode import decode, decode_column
 from ttlsnap.unsaferow.encode import encode
 
-from ..matrix import FULL
+from ..matrix import FULL, narrow
 
 SCHEMA = parse_ddl(
     "i INT, s STRING, b BINARY, d DECIMAL(30,2), e DECIMAL(9,2), a ARRAY<STRING>, p ARRAY<SMALLINT>, "
@@ -85,7 +85,7 @@ def test_odd_numbers_anywhere_give_a_result_from_the_row_alone(
     assert len(results) == 1
 
 
-@pytest.mark.parametrize("which", range(len(GOOD)))
+@pytest.mark.parametrize("which", narrow(range(len(GOOD)), 0, 3))
 def test_errors_for_truncated_rows_name_the_row(which: int, lay_out: Any) -> None:
     for length in range(len(GOOD[which])):
         rows = lay_out([GOOD[0], GOOD[which][:length]], gap=64)

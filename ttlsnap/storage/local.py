@@ -48,6 +48,14 @@ def read_up_to(file: BinaryIO, most: int) -> bytes:
     return b"".join(pieces)
 
 
+def _is_link(path: str) -> bool:
+    """Return whether a path is a symbolic link. This is called for each file, and a ``Path`` would be slow."""
+    try:
+        return stat.S_ISLNK(os.lstat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
 class LocalDirectory:
     """A directory on a local disk. ``root`` is absolute and free of symbolic links."""
 
@@ -77,7 +85,7 @@ class LocalDirectory:
         folder = os.path.dirname(full)  # noqa: PTH120 - as text, and fast
         if folder not in self._plain and os.path.realpath(folder) == folder and Path(folder).is_dir():
             self._plain.add(folder)
-        if folder in self._plain and not Path(full).is_symlink():
+        if folder in self._plain and not _is_link(full):
             return full
         real = os.path.realpath(full)
         if real != self.root and not real.startswith(self.root.rstrip("/") + "/"):
@@ -107,7 +115,7 @@ class LocalDirectory:
         with _errors("look at", self, path):
             full = self.locate(path)
             try:
-                s = Path(full).stat()
+                s = os.stat(full)  # noqa: PTH116 - as text, and fast
             except (FileNotFoundError, NotADirectoryError):
                 return None
         return FileInfo(path.rpartition("/")[2], s.st_size, s.st_mtime_ns, stat.S_ISDIR(s.st_mode))
@@ -136,7 +144,7 @@ class LocalDirectory:
 
     def is_link(self, path: str) -> bool:
         with _errors("look at", self, path):
-            return Path(self.locate(path)).is_symlink()
+            return _is_link(self.locate(path))
 
     def mount(self, path: str) -> Hashable:
         with _errors("look at", self, path):
