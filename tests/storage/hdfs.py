@@ -18,12 +18,13 @@ from hdfs_native import Client, WriteOptions
 JARS = Path(pyspark.__file__).parent / "jars"
 VERSION = next(JARS.glob("hadoop-client-api-*.jar")).stem.rpartition("-")[2]
 SERVERS = f"org.apache.hadoop:hadoop-client-minicluster:{VERSION}"
-# Spark downloads the servers from Maven.
+IVY = Path.home() / ".ivy2.5.2"
+# Spark downloads the servers from Maven. Java takes the home folder from the list of users, and not from HOME.
 _FETCH = f"""
 from pyspark.sql import SparkSession
 SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config(
     "spark.jars.packages", "{SERVERS}"
-).getOrCreate().stop()
+).config("spark.jars.ivy", "{IVY}").getOrCreate().stop()
 """
 
 
@@ -85,7 +86,7 @@ def _wait_for(name: str, log: Path) -> None:
 
 def _jar() -> Path:
     group, artifact, version = SERVERS.split(":")
-    name = f".ivy2*/jars/{group}_{artifact}-{version}.jar"
-    if not list(Path.home().glob(name)):
+    jar = IVY / "jars" / f"{group}_{artifact}-{version}.jar"
+    if not jar.exists():
         subprocess.run([sys.executable, "-c", _FETCH], check=True, capture_output=True)
-    return next(Path.home().glob(name))
+    return jar
