@@ -117,6 +117,8 @@ class Sample:
     version: str = "4.2"
     layout: str = "deltas"
     uncommitted: bool = False
+    pause_s: int = 0
+    """Seconds between the first two batches."""
 
 
 _OPTIONAL = ("3.0", "3.1", "3.2")
@@ -292,6 +294,20 @@ SAMPLES = (
         layout="snapshot",
     ),
     Sample(
+        "slow-4.2",
+        "the second batch began more than five minutes after the first",
+        Query(),
+        pause_s=310,
+    ),
+    Sample(
+        "slow-rocksdb-4.2",
+        "the same in RocksDB",
+        Query(provider="rocksdb"),
+        events=fewer,
+        layout="snapshot",
+        pause_s=310,
+    ),
+    Sample(
         "no-schema-3.0",
         "neither operator metadata nor a state schema (before 3.1)",
         Query(),
@@ -325,7 +341,11 @@ def write(judge: Judge, sample: Sample, end: int) -> None:
     """Write one checkpoint into this folder."""
     batches = sample.events(end)
     last = batches.pop() if sample.uncommitted else None
-    made = judge.write(sample.query, batches, layout=sample.layout, version=sample.version, uncommitted=last)
+    begin = batches[:1] if sample.pause_s else batches
+    made = judge.write(sample.query, begin, layout=sample.layout, version=sample.version, uncommitted=last)
+    if sample.pause_s:
+        time.sleep(sample.pause_s)
+        judge.restart(made, batches[1:])
     place = HERE / sample.name
     shutil.rmtree(place, ignore_errors=True)
     shutil.copytree(made.path, place)

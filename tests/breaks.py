@@ -956,9 +956,44 @@ BREAKS = (
     Break(
         "a running query with long batches looks stopped",
         "publishing/liveness.py",
-        "limit_s = max(YOUNGEST_S, GAPS * _longest_gap_s(files, planned))",
+        "limit_s = max(YOUNGEST_S, GAPS * max(gap_ms or 0, _longest_gap_of_files_ms(files, planned)) / _MS)",
         "limit_s = YOUNGEST_S",
         "test_moving_on.py",
+    ),
+    Break(
+        "a run forgets that batches were slow",
+        "publishing/liveness.py",
+        "recorded = [journal.longest_gap_ms or 0 for journal in recent]",
+        "recorded = [0 for journal in recent]",
+        "test_slow_batches.py",
+    ),
+    Break(
+        "a query of one batch looks stopped",
+        "publishing/liveness.py",
+        "    if not gap_ms:\n",
+        "    if False:\n",
+        "test_slow_batches.py",
+    ),
+    Break(
+        "a copy forgets that batches were slow",
+        "publishing/liveness.py",
+        "(copied or {}).get(LONGEST_GAP, 0))",
+        "0)",
+        "test_slow_batches.py",
+    ),
+    Break(
+        "a glob matches the backups of a checkpoint",
+        "maintenance/runs.py",
+        "if folder_of_ttlsnap(name) is None]",
+        "]",
+        "test_runs.py",
+    ),
+    Break(
+        "a backup is taken for a checkpoint",
+        "checkpoint/recognize.py",
+        "    if own is not None:\n",
+        "    if False:\n",
+        "test_recognize.py",
     ),
     Break(
         "a required column of a new query gets null",
@@ -1257,7 +1292,11 @@ def find(wrong: Break) -> str | None:
         if text.count(wrong.old) != 1:
             raise SystemExit(f"{wrong.file} has this code {text.count(wrong.old)} times: {wrong.old}")
         file.write_text(text.replace(wrong.old, wrong.new))
-        return next(filter(None, (_first_failure(copy, wrong.tests, chosen) for chosen in SLICES)), None)
+        found = next(filter(None, (_first_failure(copy, wrong.tests, chosen) for chosen in SLICES)), None)
+        file.write_text(text)
+        if found is not None and _first_failure(copy, [found], "spark or not spark") is not None:
+            raise SystemExit(f"{found} fails without the fault, too")
+        return found
 
 
 def _first_failure(copy: Path, tests: Sequence[str], chosen: str) -> str | None:

@@ -436,5 +436,6 @@ _OPERATORS: dict[str, type[_Operator]] = {
     "windows_of_windows": _WindowsOfWindows,
     "dedup_windows": _DeduplicationWindows,
     "dedup_within_windows": _DeduplicationWithinWindows,
+    "agg_slow": _Aggregation,
 }
 MODELLED = tuple(_OPERATORS)

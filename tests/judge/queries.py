@@ -155,6 +155,13 @@ def agg_update(read: Read, query: Query) -> tuple[DataFrame, str]:
 
 
 @operator
+def agg_slow(read: Read, query: Query) -> tuple[DataFrame, str]:
+    """Aggregate as ``agg_update``, slowly: an event with a value of 1000 or more takes so many milliseconds."""
+    sleep = "reflect('java.lang.Thread', 'sleep', CAST(value AS BIGINT))"
+    return _totals(read().where(f"coalesce(if(value >= 1000, {sleep}, ''), '') <> 'awake'"), "at"), "update"
+
+
+@operator
 def agg_all(read: Read, query: Query) -> tuple[DataFrame, str]:
     """Aggregate as ``agg_update``, in complete mode: every batch emits every key."""
     return _totals(read(), "at"), "complete"

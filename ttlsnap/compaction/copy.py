@@ -7,19 +7,23 @@ new snapshots of changed partitions, and the files of unchanged ones.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from ttlsnap.checkpoint import layout
+from ttlsnap.checkpoint.logs import read_logs
 from ttlsnap.checkpoint.metadata import with_schema_paths_under
 from ttlsnap.compaction.plan import Plan
 from ttlsnap.compaction.task import PartitionResult
 from ttlsnap.errors import RefusedError, StorageError, UsageError
 from ttlsnap.interrupts import defer_signals
 from ttlsnap.publishing.journal import report_path
+from ttlsnap.publishing.liveness import LONGEST_GAP, longest_gap_ms
 from ttlsnap.storage.access import PRIVATE_FOLDER, Access, own_access, read_access, umask
 from ttlsnap.storage.directory import OWN, Directory
 from ttlsnap.storage.local import LocalDirectory
@@ -98,7 +102,7 @@ def _access_of_root(source: Directory) -> Access:
 
 
 def write_copy(
-    plan: Plan, results: Iterable[PartitionResult], staging: LocalDirectory, home: str, report: bytes
+    plan: Plan, results: Iterable[PartitionResult], staging: LocalDirectory, home: str, report: dict[str, Any]
 ) -> None:
     """Add everything else to ``staging``, which has the new snapshots and will be moved to ``home``."""
     source = plan.checkpoint.files
@@ -114,7 +118,7 @@ def write_copy(
                     kept = tuple(file.path for file in lineage.files)
                 copy_state_files(source, staging, kept)
     copy_all_but_state(source, staging, home)
-    write_report(staging, plan.run, report)
+    write_report(source, staging, plan.run, report)
 
 
 def copy_state_files(source: Directory, staging: LocalDirectory, paths: Iterable[str]) -> None:
@@ -132,12 +136,13 @@ def copy_all_but_state(source: Directory, staging: LocalDirectory, home: str) ->
     _copy_tree(source, staging, "", home)
 
 
-def write_report(staging: LocalDirectory, run: str, report: bytes) -> None:
-    """Write the report of the run that makes the copy."""
+def write_report(source: Directory, staging: LocalDirectory, run: str, report: dict[str, Any]) -> None:
+    """Write the report of the run that makes the copy, with what the journals of the source say about its batches."""
+    report = {**report, LONGEST_GAP: longest_gap_ms(source, read_logs(source))}
     path = report_path(run)
     staging.mkdirs(path.rpartition("/")[0])
     with staging.writer(path) as new:
-        new.write(report)
+        new.write(json.dumps(report, indent=1).encode())
 
 
 def finish_copy(staging: LocalDirectory, destination: LocalDirectory) -> None:

@@ -155,7 +155,7 @@ def _to_copy(run: Runner, files: Directory, destination: LocalDirectory) -> Comp
         if not run.listener.confirm(report):
             discard_copy(staging)
             return replace(report, published=False, output=None)
-        write_copy(run.plan, results, staging, destination.root, json.dumps(report.to_json(), indent=1).encode())
+        write_copy(run.plan, results, staging, destination.root, report.to_json())
         refuse_if_interrupted(files)  # the lock may not keep out other machines
         check_unchanged(run.plan)
         given = share_copy(files, staging)

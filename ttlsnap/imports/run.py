@@ -165,7 +165,7 @@ class _Run:
             if not self.listener.confirm(report):
                 discard_copy(staging)
                 return replace(report, published=False, output=None)
-            write_copy(plan, results, staging, destination.root, json.dumps(report.to_json(), indent=1).encode())
+            write_copy(plan, results, staging, destination.root, report.to_json())
             refuse_if_interrupted(files)  # the lock may not keep out other machines
             check_unchanged(plan)
             given = share_copy(files, staging)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ttlsnap.checkpoint import layout
 from ttlsnap.compaction.copy import copy_all_but_state, copy_state_files, write_report
 from ttlsnap.migration.plan import MigrationPlan, old_documents
@@ -10,7 +12,7 @@ from ttlsnap.storage.local import LocalDirectory
 from ttlsnap.stores.open import lineages_of
 
 
-def write_copy(plan: MigrationPlan, staging: LocalDirectory, home: str, report: bytes) -> None:
+def write_copy(plan: MigrationPlan, staging: LocalDirectory, home: str, report: dict[str, Any]) -> None:
     """Add everything else to ``staging``, which has the new partitions and will be moved to ``home``."""
     source = plan.checkpoint.files
     copy_all_but_state(source, staging, home)
@@ -34,7 +36,7 @@ def write_copy(plan: MigrationPlan, staging: LocalDirectory, home: str, report: 
                 staging.remove_tree(old.store.directory(partition))
     for path in old_documents(plan):
         _remove_with_checksums(staging, path)
-    write_report(staging, plan.run, report)
+    write_report(source, staging, plan.run, report)
 
 
 def _remove_with_checksums(staging: LocalDirectory, path: str) -> None:

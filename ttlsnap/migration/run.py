@@ -203,7 +203,7 @@ class _Run:
                 discard_copy(staging)
                 return _declined(report)
             _settled(staging, "", built)
-            write_copy(plan, staging, destination.root, json.dumps(report.to_json(), indent=1).encode())
+            write_copy(plan, staging, destination.root, report.to_json())
             refuse_if_interrupted(files)  # the lock may not keep out other machines
             check_listing(plan.checkpoint, plan.listing)
             given = share_copy(files, staging)

@@ -77,6 +77,7 @@ class Journal:
     preserved: tuple[str, ...] = ()
     planned: str | None = None
     replaces: str | None = None
+    longest_gap_ms: int | None = None
 
     @property
     def path(self) -> str:
@@ -125,11 +126,12 @@ def read_report(files: Directory, run: str) -> dict[str, Any] | None:
     if not isinstance(document, dict):
         raise CorruptionError(f"the report of run {run} is not a JSON object")
     totals = document.get("totals", {})
-    numbers = [document.get("batch"), *(totals.values() if isinstance(totals, dict) else ())]
+    numbers = [document.get("batch"), document.get("longest_gap_ms")]
+    numbers += totals.values() if isinstance(totals, dict) else ()
     if not isinstance(totals, dict) or not all(
         number is None or (type(number) is int and 0 <= number < _MAX_NUMBER) for number in numbers
     ):
-        raise CorruptionError(f"the report of run {run} has a batch or totals that ttlsnap never writes")
+        raise CorruptionError(f"the report of run {run} has a number or totals that ttlsnap never writes")
     return document
 
 
@@ -282,7 +284,7 @@ def read_journal(files: Directory, run: str) -> Journal | None:
 
 def _check_facts(journal: Journal, run: str, where: str) -> None:
     """Raise CorruptionError for a field that ttlsnap never writes."""
-    numbers = (journal.number, journal.batch)
+    numbers = (journal.number, journal.batch, journal.longest_gap_ms or 0)
     facts = {
         "run": journal.run == run,
         "kind": journal.kind in ("compact", "import", "migrate", "rollback", "repair"),

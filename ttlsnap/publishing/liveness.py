@@ -11,15 +11,23 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.listing import is_temporary, list_activity
-from ttlsnap.checkpoint.logs import Logs, read_logs
-from ttlsnap.errors import BusyError
-from ttlsnap.publishing.journal import find_planning_run
-from ttlsnap.storage.directory import Directory
+from ttlsnap.checkpoint.logs import Logs, batch_time, read_logs
+from ttlsnap.errors import BusyError, CorruptionError, UnsupportedError
+from ttlsnap.publishing.journal import (
+    Journal,
+    find_planning_run,
+    read_journal,
+    read_report,
+    recent_journals,
+    staged_path,
+)
+from ttlsnap.storage.directory import Directory, each
 
 YOUNGEST_S = 60.0
 """Logs that changed less than this many seconds ago are young, however short the batches are."""
@@ -27,7 +35,14 @@ YOUNGEST_S = 60.0
 GAPS = 3
 """Logs are also young if they changed less than this many times the longest gap between two batches ago."""
 
+LONGEST_GAP = "longest_gap_ms"
+"""The name of the longest gap in the report of a copy."""
+
+MOST_BATCHES = 200
+"""The newest batches whose beginnings are read. Spark keeps a hundred, unless it is told to keep more."""
+
 _NS = 1_000_000_000
+_MS = 1000
 
 
 def refuse_if_running(
@@ -39,10 +54,11 @@ def refuse_if_running(
 ) -> None:
     """Raise BusyError if the query of this checkpoint may be running.
 
-    It may be if the newest file of its logs is younger than a minute, or than three times the longest gap between
-    retained batches. ``stopped`` is the user's word that it is not. A query of this process's own Spark application is
-    always refused. Ages use the clock that sets the files' times, which is read by writing a file. If the checkpoint
-    is ``only_read``, they use this machine's clock.
+    It may be if the newest file of its logs is younger than a minute, or than three times the longest gap between two
+    batches. It also may be if nothing shows how far apart its batches are (see ``longest_gap_ms``). ``stopped`` is the
+    user's word that it is not. A query of this process's own Spark application is always refused. Ages use the clock
+    that sets the files' times, which is read by writing a file. If the checkpoint is ``only_read``, they use this
+    machine's clock.
     """
     if _runs_in_this_application(query_id):
         raise BusyError(f"{files.root}: the query is running in this Spark application. Stop it first")
@@ -54,13 +70,73 @@ def refuse_if_running(
     now_ns = time.time_ns() if only_read else files.now_ns()
     newest_ns = max((info.mtime_ns for path, info in list_activity(files).items() if _shows_work(path)), default=0)
     age_s = max((now_ns - newest_ns) / _NS, 0)
-    limit_s = max(YOUNGEST_S, GAPS * _longest_gap_s(files, planned))
+    gap_ms = longest_gap_ms(files, logs)
+    limit_s = max(YOUNGEST_S, GAPS * max(gap_ms or 0, _longest_gap_of_files_ms(files, planned)) / _MS)
     if age_s < limit_s:
         raise BusyError(
             f"{files.root}: {_what_happened(logs, planned)} {_duration(age_s)} ago, so the query may be running. Stop "
             "it and repeat the command with --stopped (in a policy: stopped = true), or wait until "
             f"{_duration(limit_s)} have passed without a change"
         )
+    if not gap_ms:
+        raise BusyError(
+            f"{files.root}: nothing shows how long a batch of this query takes, because the log has fewer than two "
+            "batches of Spark, or an earlier version of ttlsnap has moved the others away. So a batch may be running "
+            "now. Stop the query and repeat the command with --stopped (in a policy: stopped = true)"
+        )
+
+
+def longest_gap_ms(files: Directory, logs: Logs) -> int | None:
+    """Return the longest time between the beginnings of two batches, in milliseconds; 0 if there are no two.
+
+    A run may move logs away and replace others, so the times of the files do not show it. Spark writes into each log
+    when its batch began. Each run records the longest gap before it changes anything, in its journal, or in the report
+    of a copy. None is returned if an earlier version of ttlsnap, which recorded none, has moved logs away.
+    """
+    recent = recent_journals(files, logs)
+    copied = _copying_run(files, logs)
+    if any(map(_hides_batches, _still_done(recent))) or (copied is not None and copied.get(LONGEST_GAP, 0) is None):
+        return None
+    began = each(files, lambda batch: _beginning_ms(files, batch), logs.offsets[-MOST_BATCHES:])
+    gaps = [after - before for before, after in pairwise(ms for ms in began if ms is not None) if after > before]
+    recorded = [journal.longest_gap_ms or 0 for journal in recent]
+    return max((*gaps, *recorded, (copied or {}).get(LONGEST_GAP, 0)), default=0)
+
+
+def _copying_run(files: Directory, logs: Logs) -> dict[str, Any] | None:
+    """Return the report of the run that made this checkpoint as a copy, while the logs still have its batch."""
+    for info in files.list(layout.RUNS):
+        is_copy = info.is_dir and files.stat(staged_path(info.name, "")) is None
+        if is_copy and read_journal(files, info.name) is None:
+            try:
+                report = read_report(files, info.name)
+            except CorruptionError:
+                return {LONGEST_GAP: None}
+            if report is not None and (report.get("batch") or 0) >= min(logs.offsets, default=0):
+                return report
+    return None
+
+
+def _still_done(recent: Sequence[Journal]) -> list[Journal]:
+    """Return the runs that no rollback has undone."""
+    done = [journal for journal in recent if journal.status == "done"]
+    undone = {journal.undoes for journal in done}
+    return [journal for journal in done if journal.run not in undone]
+
+
+def _hides_batches(journal: Journal) -> bool:
+    """Return whether a run moved the logs of earlier batches away, and recorded no gap."""
+    gone = {move.source for move in journal.to_backup} - {move.target for move in journal.new}
+    numbers = (layout.parse_number(path.removeprefix(f"{layout.OFFSETS}/")) for path in gone)
+    return journal.longest_gap_ms is None and any(n is not None and n < journal.batch for n in numbers)
+
+
+def _beginning_ms(files: Directory, batch: int) -> int | None:
+    """Return when a batch began; None if its log cannot be read, which the command will find out, or has no time."""
+    try:
+        return batch_time(files, batch) or None
+    except (CorruptionError, UnsupportedError):
+        return None
 
 
 def _shows_work(path: str) -> bool:
@@ -76,11 +152,11 @@ def _what_happened(logs: Logs, planned: int | None) -> str:
     return f"batch {committed} was committed"
 
 
-def _longest_gap_s(files: Directory, planned: int | None) -> float:
-    """Return the longest time between two batches of the query, in seconds; batches of ttlsnap do not count."""
+def _longest_gap_of_files_ms(files: Directory, planned: int | None) -> float:
+    """Return the longest time between the log files of two batches, without the batch that ttlsnap has planned."""
     started = {layout.parse_number(info.name): info.mtime_ns for info in files.list(layout.OFFSETS)}
     moments = [moment for batch, moment in sorted((b, m) for b, m in started.items() if b not in (None, planned))]
-    return max((abs(after - before) for before, after in pairwise(moments)), default=0) / _NS
+    return max((abs(after - before) for before, after in pairwise(moments)), default=0) / _NS * _MS
 
 
 def _duration(seconds: float) -> str:

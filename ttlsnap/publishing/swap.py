@@ -24,9 +24,11 @@ moved. See ``docs/publishing.md``; tested on Spark 3.5 to 4.3.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.listing import Listing, difference, is_temporary, list_activity
+from ttlsnap.checkpoint.logs import read_logs
 from ttlsnap.errors import BusyError, RefusedError, StorageError
 from ttlsnap.interrupts import defer_signals, raise_received
 from ttlsnap.publishing import journal as journals
@@ -38,7 +40,7 @@ from ttlsnap.publishing.journal import (
     read_journal,
     write_journal,
 )
-from ttlsnap.publishing.liveness import YOUNGEST_S
+from ttlsnap.publishing.liveness import YOUNGEST_S, longest_gap_ms
 from ttlsnap.publishing.moves import (
     apply,
     complete_halves,
@@ -74,6 +76,8 @@ def swap(
     staged = [move for move in journal.new if move.source == journals.staged_path(journal.run, move.target)]
     each(files, lambda move: hand_over(files, move.source, move.target), staged)
     require_place_for_fence(files, journal)
+    # The run may move logs away that show how far apart the query's batches are.
+    journal = replace(journal, longest_gap_ms=longest_gap_ms(files, read_logs(files)))
     backup = f"{layout.run_directory(journal.run)}/backup"  # the report names this folder
     for folder in sorted({backup, *(move.target.rpartition("/")[0] for move in journal.to_backup)}):
         files.mkdirs(folder)
