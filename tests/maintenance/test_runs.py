@@ -14,15 +14,19 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from ttlsnap import compact
+from ttlsnap import compact, migrate
 from ttlsnap.cli.app import run
+from ttlsnap.compaction.copy import staging_directory
 from ttlsnap.engines import local
 from ttlsnap.errors import BusyError
 from ttlsnap.maintenance import runs
 from ttlsnap.maintenance.runs import place_of
+from ttlsnap.publishing.runs import new_run_id
+from ttlsnap.storage.local import LocalDirectory
 from ttlsnap.storage.open import open_directory
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_duration
 
+from ..cli.running import Ttlsnap
 from ..samples import bytes_of, without_locks
 from .targets import damaged, fenced, fresh, unknown
 
@@ -150,6 +154,60 @@ path = "ck/*"
 exclude = "ck/c"
 """)
     assert {name: target["status"] for name, target in found.items()} == {"b": "nothing", "a": "done"}
+
+
+@pytest.mark.parametrize("pattern", ["ck/**", "ck/*", "ck/*/*/*/*", "ck/good/_ttlsnap/runs/*/backup"])
+def test_no_glob_matches_backups_and_unfinished_copies(maintain: Maintain, tmp_path: Path, pattern: str) -> None:
+    target, unfinished = migrated(tmp_path / "ck")
+    (backup,) = target.glob("_ttlsnap/runs/*/backup")
+    assert {"offsets", "state"} <= {path.name for path in backup.iterdir()}  # like a checkpoint
+    before = bytes_of(unfinished)
+    code, found = maintain(f'[[target]]\npath = "{pattern}"\n')
+    assert code != 5
+    names = [result["target"] for result in found.values()]
+    assert not [name for name in names if "_ttlsnap/" in name or ".ttlsnap" in name] or "backup" in pattern, names
+    if "backup" in pattern:
+        assert (code, [result["status"] for result in found.values()]) == (2, ["failed"])
+    assert bytes_of(unfinished) == before
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "inspect {}",
+        "compact {} --ttl 7d --timestamp value.max --stopped --yes",
+        "compact {} --ttl 7d --timestamp value.max --dry-run",
+        "migrate {} --partitions 3 --stopped --yes",
+        "doctor {}",
+        "export {} --to {out}",
+        "rollback {} --stopped",
+        "recover {}",
+        "history {}",
+        "maintain {policy}",
+    ],
+)
+def test_a_backup_or_an_unfinished_copy_is_refused_by_name(ttlsnap: Ttlsnap, tmp_path: Path, command: str) -> None:
+    target, unfinished = migrated(tmp_path / "ck")
+    (backup,) = target.glob("_ttlsnap/runs/*/backup")
+    before = bytes_of(tmp_path / "ck")
+    for place, says in (
+        (backup, f"{backup} is not the checkpoint of a query, but a backup of {target}. Name that checkpoint"),
+        (unfinished, f"{unfinished} is not the checkpoint of a query, but an unfinished copy"),
+    ):
+        (tmp_path / "policy.toml").write_text(f'{RULES}[[target]]\npath = "{place}"\n')
+        words = command.format(place, policy=tmp_path / "policy.toml", out=tmp_path / "out").split()
+        refused = ttlsnap(*words)
+        assert refused.code == 2, refused
+        assert says in " ".join((refused.out + refused.err).split()), refused
+    assert bytes_of(tmp_path / "ck") == before
+
+
+def migrated(folder: Path) -> tuple[Path, Path]:
+    """Return a checkpoint whose backup looks like a checkpoint, and the copy beside it that a killed run left."""
+    target = fresh(folder, "good")
+    migrate(str(target), partitions=3, stopped=True)
+    copy = staging_directory(LocalDirectory(str(folder / "copy")), new_run_id())
+    return target, fresh(folder, Path(copy.root).name)
 
 
 def test_all_spellings_of_a_path_are_the_same_target(maintain: Maintain, tmp_path: Path) -> None:

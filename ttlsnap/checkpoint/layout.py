@@ -32,6 +32,7 @@ SHARED = (SSTS, LOGS)
 
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
 _RUN = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{6}(?:[0-9a-f]{6})?")
+_UNFINISHED_COPY = re.compile(rf".+\.{_RUN.pattern}\.ttlsnap")
 _STATE_FILE = re.compile(r"(0|[1-9][0-9]{0,17})(?:_([0-9A-Za-z-]{1,64}))?\.(delta|snapshot|zip|changelog)")
 _OPERATOR_METADATA = re.compile(rf"{STATE}/[0-9]+/_metadata/v2/[0-9]+")
 _UNIQUE_ID = re.compile(r"[0-9A-Za-z-]{1,64}")
@@ -137,6 +138,19 @@ def strip_checksum(path: str) -> str:
     while name.endswith(".crc"):
         name = name.removesuffix(".crc")
     return f"{parent}{slash}{name}"
+
+
+def folder_of_ttlsnap(path: str) -> str | None:
+    """Return the folder in which a path lies, or which it is, if the folder is ttlsnap's; otherwise None.
+
+    Such a folder is ``_ttlsnap`` of a checkpoint, whose backups can look like checkpoints, or an unfinished copy
+    (``<copy>.<run>.ttlsnap``).
+    """
+    parts = path.split("/")
+    for number, part in enumerate(parts, 1):
+        if part == OWN or _UNFINISHED_COPY.fullmatch(part):
+            return "/".join(parts[:number])
+    return None
 
 
 def is_run(name: str) -> bool:

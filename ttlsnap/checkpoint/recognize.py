@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.errors import NotACheckpointError
-from ttlsnap.storage.directory import Directory, each
+from ttlsnap.storage.directory import OWN, Directory, each
 
 _DELTA_LOG = "_delta_log"
 _MOST_LOOKED_AT = 10_000
@@ -14,8 +14,18 @@ _MOST_NAMED = 3
 
 
 def require_checkpoint(files: Directory, *folders: str) -> None:
-    """Raise NotACheckpointError if the directory lacks one of ``folders``, by default those of a stateful query."""
+    """Raise NotACheckpointError if the directory lacks one of ``folders``, by default those of a stateful query.
+
+    Raise it also for a folder in which ttlsnap keeps backups or unfinished copies.
+    """
     folders = folders or (layout.OFFSETS, layout.STATE)
+    own = layout.folder_of_ttlsnap(files.root)
+    if own is not None:
+        above, _, name = own.rpartition("/")
+        raise NotACheckpointError(
+            f"{files.root} is not the checkpoint of a query, but "
+            + (f"a backup of {above}. Name that checkpoint" if name == OWN else f"an unfinished copy in {own}")
+        )
     if files.stat("") is None:
         raise NotACheckpointError(f"{files.root} does not exist")
     missing = [name for name in folders if files.stat(name) is None]

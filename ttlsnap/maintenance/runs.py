@@ -19,6 +19,7 @@ from functools import partial
 from glob import glob, has_magic
 from typing import Any, Literal, Protocol
 
+from ttlsnap.checkpoint.layout import folder_of_ttlsnap
 from ttlsnap.compaction.report import CompactionReport
 from ttlsnap.compaction.run import compact
 from ttlsnap.delta import is_table
@@ -225,7 +226,11 @@ def place_of(path: str) -> str:
 
 
 def _find_folders(pattern: str) -> list[str]:
-    """Return the folders that a glob matches."""
+    """Return the folders that a glob matches, without ttlsnap's own, whose backups can look like checkpoints."""
+    return [name for name in _match_folders(pattern) if folder_of_ttlsnap(name) is None]
+
+
+def _match_folders(pattern: str) -> list[str]:
     if is_local(pattern):
         path = open_directory(pattern).root if "://" in pattern else pattern
         names = glob(path, recursive=True)  # noqa: PTH207 - text
