@@ -38,7 +38,7 @@ test-matrix: $(VENV)/tested venvs old-venvs more-venvs servers strace chromium
 
 # Have Spark write all stored inputs of the tests again.
 samples: $(VENV)/tested venvs
-	$(BIN)/python -m tests.judge.renew
+	$(BIN)/python -m tests.judge.renew --all
 
 # The tests with the oldest release of each dependency that pyproject.toml allows, except Spark and Delta.
 test-lowest: $(LOWEST)/tested venvs strace chromium

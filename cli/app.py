@@ -147,7 +147,7 @@ def _describe_stop(arguments: list[str]) -> str:
 
 @cache
 def _commands() -> Callable[..., object]:
-    """Return all commands as functions of the command line. Typer builds them anew at each call of ``app``."""
+    """Return all commands as functions of the command line. Typer builds them again at each call of ``app``."""
     return get_command(app)
 
 

@@ -166,12 +166,15 @@ def make(name: str) -> Path:
 def main(words: list[str]) -> int:
     """Make the named environments, print the folder of one, or remove all. Return the exit code."""
     if words == ["--remove"]:
-        shutil.rmtree(cache(), ignore_errors=True)
+        for path in cache().glob("*-*"):  # nothing else, whatever folder TTLSNAP_VENVS names
+            if path.name.removesuffix(".lock").rpartition("-")[0] in ENVIRONMENTS:
+                shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
         return 0
     names = words[1:] if words[:1] == ["--path"] else words
     unknown = [name for name in names if name not in ENVIRONMENTS]
     if unknown or not names:
-        print(f"unknown environment {unknown}; choose from: {', '.join(ENVIRONMENTS)}", file=sys.stderr)
+        wrong = f"unknown environment {', '.join(unknown)}" if unknown else "no environment is named"
+        print(f"{wrong}; choose from: {', '.join(ENVIRONMENTS)}", file=sys.stderr)
         return 2
     for name in names:
         if words[0] == "--path":

@@ -26,17 +26,17 @@ FULL = os.environ.get("TTLSNAP_MATRIX") == "full"
 
 @cache
 def seed() -> str:
-    """Return the seed of this run: ``TTLSNAP_SEED``, or the commit."""
-    if named := os.environ.get("TTLSNAP_SEED"):
-        return named
-    words = ["git", "rev-parse", "--short=12", "HEAD"]
+    """Return the seed of this run: the commit, or that of ``TTLSNAP_SEED`` in any form, which may be other text."""
+    named = os.environ.get("TTLSNAP_SEED")
+    words = ["git", "rev-parse", "--quiet", "--verify", "--short=12", f"{named or 'HEAD'}^{{commit}}"]
     done = subprocess.run(words, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
-    return done.stdout.strip() or "no commit"
+    return done.stdout.strip() or named or "no commit"
 
 
 def narrow(cases: Sequence[Any], *places: int) -> list[Any]:
     """Mark all cases of a test as wide, except those at these places (by default the first)."""
     chosen = places or (0,)
+    assert all(0 <= place < len(cases) for place in chosen)
 
     def mark(case: Any) -> Any:
         values = case if type(case) is tuple else (case,)

@@ -1,4 +1,4 @@
-"""The last lines of a test run: the ten slowest files, the number of restarts of real Spark, and the seed."""
+"""The last lines of a test run: the ten slowest files, the number of restarts of real Spark, and missing inputs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from . import restarts, support
+from .judge import inputs
+from .judge.processes import PYTHON
 from .matrix import FULL, seed
 
 _seconds: Counter[str] = Counter()
@@ -34,26 +36,34 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         support.settle(passed=report.passed)
     if report.failed:
         full = "TTLSNAP_MATRIX=full " if FULL else f"TTLSNAP_SEED={seed()} "
-        report.sections.append(("Repeat this test", f"{full}python -m pytest '{item.nodeid}'"))
+        report.sections.append(("Repeat this test", f"{full}{PYTHON} -m pytest '{item.nodeid}'"))
     return report
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Send the restarts of a worker to the controller."""
+    """Send what a worker has noted to the controller."""
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
         output["restarts"] = [list(restart) for restart in restarts.passed]
+        output["not stored"] = sorted(inputs.not_stored)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any, error: object) -> None:
-    """Add the restarts of a worker."""
-    found = getattr(node, "workeroutput", {}).get("restarts", [])
-    restarts.passed.update(restarts.Restart(*one) for one in found)
+    """Add what a worker has noted."""
+    output = getattr(node, "workeroutput", {})
+    restarts.passed.update(restarts.Restart(*one) for one in output.get("restarts", []))
+    inputs.not_stored.update(output.get("not stored", []))
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Print the summary."""
+    if inputs.not_stored and not FULL:
+        names = ", ".join(sorted(inputs.not_stored))
+        terminalreporter.write_line(
+            f"Spark wrote {len(inputs.not_stored)} inputs that could be stored ({names}). Run the tests with "
+            "TTLSNAP_STORE=1, and commit the archives"
+        )
     if len(_seconds) < 10:
         return
     terminalreporter.section("slowest files")

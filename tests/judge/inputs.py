@@ -38,6 +38,8 @@ _CHECKPOINT, _OUT, _EVENTS = "/ttlsnap/checkpoint", "/ttlsnap/out", "/ttlsnap/ev
 _TIME = "TTLSNAP.mtime_ns"
 _WITHOUT_PATHS = {".delta", ".snapshot", ".changelog", ".zip", ".sst", ".log", ".crc", ".parquet"}
 _MOST_BYTES = 200_000
+not_stored: set[str] = set()
+"""The archives that Spark would have written in this run if they had been asked for, or that are too large."""
 _PARSING = threading.Lock()
 """Python 3.11 cannot parse in two threads at the same time."""
 _ID = re.compile(r'(?<="id":")[0-9a-f-]{36}(?=")')
@@ -122,7 +124,7 @@ def store(made: Input, checkpoint: Path, out: Path, events: Sequence[Path], fold
         return False
     folder.mkdir(exist_ok=True)
     place = folder / made.archive.name
-    new = place.with_suffix(f".{os.getpid()}")
+    new = place.with_suffix(f".{os.getpid()}.{threading.get_ident()}")
     new.write_bytes(packed.getvalue())
     new.rename(place)
     return True
@@ -140,6 +142,8 @@ def unpack(archive: Path, checkpoint: Path, out: Path, events: Sequence[Path]) -
             if top not in roots:
                 continue
             path = roots[top] / name
+            if not (member.isdir() or member.isfile()) or not path.resolve().is_relative_to(roots[top].resolve()):
+                raise ValueError(f"{archive}: {member.name} is neither a file nor a folder of a checkpoint")
             if member.isdir():
                 path.mkdir(parents=True)
                 continue

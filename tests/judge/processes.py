@@ -23,6 +23,8 @@ from typing import Any
 
 from .. import environments
 
+PYTHON = os.path.relpath(sys.executable)
+"""This interpreter, in the commands that messages print."""
 OWN = "4.2"
 """The version that runs under this interpreter."""
 NEWEST = os.environ.get("TTLSNAP_NEWEST", OWN)
@@ -154,7 +156,9 @@ class Server:
         self._lines = self._socket.makefile("rb")
         with contextlib.suppress(OSError):
             self._socket.connect((folder / "address").read_text())
-            if self._lines.readline():  # nothing comes from a process that is just ending
+            if told := self._lines.readline().decode().strip():  # nothing comes from a process that is just ending
+                if not f"{told}.".startswith(f"{self.version}."):
+                    raise JudgeError(f"the server of Spark {self.version} has Spark {told}")
                 return True
         self._lines.close()
         self._socket.close()

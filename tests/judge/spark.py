@@ -28,7 +28,7 @@ from .inputs import Input
 from .layouts import has_begun, layout_of, snapshots_in, store_folders
 from .model import MODELLED, Model
 from .outcomes import Batch, Entry, canonical, entry
-from .processes import NEWEST, OWN, WITH_DELTA, JudgeError, Server, SparkFailed, User
+from .processes import NEWEST, OWN, PYTHON, WITH_DELTA, JudgeError, Server, SparkFailed, User
 from .queries import BATCH_A_RUN, SCALA, Event, Query
 from .sources import put_events
 
@@ -64,6 +64,9 @@ class Checkpoint:
 def told(query: Query, batches: list[Batch]) -> list[Batch]:
     """Return the batches that a query's sink shows. The memory sink shows only the last one."""
     return batches[-1:] if query.sink == "memory" else batches
+
+
+_OF_SPARK = ("org.apache.spark", "pyspark.errors", "StreamingQueryException")
 
 
 class Judge:
@@ -103,6 +106,11 @@ class Judge:
         made._without_spark = True
         return made
 
+    def _with_spark(self) -> Judge:
+        made = copy.copy(self)
+        made._without_spark = False
+        return made
+
     def write(
         self,
         query: Query,
@@ -124,18 +132,19 @@ class Judge:
             None if uncommitted is None else tuple(uncommitted),
         )
         if self._without_spark and not asked.can_be_stored:
-            raise JudgeError(f"inputs of {query.operator} are not stored: use the fixture `judge`")
+            raise JudgeError(f"inputs of {query.operator} cannot be stored: use the fixture `judge`")
         if self._user is None and asked.can_be_stored:
             if asked.archive.exists():
                 return self.unpack(asked, asked.archive, path)
             if processes.reserved and version not in (NEWEST, OWN):
                 raise JudgeError(
-                    f"no stored input {asked.archive.name}: run `python -m tests.judge.renew --stale`, or "
-                    f"`TTLSNAP_STORE=1 python -m pytest {processes.reserved}` if it is new"
+                    f"Spark {version} has not written {asked.archive.name} yet. If the test is new: TTLSNAP_STORE=1 "
+                    f"{PYTHON} -m pytest '{processes.reserved}'. If you have changed a query: {PYTHON} -m "
+                    "tests.judge.renew --stale"
                 )
-            made = self.write_with_spark(asked, path)
-            if os.environ.get("TTLSNAP_STORE"):
-                self.store(asked, made)
+            made = self._with_spark().write_with_spark(asked, path)
+            if not os.environ.get("TTLSNAP_STORE") or not self.store(asked, made):
+                inputs.not_stored.add(asked.archive.name)
             return made
         return self.write_with_spark(asked, path)
 
@@ -155,14 +164,17 @@ class Judge:
         self._write(asked, made)
         return made
 
-    def store(self, asked: Input, made: Checkpoint) -> None:
-        """Store a checkpoint that Spark has just written, once maintenance has finished its work on it."""
+    def store(self, asked: Input, made: Checkpoint) -> bool:
+        """Store a checkpoint that Spark has just written, once maintenance has finished its work on it.
+
+        Return False if it is too large.
+        """
         before: set[tuple[str, int]] = set()
         while before != (
             before := {(str(path), path.stat().st_size) for path in made.path.rglob("*") if path.exists()}
         ):
             time.sleep(0.5)
-        inputs.store(asked, made.path, made.out, [self.events_of(name) for name in made.sources])
+        return inputs.store(asked, made.path, made.out, [self.events_of(name) for name in made.sources])
 
     def _new(self, asked: Input, path: Path | None) -> Checkpoint:
         name, query = self._name(), asked.query
@@ -276,6 +288,10 @@ class Judge:
         try:
             done = self._run(checkpoint, batches, version=version, fresh=fresh)
         except SparkFailed as failure:
+            if not any(
+                word in str(failure) for word in ("org.apache.spark", "pyspark.errors", "StreamingQueryException")
+            ):
+                raise  # an error of the server itself
             return str(failure)
         raise JudgeError(f"Spark went on with {checkpoint.path}: {done}")
 
@@ -426,6 +442,8 @@ class Judge:
         return f"{next(self._numbers):04d}"
 
     def _server(self, version: str, query: Query, ran_on: set[str] | None = None, fresh: bool = False) -> Server:
+        if self._without_spark:
+            raise JudgeError("this test starts Spark: use the fixture `judge` in place of `inputs`")
         delta = "delta" in (query.source, query.sink)
         version = WITH_DELTA if delta and version == NEWEST else version
         kind = f"spark-{version}-delta" if delta else f"spark-{version}"

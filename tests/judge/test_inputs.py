@@ -15,6 +15,7 @@ from ttlsnap import inspect
 from ..matrix import FULL
 from .inputs import STORED, Input, code_of, describe, store
 from .layouts import layout_of
+from .processes import PYTHON
 from .queries import Event, Query
 from .spark import Judge
 
@@ -31,7 +32,7 @@ _TIME = re.compile(rb'(?<="batchTimestampMs":)\d+|(?<="timestamp":)\d+|(?<="modi
 
 def test_every_stored_input_matches_the_code_that_writes_it() -> None:
     stale = [archive.name for archive in ARCHIVES if describe(archive).archive != archive]
-    assert not stale, "run: python -m tests.judge.renew --stale"
+    assert not stale, f"their code has changed, so run: {PYTHON} -m tests.judge.renew --stale"
     assert ARCHIVES
 
 

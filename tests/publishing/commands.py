@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -98,9 +99,11 @@ class Commands:
             faults = [word for fault in injected for word in ("-e", f"inject={fault}")]
             words = ["strace", "-f", "-y", "-q", "-o", str(log), "-e", TRACE, "-e", "signal=none", *faults, "-p", child]
             told = subprocess.run(words, capture_output=True, text=True, timeout=_PATIENCE_S)
-            code = _answer(zygote)
-            if not log.exists() or told.returncode not in (0, 128 + 9, -9):
+            if told.returncode not in (0, 128 + 9, -9):
+                os.kill(int(child), signal.SIGKILL)  # it still waits for a tracer
+                _answer(zygote)
                 raise RuntimeError(f"strace: {told.stderr}")
+            code = _answer(zygote)
             return Traced(_ended(out, 1, code)[0], read_calls(log, below))
 
     def together(self, work: Callable[[T], R], items: Iterable[T]) -> list[R]:

@@ -80,7 +80,10 @@ MOST = 4
 """The points of a step that run in a slice of the matrix, besides those that are pinned."""
 
 PINNED: tuple[tuple[str, str], ...] = ()
-"""A part of a step's name, and a pattern of the points that run every time: they found a fault before."""
+"""Parts of steps' names, with patterns of the points that run every time, because they found a bug before.
+
+For example ``("compact", r"error=EIO at fsync #5")``, in the words of a failure.
+"""
 
 
 def is_pinned(step: str, point: Point) -> bool:
@@ -135,6 +138,8 @@ class Workshop:
         if point.fault == KILL:
             assert traced.ended.code == KILLED
             assert traced.calls[-1] == met[0]
+        else:
+            assert any(call.injected for call in met), f"strace did not inject {fault}"
         return path, traced
 
     def check(
@@ -178,7 +183,8 @@ class Workshop:
         litter = [str(left) for left in (twin / "_ttlsnap").rglob("*.tmp")]
         assert not litter, litter
         if point.fault != KILL:
-            told_well(traced.ended, needs_recover=first.json["outcome"] != "nothing", is_done=found == step.end)
+            needs_recover = first.json["outcome"] != "nothing"
+            told_well(traced.ended, needs_recover=needs_recover, is_done=found == step.end, call=point.call)
         went_on(step, path, third, found, fenced=fenced)
         shutil.rmtree(path.parent)
         shutil.rmtree(twin.parent)
@@ -199,12 +205,13 @@ def went_on(step: Step, path: Path, again: Ended, found: Tree, *, fenced: bool) 
         assert tree(path) == step.new
 
 
-def told_well(ended: Ended, *, needs_recover: bool, is_done: bool) -> None:
+def told_well(ended: Ended, *, needs_recover: bool, is_done: bool, call: Call | None = None) -> None:
     """Assert that a command that met an error has the right exit code, and a message that names the remedy.
 
-    The command may ignore an error in the removal of files that it no longer needs.
+    The command may ignore an error in the removal of files that it no longer needs, if the failed ``call`` removes.
     """
     if ended.code == 0:
+        assert call is None or call.name in _FREES, f"an error of {call} was passed over"
         assert is_done and not needs_recover, "an error was passed over"
         return
     assert ended.code in (4, 5), ended

@@ -42,7 +42,7 @@ class Call:
     """One call that changes something: the ``number``-th call with its name in its process, on ``path``.
 
     ``to`` is the other path of a rename or a link. ``changed`` says whether the call changed the disk: it succeeded,
-    and was not an fsync.
+    and was not an fsync. ``injected`` says whether strace let it fail.
 
     The same step has the same path in every run. In a path, RUN replaces the name of a run. X replaces the token of a
     scratch file or a lock. UUID replaces the id of a new table.
@@ -52,6 +52,7 @@ class Call:
     number: int
     path: str
     changed: bool = field(default=False, compare=False)
+    injected: bool = field(default=False, compare=False)
     to: str | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
@@ -79,7 +80,8 @@ def read_calls(log: Path, below: Path) -> list[Call]:
                 if len(strings) == 2 and name.startswith(("rename", "link"))
                 else None
             )
-            calls.append(Call(name, counts[match["pid"], name], _relative(path, below), changed, to))
+            injected = "(INJECTED)" in line
+            calls.append(Call(name, counts[match["pid"], name], _relative(path, below), changed, injected, to))
     if not begun:
         raise ValueError(f"{log}: strace came too late")
     return calls

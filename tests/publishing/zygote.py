@@ -25,6 +25,7 @@ import resource
 import signal
 import sys
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -81,10 +82,14 @@ def _serve(order: dict[str, Any], say_ready: int) -> None:
             os.close(say_ready)
         for number, command in enumerate(order["commands"]):
             _redirect(out / f"{number}.out", out / f"{number}.err")
+            code = 99
             code = run(command)
             sys.stdout.flush()
             sys.stderr.flush()
             (out / f"{number}.code").write_text(str(code))
+    except BaseException:
+        traceback.print_exc()
+        code = 99
     finally:
         os._exit(code)
 
