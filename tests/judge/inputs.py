@@ -217,10 +217,11 @@ def _code(operator: str) -> str:
     """Return the code on which a checkpoint depends, without comments and docstrings."""
     here = Path(__file__).parent
     code = [
-        code_of(here / "queries.py", operator, "Query", "Event", "EVENT_SCHEMA"),
+        code_of(here / "queries.py", operator, "Query", "Event", "EVENT_SCHEMA", "ENDLESS"),
         code_of(here / "runs.py", "run"),
         code_of(here / "server.py", "_session"),
-        code_of(here / "sources.py", "put_events", "in_partitions"),
+        code_of(here / "sources.py", "put_events", "in_partitions", "event_files"),
+        code_of(here / "layouts.py", "has_snapshots", "last_batch", "store_folders"),
         code_of(here / "inputs.py", "_parts"),
     ]
     if operator in SCALA:
@@ -262,4 +263,5 @@ def _lines(lines: list[str], node: ast.stmt) -> list[str]:
         for number in range(part.body[0].lineno, (part.body[0].end_lineno or 0) + 1)
     }
     numbers = (number for number in range(first, (node.end_lineno or 0) + 1) if number not in omitted)
-    return [line for number in numbers if (line := lines[number - 1].strip()) and not line.startswith("#")]
+    found = (lines[number - 1].rstrip() for number in numbers)
+    return [line for line in found if line and not line.lstrip().startswith("#")]

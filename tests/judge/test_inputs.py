@@ -59,6 +59,9 @@ HEIGHT = 4
 def area(side):
     '''Return the area.'''
     # a comment
+    for _ in range(2):
+        side += 1
+        side *= 2
     return side * WIDTH
 
 def unused():
@@ -71,6 +74,7 @@ def unused():
     [
         ("WIDTH = 3", "WIDTH = 5", True),
         ("side * WIDTH", "side + WIDTH", True),
+        ("    side *= 2", "side *= 2", True),
         ("HEIGHT = 4", "HEIGHT = 5", False),
         ("Return the area.", "Return it.", False),
         ("# a comment", "# another one", False),
