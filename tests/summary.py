@@ -31,9 +31,10 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
     """Settle what a test noted, and print the command that repeats a failed one."""
     report = yield
-    if report.when == "call":
-        restarts.settle(has_passed=report.passed)
-        support.settle(passed=report.passed)
+    if report.when == "call" or report.failed:
+        has_passed = report.when == "call" and report.passed
+        restarts.settle(has_passed=has_passed)
+        support.settle(passed=has_passed)
     if report.failed:
         full = "TTLSNAP_MATRIX=full " if FULL else f"TTLSNAP_SEED={seed()} "
         report.sections.append(("Repeat this test", f"{full}{PYTHON} -m pytest '{item.nodeid}'"))

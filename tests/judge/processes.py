@@ -126,6 +126,11 @@ class Server:
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process has ended, or the connection to it."""
+        return self._ended
+
     def ask(self, verb: str, **args: Any) -> Any:
         """Send one request. Return its answer, or raise its error."""
         with self._lock:

@@ -92,8 +92,10 @@ def _serve(listener: socket.socket, verbs: dict[str, Callable[..., Any]]) -> Non
         with lock:
             clients.discard(client)
             if not clients:
+                closing.set()  # a client that is just connecting gets no first line, and starts another server
                 listener.shutdown(socket.SHUT_RDWR)
 
+    closing = threading.Event()
     while True:
         try:
             client, _ = listener.accept()
@@ -102,6 +104,8 @@ def _serve(listener: socket.socket, verbs: dict[str, Callable[..., Any]]) -> Non
         listener.settimeout(None)
         client.settimeout(None)
         with lock:
+            if closing.is_set():
+                return
             clients.add(client)
         threading.Thread(target=serve, args=(client,), daemon=True).start()
 

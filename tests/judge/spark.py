@@ -454,7 +454,7 @@ class Judge:
         fit = [name for name in names if (name in (ran_on or ())) != fresh]
         with self._lock:
             name = (fit or names)[0]
-            if name not in self._servers:
+            if name not in self._servers or self._servers[name].has_ended:
                 classes = self._classes(version)
                 self._servers[name] = Server(version, self._places / name, classes, delta=delta, user=self._user)
             return self._servers[name]
