@@ -27,6 +27,7 @@ OPERATORS = {
     "aggregation": (
         "agg_update",
         "agg_all",
+        "agg_slow",
         "agg_update_watermark",
         "agg_update_long",
         "agg_two_maxima",

@@ -184,7 +184,9 @@ class Workshop:
         assert not litter, litter
         if point.fault != KILL:
             needs_recover = first.json["outcome"] != "nothing"
-            told_well(traced.ended, needs_recover=needs_recover, is_done=found == step.end, call=point.call)
+            # Other commands may end well although they could not record it, or not remove what they no longer need.
+            call = point.call if step.name == "compact" else None
+            told_well(traced.ended, needs_recover=needs_recover, is_done=found == step.end, call=call)
         went_on(step, path, third, found, fenced=fenced)
         shutil.rmtree(path.parent)
         shutil.rmtree(twin.parent)

@@ -87,7 +87,7 @@ def _serve(order: dict[str, Any], say_ready: int) -> None:
             sys.stdout.flush()
             sys.stderr.flush()
             (out / f"{number}.code").write_text(str(code))
-    except BaseException:
+    except Exception:
         traceback.print_exc()
         code = 99
     finally:
