@@ -977,8 +977,8 @@ BREAKS = (
     Break(
         "a copy forgets that batches were slow",
         "publishing/liveness.py",
-        "(copied or {}).get(LONGEST_GAP, 0))",
-        "0)",
+        "before_copy: int = (copied or {}).get(LONGEST_GAP, 0)",
+        "before_copy: int = 0",
         "test_slow_batches.py",
     ),
     Break(

@@ -58,7 +58,9 @@ def pytest_testnodedown(node: Any, error: object) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Print the summary."""
+    """Print the summary, and write the list of restarts if somebody wants it."""
+    if place := os.environ.get("TTLSNAP_RESTARTS"):
+        Path(place).write_text("".join(f"{' '.join(restart)}\n" for restart in sorted(restarts.passed)))
     if inputs.not_stored and not FULL:
         names = ", ".join(sorted(inputs.not_stored))
         terminalreporter.write_line(
@@ -74,5 +76,3 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.write_line(
             f"{len(restarts.passed)} different restarts of real Spark (command, operator, store, layout, versions)"
         )
-    if place := os.environ.get("TTLSNAP_RESTARTS"):
-        Path(place).write_text("".join(f"{' '.join(restart)}\n" for restart in sorted(restarts.passed)))

@@ -82,14 +82,13 @@ def _serve(order: dict[str, Any], say_ready: int) -> None:
             os.close(say_ready)
         for number, command in enumerate(order["commands"]):
             _redirect(out / f"{number}.out", out / f"{number}.err")
-            code = 99
+            code = 99  # also if the command raises
             code = run(command)
             sys.stdout.flush()
             sys.stderr.flush()
             (out / f"{number}.code").write_text(str(code))
     except Exception:
         traceback.print_exc()
-        code = 99
     finally:
         os._exit(code)
 

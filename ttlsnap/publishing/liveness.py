@@ -100,7 +100,8 @@ def longest_gap_ms(files: Directory, logs: Logs) -> int | None:
     began = each(files, lambda batch: _beginning_ms(files, batch), logs.offsets[-MOST_BATCHES:])
     gaps = [after - before for before, after in pairwise(ms for ms in began if ms is not None) if after > before]
     recorded = [journal.longest_gap_ms or 0 for journal in recent]
-    return max((*gaps, *recorded, (copied or {}).get(LONGEST_GAP, 0)), default=0)
+    before_copy: int = (copied or {}).get(LONGEST_GAP, 0)
+    return max((*gaps, *recorded, before_copy))
 
 
 def _copying_run(files: Directory, logs: Logs) -> dict[str, Any] | None:
