@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ttlsnap.check import CheckReport, Verdict, check
-from ttlsnap.check.outcomes import INSTEAD_OF_ADDING, INSTEAD_OF_REMOVING, OUTCOMES, Outcome
+from ttlsnap.check.outcomes import CHANGE_SETTING, INSTEAD_OF_ADDING, INSTEAD_OF_REMOVING, OUTCOMES, Outcome
 from ttlsnap.check.rules import RULES
 from ttlsnap.contract import Contract, contract_of_checkpoint, parse_contract
 from ttlsnap.errors import TtlsnapError
@@ -179,7 +179,8 @@ def _shown(outcome: Outcome, code: str) -> str | None:
     side = code.partition("-")[0].removesuffix("s")
     side = side if side in ("key", "value") else "other"
     instead = {"value-added": INSTEAD_OF_ADDING, "value-removed": INSTEAD_OF_REMOVING}.get(code, "")
-    words = _Words(side=side, SIDE=side.upper(), instead=instead)
+    fix = CHANGE_SETTING.format_map(_Words())
+    words = _Words(side=side, SIDE=side.upper(), instead=instead, fix=fix)
     case = outcome.fill(words)
     if case.code != code:
         return None

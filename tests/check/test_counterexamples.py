@@ -252,13 +252,24 @@ def test_data_missing_from_one_contract_is_reported_as_not_compared() -> None:
         lambda d: d["operators"][0]["stores"][0].update(states=[]),
         lambda d: state_of(d).update(name="other"),
         lambda d: d["operators"][0]["stores"][0].update(prefix_key_columns=1),
-        lambda d: (d["conf"].clear(), d.update(codec="zstd")),
-        lambda d: (d["conf"].clear(), d.update(provider="rocksdb")),
-        lambda d: (d["conf"].clear(), d["operators"][0].update(partitions=9)),
     ],
 )
 def test_changes_outside_the_settings_are_not_as_is(edit: Edit) -> None:
     assert compared(document(), edit).verdict.rank > Verdict.AS_IS.rank
+
+
+@pytest.mark.parametrize(
+    ("edit", "option"),
+    [
+        (lambda d: d.update(codec="zstd"), "--set codec=zstd"),
+        (lambda d: d.update(provider="rocksdb"), "--provider rocksdb"),
+        (lambda d: d["operators"][0].update(partitions=9), "--partitions 9"),
+    ],
+)
+def test_a_setting_without_effect_is_a_note_with_the_command_that_changes_it(edit: Edit, option: str) -> None:
+    (finding,) = compared(document(), lambda d: (d["conf"].clear(), edit(d))).findings
+    assert finding.verdict is Verdict.AS_IS
+    assert finding.fix.endswith(f"ttlsnap migrate CHECKPOINT {option}")
 
 
 def test_the_longest_possible_ttl_is_reported() -> None:

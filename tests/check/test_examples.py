@@ -76,9 +76,9 @@ class Repository:
 
     @staticmethod
     def text(*, without: int = 0) -> str:
-        """Return the contract without the first columns of its value."""
+        """Return the contract without the first columns of its key."""
         contract: dict[str, Any] = contract_of_checkpoint(str(SAMPLES / "agg-deltas-lz4-4.2")).to_json()
-        del contract["operators"][0]["stores"][0]["states"][0]["value"][:without]
+        del contract["operators"][0]["stores"][0]["states"][0]["key"][:without]
         return json.dumps(contract, indent=2) + "\n"
 
     def change(self, *, to: str, committed: bool = True) -> None:

@@ -9,16 +9,21 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.cloudpickle import register_pickle_by_value
 
-from ttlsnap.check import Verdict
+from ttlsnap.check import Verdict, check
+from ttlsnap.repairs.findings import find_repairs
 
 from ..matrix import FULL
+from ..repairs.migrating import MIGRATED
 from . import processors, queries
+from .contracts import as_recorded
 from .pair import NEWEST
 from .pairs import PAIRS
-from .quality import KEPT, document_of, figures, judged, pages, rules
+from .quality import KEPT, contracts_of, document_of, figures, judged, pages, rules
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+REPAIRED = {one.name for one in MIGRATED}
 
 for _module in (processors, queries):
     register_pickle_by_value(_module)  # Spark's workers do not find this package
@@ -33,6 +38,30 @@ def test_false_alarms_are_rare() -> None:
     assert found["that work"] >= 80
     assert found["that work, called anything else"] * 20 <= found["that work"]
     assert found["that work, called unknown"] * 9 <= found["that work"]
+
+
+@pytest.mark.parametrize("side", ["old", "new", "both"])
+def test_a_checkpoint_alone_never_costs_the_state(side: str) -> None:
+    worse = []
+    for name, pair in PAIRS.items():
+        old, new = contracts_of(name)
+        if pair.versions != (NEWEST, NEWEST) or isinstance(old, str) or isinstance(new, str):
+            continue
+        known = check(old, new, find_repairs=find_repairs)
+        old = old if side == "new" else as_recorded(old)
+        new = new if side == "old" else as_recorded(new)
+        found = check(old, new, find_repairs=find_repairs)
+        if found.verdict is Verdict.INCOMPATIBLE is not known.verdict or (
+            name in REPAIRED and any("new checkpoint" in one.fix for one in found.findings)
+        ):
+            worse.append(name)
+    assert not worse
+
+
+def test_what_a_migration_with_an_answer_repairs_is_not_given_up() -> None:
+    for one in judged():
+        if one.name in REPAIRED and one.report is not None:
+            assert one.verdict is not Verdict.INCOMPATIBLE, one.name
 
 
 @pytest.mark.parametrize("name", [one.name for one in judged() if one.seen["change"] in ("nothing", "harmless")])

@@ -274,6 +274,15 @@ MIGRATED = [
     case("join-value-retyped", "widen"),
     case("join-whole-inner-to-left", "nullability"),
     case("join-value-now-nullable", "nullability", "nullability"),
+    case(
+        "join-inner-to-semi",
+        "rename",
+        "rename",
+        "rename",
+        "nullability",
+        "drop",
+        answers={"renamed": {"l_user": "user", "l_amount": "amount", "l_ts": "ts"}},
+    ),
     # The user's own state
     case("tws-field-widened", "widen"),
     case("tws-field-float-widened", "widen"),

@@ -11,7 +11,7 @@ REASONS: dict[str, str] = {
     "A key or a stored column has another expression or source. The state does not have the input for the "
     "new one.": r"agg-key-(another|expression|now-.*|struct-swapped)|dedup-column-another.*"
     r"|dedup-now-required.*"
-    r"|join-(key-.*|value-another|range-.*|inner-to-semi|sides.*)"
+    r"|join-(key-.*|value-another|range-.*|sides.*)"
     r"|way-(explode|hour|union|map-in|table-join|join-sides|day).*",
     "Windows or sessions have another length. What is in a window cannot be divided.": r"window-(length|slide).*"
     r"|session-gap.*",

@@ -86,7 +86,7 @@ def test_what_a_number_means_is_not_guessed() -> None:
     (operator,) = old.operators
     unplanned = replace(old, operators=(replace(operator, plan=None, buffers=None),))
     (obstacle,) = find_evolution(unplanned, new)[1]
-    assert "Give the contract of the old query (--from OLD)" in obstacle.message
+    assert "ttlsnap contract CHECKPOINT --with" in obstacle.message
 
 
 @pytest.mark.parametrize("one", MIGRATED, ids=lambda one: one.name)

@@ -72,9 +72,15 @@ WRONG: list[tuple[str, Change, list[str], int, str]] = [
     (JOIN, retype("binary"), [], 3, "it was bigint and is binary, which not every old value is"),
     (JOIN, retype({"type": "struct", "fields": [column("x")]}), [], 3, "and is struct<x:string>"),
     (JOIN, retype("integer"), [], 3, "If all of its values fit, add --narrow"),
-    (JOIN, drop_key, [], 3, "several entries would have one key"),
+    (JOIN, drop_key, [], 3, "the join has other keys, which buffered rows do not have"),
     (WITHIN, widen_index, [], 3, "it was string and is binary"),
-    (PLAIN, lambda d: states(d)[0]["value"].append(column("count", "long")), [], 3, "Give the contract of the old"),
+    (
+        PLAIN,
+        lambda d: states(d)[0]["value"].append(column("count", "long")),
+        [],
+        3,
+        "ttlsnap contract CHECKPOINT --with",
+    ),
     (JOIN, nothing, ["--from", "other.json"], 2, "other.json does not exist"),
 ]
 

@@ -563,20 +563,15 @@ TTL_SHORTER = Outcome(
 PROVIDER_PINNED, PARTITIONS_PINNED, SETTING_PINNED = (
     Outcome(
         code,
-        _RECONFIGURATION,
+        _AS_IS,
         "{name} is {value}, but the checkpoint pins {pinned}; the new value has no effect on this state",
         _KEPT,
-        "set {name}={pinned}" + more,
+        "{fix}",
     )
-    for code, more in (
-        ("provider-ignored", ", or start a new checkpoint"),
-        (
-            "partitions-ignored",
-            ", or change the number in the old checkpoint: ttlsnap migrate CHECKPOINT --partitions {value}",
-        ),
-        ("setting-ignored", ""),
-    )
+    for code in ("provider-ignored", "partitions-ignored", "setting-ignored")
 )
+KEEP_SETTING = "set {name}={pinned}, which is what applies"
+CHANGE_SETTING = KEEP_SETTING + "; or change the old checkpoint: ttlsnap migrate CHECKPOINT {option}"
 CHECKPOINT_FORMAT = Outcome(
     "checkpoint-format",
     _RECONFIGURATION,

@@ -5,10 +5,12 @@ from __future__ import annotations
 from ttlsnap.check.comparison import Comparison, parse_version
 from ttlsnap.check.inputs import compare_sources
 from ttlsnap.check.outcomes import (
+    CHANGE_SETTING,
     CHANGELOG,
     CHECKPOINT_FORMAT,
     GROUPS_CLOSED,
     GROUPS_MAYBE_CLOSED,
+    KEEP_SETTING,
     NUMBER_OF_SOURCES,
     OFFSET_LOG,
     OLDER_SPARK,
@@ -71,7 +73,22 @@ def _compare_pinned(both: Comparison) -> None:
     for name in sorted(old.keys() & new.keys()):
         if old[name] != new[name] and name in outcomes:
             texts = (f"{name}={settings[name]}" for settings in (old, new))
-            both.add(outcomes[name], _QUERY, *texts, name=name, value=new[name], pinned=old[name])
+            words = {"name": name, "value": new[name], "pinned": old[name]}
+            option = _find_option(name, new[name])
+            fix = (CHANGE_SETTING if option else KEEP_SETTING).format(**words, option=option)
+            both.add(outcomes[name], _QUERY, *texts, **words, fix=fix)
+
+
+def _find_option(name: str, value: str) -> str | None:
+    """Return the option of ``ttlsnap migrate`` that gives a checkpoint the value of a setting; None if none does."""
+    if name == PARTITIONS:
+        return f"--partitions {value}"
+    if name == _PROVIDER:
+        return f"--provider {PROVIDERS[value]}" if value in PROVIDERS else None
+    from ttlsnap.migration.changes import SETTINGS  # a slow import, which a check of equal settings does not need
+
+    short = next((short for short, (spark, values) in SETTINGS.items() if spark == name and value in values), None)
+    return None if short is None else f"--set {short}={value}"
 
 
 def _find_pinned_settings(contract: Contract) -> dict[str, str]:

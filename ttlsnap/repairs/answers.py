@@ -30,15 +30,30 @@ class Answers:
 
 NO_ANSWERS = Answers()
 NOW = "now"
+# What decides more. With check --direction forward, the query that wrote the state is that of NEW.
+OLD_NEEDS_QUERY = (
+    "Describe the query that wrote the state, too: ttlsnap contract CHECKPOINT --with MODULE:FUNCTION. Give that file "
+    "to check in place of the checkpoint, and to migrate with --from"
+)
+NEW_NEEDS_QUERY = "Describe the query that is to read the state: ttlsnap contract MODULE:FUNCTION"
+SAME_VERSIONS = "Create both contracts with this ttlsnap and the same version of Spark"
 
 
 @dataclass(frozen=True)
 class Obstacle:
     """A difference for which there is no step, and what can be done.
 
-    ``option`` is the one that removes it, if nothing else has to be decided.
+    ``option`` is the one that removes it, if nothing else has to be decided. ``needs`` is a sentence that says what
+    would decide it: a contract that records more, or the user's choice between options. Without both, nothing removes
+    it.
     """
 
     place: Place
     message: str
     option: str = ""
+    needs: str = ""
+
+    @property
+    def stays(self) -> bool:
+        """Whether nothing removes it."""
+        return not self.option and not self.needs

@@ -41,28 +41,36 @@ def with_repairs(
 ) -> list[Finding]:
     """Return the findings; those that the evolution repairs have the verdict ``after_migration``, and their step.
 
-    Without obstacles, the steps of an operator together repair all differences of its keys and values. A run of the
-    migration ``proves`` what a comparison of contracts cannot: that no value is null, for example.
+    Without obstacles, the steps of an operator together repair all differences of its keys and values. Where contracts
+    that record more may show that a migration repairs a finding, the finding is unknown. A run of the migration
+    ``proves`` what a comparison of contracts cannot: that no value is null, for example.
     """
-    blocked = {obstacle.place.operator for obstacle in obstacles if not obstacle.option}
-    if None in blocked:
-        return list(findings)
-    options: dict[int | None, list[str]] = {}
+    mine: dict[int | None, list[Obstacle]] = {}
     for obstacle in obstacles:
-        options.setdefault(obstacle.place.operator, []).append(obstacle.option)
-    return [
-        finding
-        if finding.place.operator in blocked
-        else _repaired(finding, evolution, options.get(finding.place.operator, []), proves=proves)
-        for finding in findings
-    ]
+        mine.setdefault(obstacle.place.operator, []).append(obstacle)
+    if any(obstacle.stays for obstacle in mine.get(None, ())):
+        return list(findings)
+    return [_judge(finding, evolution, mine.get(finding.place.operator, ()), proves=proves) for finding in findings]
+
+
+def _judge(finding: Finding, evolution: Evolution, obstacles: Sequence[Obstacle], *, proves: bool) -> Finding:
+    if any(obstacle.stays for obstacle in obstacles) or finding.code not in _REPAIRABLE:
+        return finding
+    needs = {obstacle.place: obstacle.needs for obstacle in obstacles if obstacle.needs}
+    if not needs:
+        return _repaired(finding, evolution, [obstacle.option for obstacle in obstacles], proves=proves)
+    told = needs.get(finding.place)
+    if finding.verdict is Verdict.INCOMPATIBLE or (finding.verdict is Verdict.UNKNOWN and told):
+        fix = f"a migration may make the state fit. {told or next(iter(needs.values()))}"
+        return replace(finding, verdict=Verdict.UNKNOWN, fix=fix)
+    return finding
 
 
 def _repaired(finding: Finding, evolution: Evolution, options: Sequence[str], *, proves: bool) -> Finding:
     step = _find_step(finding, evolution.steps)
     # Unknown is whether the code uses names or positions. A migration does not know either.
     undecided = finding.verdict is Verdict.UNKNOWN and (finding.code == "values-swapped" or not proves)
-    if step is None or undecided or finding.code not in _REPAIRABLE:
+    if step is None or undecided:
         return finding
     if finding.verdict.rank <= Verdict.RECONFIGURATION.rank:
         return finding

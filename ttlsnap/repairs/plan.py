@@ -35,7 +35,15 @@ from ttlsnap.evolution.changes import Constant, StructChange, Take
 from ttlsnap.evolution.expiry import ExpiryChange
 from ttlsnap.evolution.model import Evolution, StateEvolution, Step
 from ttlsnap.operators import deduplication, group_state, join, session_window, transform_with_state
-from ttlsnap.repairs.answers import NO_ANSWERS, NOW, Answers, Obstacle
+from ttlsnap.repairs.answers import (
+    NEW_NEEDS_QUERY,
+    NO_ANSWERS,
+    NOW,
+    OLD_NEEDS_QUERY,
+    SAME_VERSIONS,
+    Answers,
+    Obstacle,
+)
 from ttlsnap.repairs.schemas import Matcher, Source
 from ttlsnap.schema.arrow import arrow_type
 from ttlsnap.schema.types import DataType, DecimalType, StructField, StructType, physical
@@ -44,6 +52,7 @@ from ttlsnap.transform.converters import ConvertsValues
 from ttlsnap.transform.protocols import describe_rule
 
 _CAST = re.compile(r"\bcast\(((?:[^()]|\([^()]*\))+) as [a-z_]+(?:\([0-9, ]*\))?\)")
+_OTHER_JOIN_KEYS = "the join has other keys, which buffered rows do not have"
 _PLANNED_KEYS = (*AGGREGATIONS, join.NAME)
 
 
@@ -281,7 +290,7 @@ class _Operator:
             return ExpiryChange(had=True, has=False, now_ms=self.now_ms)
         birth = self._find_birth(place, old)
         if new.ttl_ms is None:
-            self._refuse(place, "the length of its TTL is not known. Create NEW with ttlsnap contract")
+            self._refuse(place, "the length of its TTL is not known", NEW_NEEDS_QUERY)
         self.matcher.steps.append(
             Step("switch-ttl", place, texts[0], f"{texts[1]} after {'now' if birth is None else birth.field.name}")
         )
@@ -345,7 +354,11 @@ class _Operator:
                 values = _user_part(old), _user_part(new)
                 at = place.at(field="value.value" if new.ttl else "value")
             self._refuse_swapped_names(at, *values)
+            found = len(matcher.obstacles)
             value = matcher.match(at, *values)
+            if self.place.operator_name in AGGREGATIONS and self.plans is None:
+                # Another aggregate may have the name, which a migration starts afresh.
+                matcher.obstacles[found:] = [self._with_needs(obstacle) for obstacle in matcher.obstacles[found:]]
         changes = (key, value, expiry, converter)
         if len(matcher.steps) == steps and not any(changes) and old.name == new.name:
             return None
@@ -399,7 +412,7 @@ class _Operator:
         return StateDescriptor(self.new.id, self.new.name, place.store or "", state.name, None, state.key, state.value)
 
     def _refuse_swapped_names(self, place: Place, old: StructType, new: StructType) -> None:
-        """Add an obstacle if only the names of the user's fields changed places, and the code is the same."""
+        """Add an obstacle if the names of the user's fields changed places, and the code is or may be the same."""
         if (
             self.place.operator_name not in USERS_OWN
             or old.names == new.names
@@ -412,6 +425,8 @@ class _Operator:
                 "the fields are in another order, and the code is the same: does it use their positions? Then restore "
                 "the old order. If it uses names, also change the code",
             )
+        elif self.plans is None and _types(old) == _types(new):
+            self._refuse(place, "fields of one type are in another order: did the code change with them", self._needs)
 
     @property
     def _has_same_plan(self) -> bool:
@@ -430,6 +445,9 @@ class _Operator:
 
     def _match_keys(self, place: Place, old: StructType, new: StructType) -> StructChange | None:
         """Return how keys change. The plans say what their columns are; those after them keep their names."""
+        if self.place.operator_name == join.NAME and len(old) != len(new):
+            self._refuse(place, _OTHER_JOIN_KEYS)
+            return None
         if self.plans is None or self.place.operator_name not in _PLANNED_KEYS:
             return self.matcher.match(place, old, new, merges=self._merges)
         sides = []
@@ -440,7 +458,7 @@ class _Operator:
             sides.append([_Part(text, n, (key.fields[n],)) for n, text in enumerate(texts)])
         paired = self._pair(place, *sides)
         if self.place.operator_name == join.NAME and (None in paired or len(sides[0]) != len(sides[1])):
-            self._refuse(place, "the join has other keys, which buffered rows do not have")
+            self._refuse(place, _OTHER_JOIN_KEYS)
             return None
         rest = [key.names[len(parts) :] for parts, key in zip(sides, (old, new), strict=True)]
         if rest[0] != rest[1]:
@@ -494,11 +512,19 @@ class _Operator:
         return self.matcher.match(place, old, new, sources, told=True)
 
     def _refuse_unknown_buffers(self, place: Place) -> None:
-        self._refuse(
-            place,
-            "it is not known which aggregate a column belongs to. Give the contract of the old query (--from "
-            "OLD), and make both contracts with this ttlsnap and the same version of Spark",
-        )
+        self._refuse(place, "it is not known which aggregate a column belongs to", self._needs)
+
+    def _with_needs(self, obstacle: Obstacle) -> Obstacle:
+        if not obstacle.stays:
+            return obstacle
+        return replace(obstacle, message=f"{obstacle.message}. {self._needs}", needs=self._needs)
+
+    @property
+    def _needs(self) -> str:
+        """The contract that would tell what the operator computes."""
+        if self.old.plan is None:
+            return OLD_NEEDS_QUERY
+        return NEW_NEEDS_QUERY if self.new.plan is None else SAME_VERSIONS
 
     @staticmethod
     def _find_repeated(
@@ -536,11 +562,8 @@ class _Operator:
                 if was.layout == now.layout and self.matcher.can_become(was.fields, now.fields):
                     continue
                 if not self.matcher.is_dropped(place, was.text):
-                    self._refuse(
-                        place,
-                        f"the arguments of {now.text} have other types, and its buffer cannot be converted. To start "
-                        f"it afresh, add --drop {quote(was.text)}",
-                    )
+                    told = f"the arguments of {now.text} have other types, and its buffer cannot be converted"
+                    self._refuse(place, told, f"To start it afresh, add --drop {quote(was.text)}")
                     found[number] = was
                 break
             for was in old if found[number] is None else ():
@@ -555,8 +578,8 @@ class _Operator:
                     break
         return found
 
-    def _refuse(self, place: Place, message: str) -> None:
-        self.matcher.obstacles.append(Obstacle(place, message))
+    def _refuse(self, place: Place, message: str, needs: str = "") -> None:
+        self.matcher.obstacles.append(Obstacle(place, f"{message}. {needs}" if needs else message, needs=needs))
 
 
 def _layouts(buffers: Sequence[AggregateBuffer] | None) -> list[Any]:

@@ -25,7 +25,7 @@ from ttlsnap.evolution.changes import (
     is_wider,
 )
 from ttlsnap.evolution.model import Step
-from ttlsnap.repairs.answers import Answers, Obstacle
+from ttlsnap.repairs.answers import OLD_NEEDS_QUERY, Answers, Obstacle
 from ttlsnap.schema.fields import distinct_names
 from ttlsnap.schema.literals import parse_literal
 from ttlsnap.schema.types import ArrayType, DataType, DoubleType, MapType, StringType, StructField, StructType, physical
@@ -64,7 +64,7 @@ class Matcher:
         ``told``, there are already steps for what is new, gone or in another place. With ``merges``, a column of a key
         may go.
         """
-        known = list(sources) if sources is not None else self._find_by_names(place, old, new)
+        known = list(sources) if sources is not None else self._find_by_names(place, old, new, merges=merges)
         known = self._swap(place, new, known)
         names = distinct_names(new.names)
         columns: list[Column] = []
@@ -108,7 +108,7 @@ class Matcher:
             texts = ("nullable" if each else "required" for each in nullable)
             self.steps.append(Step("nullability", at, *texts))
 
-    def _find_by_names(self, place: Place, old: StructType, new: StructType) -> list[Source]:
+    def _find_by_names(self, place: Place, old: StructType, new: StructType, *, merges: bool) -> list[Source]:
         """Return the sources of new columns by their names; a name may occur the same number of times on both sides."""
         before = [self.answers.renamed.get(name, name) for name in old.names]
         after = list(new.names)
@@ -122,14 +122,17 @@ class Matcher:
                     Obstacle(
                         place,
                         f"there were {counts[0][name]} columns {name}, and now there are {counts[1][name]}: which is "
-                        "which? Give the contract of the old query: --from OLD",
+                        f"which? {OLD_NEEDS_QUERY}",
+                        needs=OLD_NEEDS_QUERY,
                     )
                 )
         found: list[Source] = [places[name].pop(0) if places.get(name) else None for name in after]
-        self._ask_for_renames(place, old, new, found)
+        self._ask_for_renames(place, old, new, found, merges=merges)
         return found
 
-    def _ask_for_renames(self, place: Place, old: StructType, new: StructType, found: list[Source]) -> None:
+    def _ask_for_renames(
+        self, place: Place, old: StructType, new: StructType, found: list[Source], *, merges: bool
+    ) -> None:
         """Add an obstacle for each new column that may be an old one under another name."""
         for ordinal, now in enumerate(new.fields):
             at = place.at(field=f"{place.field}.{now.name}")
@@ -138,7 +141,7 @@ class Matcher:
                 continue
             for number, was in enumerate(old.fields):
                 if number not in found and self.can_become((was,), (now,)):
-                    is_same = self.ask_if_same(place, was.name, now.name)
+                    is_same = self.ask_if_same(place, was.name, now.name, merges=merges)
                     if is_same is not False:
                         found[ordinal] = number
                         break
@@ -151,25 +154,27 @@ class Matcher:
 
         return len(old) == len(new) and all(can(a.type, b.type) for a, b in zip(old, new, strict=True))
 
-    def ask_if_same(self, place: Place, old: str, new: str) -> bool | None:
+    def ask_if_same(self, place: Place, old: str, new: str, *, merges: bool = False) -> bool | None:
         """Return whether something has only another name, as the user says.
 
-        If the user says nothing, there is an obstacle, and the result is None. ``place`` is that of the struct.
+        If the user says nothing, there is an obstacle, and the result is None. ``place`` is that of the struct. With
+        ``merges``, a column of a key may go.
         """
         if self.answers.renamed.get(old) == new:
             return True
         if self.is_dropped(place, old):
             return False
-        is_column = old.isidentifier()
-        field = f"{place.field}.{old}" if is_column and place.field else old
-        self.obstacles.append(
-            Obstacle(
-                place.at(field=f"{place.field}.{new}") if is_column and place.field else place,
-                f"{old} is gone, and {new} is new: is it the same? If so, add --rename "
-                f"{quote(f'{old}={new}')}; if not, "
-                f"add --drop {quote(field)}",
+        is_column = old.isidentifier() and bool(place.field)
+        field = f"{place.field}.{old}" if is_column else old
+        rename, drop = f"--rename {quote(f'{old}={new}')}", f"--drop {quote(field)}"
+        told, needs = f"{old} is gone, and {new} is new: is it the same? If so, add {rename}", ""
+        if merges or not is_key(place):
+            told = f"{told}; if not, add {drop}"
+            needs = (
+                f"If {new} is {old} under another name, give migrate {rename}; if not, {drop}, which starts it afresh"
             )
-        )
+        at = place.at(field=f"{place.field}.{new}") if is_column else place
+        self.obstacles.append(Obstacle(at, told, needs=needs))
         return None
 
     def is_dropped(self, place: Place, name: str) -> bool:
@@ -256,9 +261,10 @@ class Matcher:
         if is_wider(was, now):
             self.steps.append(Step("widen", at, old.simple_string, new.simple_string))
             return Cast()
-        if is_narrower(was, now) and self.answers.narrow:
+        if is_narrower(was, now):
             self.steps.append(Step("narrow", at, old.simple_string, new.simple_string))
-            return Cast(narrow=True)
+            if self.answers.narrow:
+                return Cast(narrow=True)
         self._add_retyped(at, old, new)
         return None
 
