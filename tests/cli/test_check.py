@@ -91,7 +91,7 @@ def test_an_unchanged_contract_passes(ttlsnap: Ttlsnap) -> None:
 
 def test_a_change_that_spark_refuses_fails(ttlsnap: Ttlsnap, repository: Path) -> None:
     contract = json.loads((repository / "state.json").read_text())
-    del contract["operators"][0]["stores"][0]["states"][0]["value"][0]
+    del contract["operators"][0]["stores"][0]["states"][0]["key"][0]
     (repository / "new.json").write_text(json.dumps(contract))
     done = ttlsnap("state.json", "new.json", "--format", "json")
     assert done.code == 1
@@ -314,7 +314,7 @@ def test_the_output_on_a_terminal_is_coloured(
 def test_a_closed_stdout_does_not_change_the_exit_code(repository: Path) -> None:
     """``| head`` closes stdout early, and with pipefail the exit code of ``check`` still counts."""
     contract: dict[str, Any] = json.loads((repository / "state.json").read_text())
-    del contract["operators"][0]["stores"][0]["states"][0]["value"][0]
+    del contract["operators"][0]["stores"][0]["states"][0]["key"][0]
     (repository / "new.json").write_text(json.dumps(contract))
     reader, writer = os.pipe()
     os.close(reader)
