@@ -5,7 +5,7 @@ In an offline scan, each setting has this meaning:
 * ``ttl`` and ``time_characteristic`` decide which entries have expired.
 * ``update_type`` says which accesses renew an entry's timestamp, and ``visibility`` whether a query may still see
   expired entries. Both concern a running query and have no effect on a scan, as in Flink. They exist so that one
-  configuration can describe a state completely.
+  configuration can describe a state completely. But with ``UpdateType.DISABLED`` the state does not expire at all.
 * ``cleanup`` names the strategies. A scan is always ``full_snapshot``, so other values are refused: a policy has
   incremental cleanup, and ``--rewrite`` says how RocksDB files are written.
 """
@@ -24,6 +24,8 @@ class UpdateType(StrEnum):
     """The accesses of a running query that renew an entry's timestamp."""
 
     DISABLED = "Disabled"
+    """The TTL is off: nothing expires."""
+
     ON_CREATE_AND_WRITE = "OnCreateAndWrite"
     ON_READ_AND_WRITE = "OnReadAndWrite"
 

@@ -32,8 +32,9 @@ from ttlsnap.entries.timestamps import (
 from ttlsnap.errors import UsageError
 from ttlsnap.schema.units import format_duration, parse_duration
 from ttlsnap.transform.protocols import CollectionStrategy, Cutoff, StateSnapshotTransformer, TimeSummary
-from ttlsnap.transformers.config import StateTtlConfig
+from ttlsnap.transformers.config import StateTtlConfig, UpdateType
 
+_OFF = f"its update type is {UpdateType.DISABLED}, so the state does not expire"
 _SIDES = tuple(f"{side}:" for side in SIDES)
 
 Int64 = npt.NDArray[np.int64]
@@ -88,10 +89,12 @@ class TtlTransformerFactory:
     @property
     def uses_written_times(self) -> bool:
         """Whether the time of an entry is when it was last written."""
-        return any(name.endswith(WRITTEN) for name in self._names)
+        return not self._is_off and any(name.endswith(WRITTEN) for name in self._names)
 
     def describe(self) -> str:
         """Return the rule in the words of the command line: ``ttl 7d by value.max``."""
+        if self._is_off:
+            return f"off (update type {UpdateType.DISABLED})"
         if self.config is None:
             return "Spark's expiry times"
         old = f" instead of {format_duration(self.old_ttl_us)}" if self.old_ttl_us else ""
@@ -100,6 +103,8 @@ class TtlTransformerFactory:
 
     def plan(self, states: Sequence[StateDescriptor], clock: Clock) -> list[str | None]:
         """Return for each state why it stays unchanged, or None. Raise UsageError if no state has the named field."""
+        if self._is_off:
+            return [_OFF] * len(states)
         if self.old_ttl_us and (self.config is None or self._names):
             raise UsageError(
                 "--old-ttl is subtracted from the moment of expiry that Spark stores. Use it with --ttl (how long an "
@@ -156,7 +161,14 @@ class TtlTransformerFactory:
         ttl = self.config.ttl_us if self.config else 0
         return Cutoff(self._field(state), max(now - ttl, MIN_INT64), now, time.value)
 
+    @property
+    def _is_off(self) -> bool:
+        """Whether no state expires: in Flink, this update type switches the TTL off."""
+        return self.config is not None and self.config.update_type is UpdateType.DISABLED
+
     def _reason(self, state: StateDescriptor) -> str | None:
+        if self._is_off:
+            return _OFF
         name = self._name(state)
         if name is None and self._names:
             return (

@@ -14,20 +14,20 @@ from deltalake import write_deltalake
 from ttlsnap.delta.log import read_table
 from ttlsnap.delta.planning import TablePlan, plan_table
 from ttlsnap.delta.rewriting import Changes
-from ttlsnap.errors import RefusedError
+from ttlsnap.errors import RefusedError, UsageError
 from ttlsnap.storage.local import LocalDirectory
 from ttlsnap.transform.chain import StateResult
-from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
+from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, UpdateType
 
 TTL = TtlTransformerFactory(StateTtlConfig(86_400_000_000), "at")
 
 
-def plan(folder: Path) -> TablePlan:
+def plan(folder: Path, rule: TtlTransformerFactory = TTL) -> TablePlan:
     """Return the plan of a run over a table whose key has two columns, one of them with a dot in its name."""
     columns = {"user": ["u1", None], "a.b": [1, 2], "at": pa.array([0, 1], pa.timestamp("us", "UTC")), "n": [5, 6]}
     write_deltalake(str(folder), pa.table(columns))
     files = LocalDirectory(str(folder))
-    return plan_table(files, read_table(files), [TTL], ["user", "a.b"], "2026-01-01")
+    return plan_table(files, read_table(files), [rule], ["user", "a.b"], "2026-01-01")
 
 
 def statement(of: TablePlan, *, null_keys: bool = False, dropped: int = 0, rewritten: int = 0) -> str:
@@ -64,3 +64,8 @@ def test_a_table_with_other_columns_is_left_alone(tmp_path: Path) -> None:
     write_deltalake(str(tmp_path), pa.table({"another": [1]}), mode="overwrite", schema_mode="overwrite")
     with pytest.raises(RefusedError, match="changed during the run; run again"):
         statement(old, dropped=1)
+
+
+def test_a_disabled_ttl_deletes_no_row(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="nothing to do: its update type is Disabled"):
+        plan(tmp_path, TtlTransformerFactory(StateTtlConfig(1, UpdateType.DISABLED), "at"))

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from ttlsnap import compact
 from ttlsnap.clock import MAX_INT64, MIN_INT64
 from ttlsnap.errors import UsageError
-from ttlsnap.transformers import CleanupStrategies, StateTtlConfig, expired
+from ttlsnap.transformers import CleanupStrategies, StateTtlConfig, TtlTransformerFactory, UpdateType, expired
+
+from ..samples import bytes_of, sample
 
 INT64 = st.integers(MIN_INT64, MAX_INT64)
 
@@ -55,3 +59,17 @@ def test_a_cleanup_strategy_without_effect_is_refused(cleanup: CleanupStrategies
     assert StateTtlConfig(1, cleanup=CleanupStrategies()).cleanup.full_snapshot
     with pytest.raises(UsageError, match=message):
         StateTtlConfig(1, cleanup=cleanup)
+
+
+@pytest.mark.parametrize("timestamp", ["value.max", "@written", "value.nothing"])
+def test_a_disabled_ttl_drops_nothing_and_the_report_says_so(tmp_path: Path, timestamp: str) -> None:
+    target = sample("rocksdb-4.2", tmp_path)
+    before = bytes_of(target)
+    assert compact(str(target), [TtlTransformerFactory(StateTtlConfig(1), "value.max")], dry_run=True).totals.dropped
+    off = TtlTransformerFactory(StateTtlConfig(1, UpdateType.DISABLED), timestamp)
+    report = compact(str(target), [off], stopped=True)
+    assert (report.totals.dropped, report.published, report.rules) == (0, False, ("off (update type Disabled)",))
+    assert [state.left_alone for state in report.states] == [
+        "its update type is Disabled, so the state does not expire"
+    ]
+    assert bytes_of(target) == before
