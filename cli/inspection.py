@@ -33,11 +33,12 @@ def show_inspection(out: Console, found: Inspection) -> None:
     if uncommitted is not None and found.planned_by is not None:
         lines.append(f"  batch {uncommitted} was planned by ttlsnap run {found.planned_by}; the query restarts with it")
     elif uncommitted is not None:
-        lines.append(f"  batch {uncommitted} was started but not committed; it runs again when the query restarts")
+        then = "" if found.stops_spark else "; it runs again when the query restarts"
+        lines.append(f"  batch {uncommitted} was started but not committed{then}")
     out.print("\n".join(lines))
     if checkpoint.logs.fence:
         out.print(Text.assemble("  ", ("FENCED:", "bold red"), f" {checkpoint.logs.fence}"))
-    for warning in found.warnings:
+    for warning in (*found.warnings, *found.stops_spark):
         out.print(Text.assemble("  ", ("Warning:", "yellow"), f" {warning}"))
     for operator, stores in found.operators:
         out.print(f"\noperator {operator.id} {operator.name or '(name not recorded)'}")

@@ -233,7 +233,7 @@ def test_a_checkpoint_without_commits_is_refused(ttlsnap: Ttlsnap, tmp_path: Pat
     for commit in (target / "commits").iterdir():
         commit.unlink()
     refused = ttlsnap("compact", str(target), *SEVEN_DAYS, *QUICK)
-    assert (refused.code, "no batch is committed yet" in refused.err) == (2, True)
+    assert (refused.code, "the commit log is missing" in refused.err) == (2, True)
 
 
 def test_dropped_results_ahead_of_the_watermark_are_counted(ttlsnap: Ttlsnap, tmp_path: Path) -> None:

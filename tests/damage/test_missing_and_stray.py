@@ -137,9 +137,10 @@ def test_an_empty_state_file_without_checksums_is_an_error(refuses: Refuses, tmp
         (_remove("offsets", "commits", "state", "sources"), "has no offsets and no state folder"),
         (_remove("state"), "has no state folder"),
         (_remove("state/0"), "has no operator folder"),
-        (_remove("offsets"), "has no offsets folder"),
-        (_remove("commits"), "no batch is committed yet"),
-        (_remove(*(f"commits/{n}" for n in range(7))), "no batch is committed yet"),
+        (_remove("offsets"), "the logs are missing, but the state has versions up to 7. Spark 4.2 and later do not"),
+        (_remove("commits"), "the commit log is missing, but offsets has the batches 0 to 6"),
+        (_remove(*(f"commits/{n}" for n in range(7))), "Spark runs batch 6 again, and continues with this state"),
+        (_remove("commits", "state/0/0", "state/0/1", *(f"offsets/{n}" for n in range(1, 7))), "no batch is committed"),
     ],
 )
 def test_a_target_that_is_not_a_checkpoint_is_a_wrong_argument(
@@ -161,8 +162,8 @@ STRAYS = (
     "state/0/0/_SUCCESS", "state/0/0/07.delta", "state/0/0/-7.delta", "state/0/0/7.delta.crc.bak", "state/0/0/8.DELTA",
     "state/0/0/1.snapshot/x", "state/0/0/backup/1.txt", "state/0/0/3.snapshot/_metadata/schema", "state/0/_SUCCESS",
     "state/0/00/1.delta", "state/0/x/1.delta", "state/0/_metadata/x", "state/0/_metadata/v2x/0", "state/_SUCCESS",
-    "state/x/0/1.delta", "state/1", "offsets/6~", "offsets/.7.tmp", "offsets/x", "offsets/007", "offsets/-1",
-    "offsets/8/x", "commits/6.bak", "commits/99/x", "commits/_SUCCESS", "a folder/é ü/file", "_ttlsnap2/x",
+    "state/x/0/1.delta", "state/1", "offsets/6~", "offsets/.7.tmp", "offsets/x", "offsets/001", "offsets/-1",
+    "offsets/x/x", "commits/6.bak", "commits/-9/x", "commits/_SUCCESS", "a folder/é ü/file", "_ttlsnap2/x",
     "sources/x/y",
     "state/0/0/18446744073709551616.delta", "offsets/99999999999999999999",
 )  # fmt: skip

@@ -15,6 +15,7 @@ from ttlsnap.checkpoint.file_checksums import read_checked
 from ttlsnap.checkpoint.logs import Logs, MicroBatch, read_batch, read_conf, read_logs, shuffle_partitions
 from ttlsnap.checkpoint.metadata import OperatorMetadata, StateVariable, StoreMetadata, read_operator_metadata
 from ttlsnap.checkpoint.recognize import require_checkpoint
+from ttlsnap.checkpoint.starting import describe_missing_commits
 from ttlsnap.checkpoint.state_schema import ColumnFamilySchema, read_state_schema
 from ttlsnap.errors import CorruptionError, FencedError, NotACheckpointError, UnsupportedError, UsageError
 from ttlsnap.schema.strict_json import parse_json, require_type
@@ -173,7 +174,7 @@ def open_checkpoint(
             f"{files.root}"
         )
     if not logs.commits:
-        raise NotACheckpointError(f"{files.root}: no batch is committed yet, so there is no state")
+        raise NotACheckpointError(describe_missing_commits(files, logs.offsets))
     wanted = logs.commits[-1] if batch is None else batch
     if wanted not in logs.commits:
         raise UsageError(

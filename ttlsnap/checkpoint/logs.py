@@ -94,13 +94,15 @@ def read_batch(files: Directory, batch: int) -> MicroBatch:
     lines = _offset_lines(files, offset_path)
     metadata = _offset_metadata(files, offset_path, lines)
     commit = _lines(files, commit_path, _COMMIT_VERSIONS)
-    committed = _json_object(files, commit_path, commit[1]) if len(commit) > 1 and commit[1] else {}
+    committed = _json_object(files, commit_path, commit[1] if len(commit) > 1 else "")
+    if "nextBatchWatermarkMs" not in committed:  # Spark would go back to a watermark of 0
+        raise CorruptionError(f"{files.root}/{commit_path} is truncated: it has no nextBatchWatermarkMs")
     return MicroBatch(
         id=batch,
         watermark_ms=_millis(files, offset_path, metadata, "batchWatermarkMs") or None,
         timestamp_ms=_millis(files, offset_path, metadata, "batchTimestampMs"),
         next_watermark_ms=_millis(files, commit_path, committed, "nextBatchWatermarkMs") or None,
-        conf=metadata.get("conf", {}),
+        conf=metadata["conf"],
         unique_ids=_unique_ids(files, commit_path, committed.get("stateUniqueIds")),
         log_version=int(lines[0].strip()[1:]),
         sources=sum(1 for line in lines[2:] if line.strip()),
@@ -124,7 +126,7 @@ def with_conf(files: Directory, batch: int, conf: Mapping[str, str]) -> str:
     path = layout.offset_file(batch)
     lines = _offset_lines(files, path)
     metadata = _offset_metadata(files, path, lines)
-    metadata["conf"] = {**metadata.get("conf", {}), **conf}
+    metadata["conf"] |= conf
     lines[1] = json.dumps(metadata, separators=(",", ":"), ensure_ascii=False)
     return "\n".join(lines)
 
@@ -156,25 +158,28 @@ def plan_next(files: Directory, batch: MicroBatch, conf: Mapping[str, str] | Non
     """
     path = layout.offset_file(batch.id)
     lines = _offset_lines(files, path)
-    if lines[1].strip():
-        metadata = _offset_metadata(files, path, lines)
-        metadata["batchWatermarkMs"] = max(batch.watermark_ms or 0, batch.next_watermark_ms or 0)
-        if conf:
-            metadata["conf"] = {**metadata.get("conf", {}), **conf}
-        lines[1] = json.dumps(metadata, separators=(",", ":"), ensure_ascii=False)
+    metadata = _offset_metadata(files, path, lines)
+    metadata["batchWatermarkMs"] = max(batch.watermark_ms or 0, batch.next_watermark_ms or 0)
+    metadata["conf"] |= conf or {}
+    lines[1] = json.dumps(metadata, separators=(",", ":"), ensure_ascii=False)
     return "\n".join(lines)
 
 
 def source_positions(files: Directory, batch: int) -> list[Any]:
     """Return where each source reads on after a batch, in the source's own form: JSON, or a text that is not JSON."""
     found: list[Any] = []
-    for line in _offset_lines(files, layout.offset_file(batch))[2:]:
-        if line.strip():
-            try:
-                found.append(parse_json(line))
-            except ValueError:
-                found.append(line.strip())
+    for line in source_offsets(files, batch):
+        try:
+            found.append(parse_json(line))
+        except ValueError:
+            found.append(line)
     return found
+
+
+def source_offsets(files: Directory, batch: int) -> list[str]:
+    """Return the same as text."""
+    lines = _offset_lines(files, layout.offset_file(batch))[2:]
+    return [line.strip() for line in lines if line.strip()]
 
 
 def read_file_logs(files: Directory, batch: int, before: Mapping[int, int]) -> dict[int, int]:
@@ -238,7 +243,7 @@ def _log_offset(text: str) -> int | None:
 def read_conf(files: Directory, batch: int) -> Mapping[str, str]:
     """Return the settings that a planned or committed batch pinned; raises as ``read_batch`` does."""
     path = layout.offset_file(batch)
-    conf: Mapping[str, str] = _offset_metadata(files, path, _offset_lines(files, path)).get("conf", {})
+    conf: Mapping[str, str] = _offset_metadata(files, path, _offset_lines(files, path))["conf"]
     return conf
 
 
@@ -255,13 +260,16 @@ def _offset_lines(files: Directory, path: str) -> list[str]:
 
 
 def _offset_metadata(files: Directory, path: str, lines: list[str]) -> dict[str, Any]:
-    metadata = _json_object(files, path, lines[1]) if lines[1].strip() else {}
-    conf = metadata.get("conf", {})
-    if not isinstance(conf, dict) or not all(isinstance(v, str) for v in conf.values()):
-        raise CorruptionError(f"{files.root}/{path}: 'conf' is not an object of strings")
-    count = _DIGITS.fullmatch(conf.get(SHUFFLE_PARTITIONS, "1"))
-    if count and not (len(count[1]) < 10 and 0 < int(count[1]) <= layout.MAX_PARTITIONS):
-        raise CorruptionError(f"{files.root}/{path}: {SHUFFLE_PARTITIONS} is {count[1][:40]}, which is impossible")
+    metadata = _json_object(files, path, lines[1])
+    conf = metadata.get("conf")
+    if not isinstance(conf, dict) or not conf or not all(isinstance(v, str) for v in conf.values()):
+        raise CorruptionError(f"{files.root}/{path}: 'conf' is missing, or not an object of strings")
+    if SHUFFLE_PARTITIONS not in conf and lines[0].strip() == "v1":  # Spark 4.2.0 leaves it out in version 2
+        raise CorruptionError(f"{files.root}/{path}: 'conf' has no {SHUFFLE_PARTITIONS}")
+    text = conf.get(SHUFFLE_PARTITIONS, "1")
+    count = _DIGITS.fullmatch(text)
+    if not (count and len(count[1]) < 10 and 0 < int(count[1]) <= layout.MAX_PARTITIONS):
+        raise CorruptionError(f"{files.root}/{path}: {SHUFFLE_PARTITIONS} is {text[:40]}, which is impossible")
     return metadata
 
 

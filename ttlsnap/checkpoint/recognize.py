@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ttlsnap.checkpoint import layout
+from ttlsnap.checkpoint.starting import describe_missing_commits, newest_version
 from ttlsnap.errors import NotACheckpointError
 from ttlsnap.storage.directory import OWN, Directory, each
 
@@ -29,6 +30,8 @@ def require_checkpoint(files: Directory, *folders: str) -> None:
     if files.stat("") is None:
         raise NotACheckpointError(f"{files.root} does not exist")
     missing = [name for name in folders if files.stat(name) is None]
+    if missing == [layout.OFFSETS] and newest_version(files):
+        raise NotACheckpointError(describe_missing_commits(files, ()))
     if missing:
         raise NotACheckpointError(
             f"{files.root} is not the checkpoint of a stateful query: it has no {' and no '.join(missing)} folder"

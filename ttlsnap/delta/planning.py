@@ -117,7 +117,8 @@ def plan_table(
             raise UsageError(f"{files.root}: {field.name} is a {field.type.simple_string}, which cannot be a key")
     state = describe(schema, named)
     clock = clock_of(files, now)
-    factories, unchanged = [], []
+    factories: list[StateSnapshotTransformerFactory] = []
+    unchanged: list[str] = []
     for factory in transformers:
         if uses_written_times(factory):
             raise UsageError(f"{WRITTEN} is for checkpoints: a table does not record when a row was last written")

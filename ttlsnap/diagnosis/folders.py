@@ -62,9 +62,24 @@ def _leads_somewhere(link: Path) -> bool:
 
 
 def examine_folders(checkpoint: Checkpoint, found: LogFindings) -> Iterator[Problem]:
-    """Yield problems: snapshots that would hide later batches, and surplus partitions."""
+    """Yield problems: snapshots that would hide later batches, surplus partitions, and folders in place of files."""
     for left in leftovers(checkpoint, found):
         yield problem(checkpoint.target, left.code, left.where, left.words)
+    for operator in checkpoint.operators:
+        for store in operator.stores:
+            for partition in store.partitions:
+                yield from _find_blocked(checkpoint, store.directory(partition))
+
+
+def _find_blocked(checkpoint: Checkpoint, folder: str) -> Iterator[Problem]:
+    """Yield the folders in a place where Spark will write a version of the state."""
+    kinds = ("zip", "changelog") if checkpoint.provider == "rocksdb" else ("delta", "snapshot")
+    for info in checkpoint.files.list(folder):
+        name = layout.parse_state_file(info.name) if info.is_dir else None
+        if name is not None and name.kind in kinds and name.version > checkpoint.version:
+            path = f"{folder}/{info.name}"
+            words = f"{checkpoint.target}/{path} is a folder, in the place of a state file of version {name.version}"
+            yield problem(checkpoint.target, "blocked-batch", path, words)
 
 
 def leftovers(checkpoint: Checkpoint, found: LogFindings) -> Iterator[Leftovers]:

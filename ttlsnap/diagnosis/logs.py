@@ -9,10 +9,12 @@ two numbers, and so does this module.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from ttlsnap.checkpoint import Logs, MicroBatch, layout
-from ttlsnap.checkpoint.logs import read_batch, read_conf, read_file_logs, read_logs, shuffle_partitions
+from ttlsnap.checkpoint.logs import read_batch, read_file_logs, read_logs, shuffle_partitions
+from ttlsnap.checkpoint.starting import describe_missing_commits, find_obstacles
 from ttlsnap.diagnosis.problems import Problem, Severity, problem
 from ttlsnap.diagnosis.sources import examine_file_logs
 from ttlsnap.errors import CorruptionError, NotACheckpointError, UnsupportedError
@@ -53,7 +55,7 @@ def examine_logs(files: Directory) -> LogFindings:
     """Read both logs completely. Raise NotACheckpointError if there are none."""
     logs = read_logs(files)
     if not logs.commits:
-        raise NotACheckpointError(f"{files.root}: no batch is committed yet, so there is no state")
+        raise NotACheckpointError(describe_missing_commits(files, logs.offsets))
     found = LogFindings(logs)
     _own_runs(files, found)
     first = logs.offsets[0] if logs.offsets else 0
@@ -62,23 +64,11 @@ def examine_logs(files: Directory) -> LogFindings:
         if batch >= first or batch == logs.commits[-1]:
             _check_committed(files, batch, found)
     _gaps(files, found)
-    _offsets(files, found)
-    if found.uncommitted:
-        _check_uncommitted(files, found)
+    _find_obstacles(files, found)
+    _find_positions(files, found)
     _find_repartitions(found)
     found.problems += examine_file_logs(files, found.file_logs)
     return found
-
-
-def _offsets(files: Directory, found: LogFindings) -> None:
-    """Check the sources' offsets of the last two batches: Spark starts from one, and reads the input between them."""
-    for batch in sorted(found.batches)[-2:]:
-        try:
-            found.file_logs = read_file_logs(files, batch, found.file_logs)
-        except CorruptionError as error:
-            path = layout.offset_file(batch)
-            severity: Severity = "error" if batch + 1 >= found.logs.offsets[-1] else "warning"
-            found.problems.append(problem(files.root, "damaged-log", path, error, severity))
 
 
 def _own_runs(files: Directory, found: LogFindings) -> None:
@@ -142,34 +132,33 @@ def _gaps(files: Directory, found: LogFindings) -> None:
             found.problems.append(problem(files.root, "missing-commit", path, words, "warning"))
 
 
-def _check_uncommitted(files: Directory, found: LogFindings) -> None:
-    last, committed = found.uncommitted[-1], found.logs.commits[-1]
-    path = layout.offset_file(last)
-    if len(found.uncommitted) > 1:
-        words = f"batches {found.uncommitted[0]} to {last} were started, but the last committed batch is {committed}"
-        found.problems.append(problem(files.root, "missing-commit", layout.commit_file(last - 1), words))
-    try:
-        count = shuffle_partitions(read_conf(files, last))
-        found.file_logs = read_file_logs(files, last, found.file_logs)
-    except UnsupportedError as error:
-        found.problems.append(problem(files.root, "unsupported", path, error))
+def _find_obstacles(files: Directory, found: LogFindings) -> None:
+    """Add what stops Spark, and what runs again when the query starts."""
+    told = {(told.code, told.where) for told in found.problems}
+    for obstacle in find_obstacles(files, found.logs):
+        found.unfinished |= obstacle.code == "unfinished-repartition"
+        if (obstacle.code, obstacle.where) in told:  # with the severity of a batch that was committed long ago
+            found.problems = [one for one in found.problems if (one.code, one.where) != (obstacle.code, obstacle.where)]
+        found.problems.append(problem(files.root, obstacle.code, obstacle.where, obstacle.words, count=obstacle.count))
+    if len(found.uncommitted) != 1 or any(
+        one.where == layout.offset_file(found.uncommitted[0]) for one in found.problems
+    ):
         return
-    except CorruptionError as error:
-        words = f"{error}. Batch {last} was started but not committed"
-        found.problems.append(problem(files.root, "torn-offset", path, words))
-        return
-    before = found.batches.get(committed)
-    then = shuffle_partitions(before.conf) if before else None
-    if None not in (count, then) and count != then:
-        found.unfinished = True
-        words = f"batch {last} is an unfinished repartition from {then} to {count} partitions; Spark refuses to start"
-        found.problems.append(problem(files.root, "unfinished-repartition", path, words, count=count))
-    elif len(found.uncommitted) == 1 and (planned := _planning_run(files, found.logs)) is not None:
-        words = f"batch {last} was planned by ttlsnap run {planned.run}, without data"
+    (batch,) = found.uncommitted
+    path = layout.offset_file(batch)
+    if (planned := _planning_run(files, found.logs)) is not None:
+        words = f"batch {batch} was planned by ttlsnap run {planned.run}, without data"
         found.problems.append(problem(files.root, "planned-batch", path, words))
-    elif len(found.uncommitted) == 1:
-        words = f"batch {last} was started but not committed"
+    else:
+        words = f"batch {batch} was started but not committed"
         found.problems.append(problem(files.root, "uncommitted-batch", path, words))
+
+
+def _find_positions(files: Directory, found: LogFindings) -> None:
+    """Find the positions of file sources in their own logs, in the newest offsets that can be read."""
+    for batch in found.logs.offsets[-2:]:
+        with suppress(CorruptionError, UnsupportedError):  # reported already
+            found.file_logs = read_file_logs(files, batch, found.file_logs)
 
 
 def _planning_run(files: Directory, logs: Logs) -> Journal | None:

@@ -68,6 +68,7 @@ CODES: dict[str, Kind] = {
         "possibly with more input. If the interrupted batch had reached the sink, the sink receives those rows again",
         True,
     ),
+    "blocked-batch": Kind("error", "Spark stops there. Move it out of the checkpoint"),
     "missing-commit": Kind("error", f"{_RESTORE}; Spark would run only the last of the batches, and skip the others"),
     "damaged-log": Kind("error", _RESTORE),
     "damaged-metadata": Kind("error", _RESTORE),
@@ -123,7 +124,11 @@ CODES: dict[str, Kind] = {
         "sink that remembers batch numbers may skip new rows of such a batch",
         True,
     ),
-    "nothing-restorable": Kind("error", "Restore the files named above from a copy, or start with a new checkpoint"),
+    "nothing-restorable": Kind(
+        "error",
+        "Restore the files named above from a copy. Without one, start the query on a copy of this checkpoint: some "
+        "versions of Spark do not read every file",
+    ),
     "extra-partition": Kind("warning", "If nothing uses it, move the folder out of the checkpoint"),
     "broken-link": Kind("warning", "Remove the link, or replace it by the file that it should name"),
     "link-outside": Kind(
@@ -132,6 +137,11 @@ CODES: dict[str, Kind] = {
     "unsupported": Kind("unknown", "A newer version of ttlsnap may know it"),
     "planned-batch": Kind("note", "Nothing to do: the query restarts with this batch"),
     "uncommitted-batch": Kind("note", "Nothing to do: it runs again when the query starts"),
+    "missing-schema": Kind(
+        "warning",
+        "Restore the schema from a copy of the checkpoint. Without it, Spark takes the schema of the query that it "
+        "starts for that of the state, and checks nothing. So start only the unchanged query",
+    ),
     "no-schema": Kind("note", "Nothing to do; ttlsnap inspect --schema shows the entries"),
     "query-at-work": Kind(
         "note", "Stop the query and run doctor again: files that a running query removes look like missing ones"

@@ -170,7 +170,9 @@ def _tasks(checkpoint: Checkpoint, logs: LogFindings, problems: list[Problem], s
         described = [state for store in operator.stores for state in states_of(checkpoint, operator, store)]
         if not described:
             words = f"operator {operator.id}: the checkpoint records no schema, so doctor did not decode its rows"
-            problems.append(problem(checkpoint.target, "no-schema", layout.operator_directory(operator.id), words))
+            had = operator.name is not None or checkpoint.files.stat(_schema_folder(operator)) is not None
+            code, where = "missing-schema" if had else "no-schema", layout.operator_directory(operator.id)
+            problems.append(problem(checkpoint.target, code, where, words))
         states = {state.place: state for state in described if state.opaque is None}
         partitions = {
             partition: versions
@@ -201,6 +203,11 @@ def _tasks(checkpoint: Checkpoint, logs: LogFindings, problems: list[Problem], s
                 )
             )
     return tasks
+
+
+def _schema_folder(operator: Operator) -> str:
+    """Return the folder in which Spark from 3.1 on records the schema of an operator."""
+    return f"{layout.store_directory(operator.id, 0, layout.DEFAULT_STORE)}/_metadata"
 
 
 def _partition_count(checkpoint: Checkpoint, operator: Operator, batch: MicroBatch) -> int:

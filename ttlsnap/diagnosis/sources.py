@@ -38,6 +38,8 @@ def examine_file_logs(files: Directory, known: Mapping[int, int]) -> Iterator[Pr
         batches = {name: number for name, number in numbers.items() if number is not None}
         compacted = [number for name, number in batches.items() if name.endswith(_COMPACT)]
         first = max((number for number in compacted if number <= last), default=-1)
+        # Spark reads all of them, up to the newest.
+        last = max((last, *(number for name, number in batches.items() if name.isdigit() and not listed[name].is_dir)))
         # The search ends at the first missing file, even if a damaged offset names a huge number.
         missing = next((number for number in range(first + 1, last + 1) if str(number) not in listed), None)
         if missing is not None:

@@ -71,13 +71,15 @@ class StateInspection:
 class Inspection:
     """The result of ``inspect``; ``operators`` pairs each operator with the states of its stores.
 
-    ``planned_by`` is the run of ttlsnap that planned the uncommitted batch, which then has no data.
+    ``planned_by`` is the run of ttlsnap that planned the uncommitted batch, which then has no data. ``stops_spark``
+    says what in the logs stops Spark.
     """
 
     checkpoint: Checkpoint
     operators: list[tuple[Operator, list[tuple[Store, list[StateInspection]]]]]
     planned_by: str | None = None
     warnings: tuple[str, ...] = ()
+    stops_spark: tuple[str, ...] = ()
     samples: list[dict[str, Any]] | None = None
     sizes: Sizes | None = None
 
@@ -109,6 +111,7 @@ class Inspection:
             "batch_timestamp_ms": checkpoint.batch.timestamp_ms,
             "fence": checkpoint.logs.fence,
             "warnings": list(self.warnings),
+            "stops_spark": list(self.stops_spark),
             "codec": checkpoint.codec,
             "row_checksums": checkpoint.row_checksums,
             "operators": [

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ttlsnap.checkpoint import Checkpoint, Operator, Store, open_checkpoint
 from ttlsnap.checkpoint.checkpoint import Schemas
+from ttlsnap.checkpoint.starting import describe_obstacles
 from ttlsnap.clock import TimeCharacteristic, clock_at
 from ttlsnap.errors import CorruptionError, UnsupportedError, UsageError
 from ttlsnap.inspection.model import SAMPLE, Inspection, StateInspection
@@ -71,6 +72,7 @@ def inspect(
         [],
         planned.run if planned is not None else None,
         tuple(f"{warning.describe(files.root)}. {warning.advise(files.root)}" for warning in warnings),
+        tuple(describe_obstacles(files, logs)),
     )
     for operator in checkpoint.operators:
         if not selection.includes_operator(operator.id):

@@ -26,7 +26,7 @@ def inspect_page(document: Document, show_keys: bool) -> Page:
     return Page(
         answer=_answer(document, entries, held, len(states)),
         target=document["target"],
-        tone=Tone.BAD if document["fence"] else Tone.WARNING if document.get("warnings") else Tone.PLAIN,
+        tone=Tone.BAD if document["fence"] else Tone.WARNING if _told(document) else Tone.PLAIN,
         tiles=_table_tiles(document, entries, held)
         if is_table
         else [*_tiles(document, entries, held, len(states)), *size_tiles(document)],
@@ -109,7 +109,7 @@ def _table_tiles(document: Document, entries: int | None, held: int | None) -> l
 
 
 def _warnings(document: Document, show_keys: bool) -> Iterator[Section]:
-    cards = [Card(Tone.WARNING, "warning", text) for text in tell_warnings(document.get("warnings", ()), show_keys)]
+    cards = [Card(Tone.WARNING, "warning", text) for text in tell_warnings(_told(document), show_keys)]
     if document["fence"]:
         cards.insert(0, Card(Tone.BAD, "fenced", document["fence"]))
     if cards:
@@ -234,7 +234,8 @@ def _details(document: Document) -> Table:
             ],
         )
     uncommitted, planned = document["uncommitted_batch"], document["planned_by"]
-    started = f"{uncommitted}, planned by ttlsnap run {planned}" if planned else f"{uncommitted}, runs again"
+    runs_again = "" if document["stops_spark"] else ", runs again"
+    started = f"{uncommitted}, planned by ttlsnap run {planned}" if planned else f"{uncommitted}{runs_again}"
     return facts(
         "Facts about the checkpoint",
         [
@@ -246,3 +247,8 @@ def _details(document: Document) -> Table:
             ("uncommitted batch", started if uncommitted is not None else None),
         ],
     )
+
+
+def _told(document: Document) -> list[str]:
+    """Return what is wrong, also for a Delta table, which has no logs that stop Spark."""
+    return [*document.get("warnings", ()), *document.get("stops_spark", ())]

@@ -12,6 +12,7 @@ from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.checkpoint import open_checkpoint, query_id
 from ttlsnap.checkpoint.listing import Listing, list_activity
 from ttlsnap.checkpoint.logs import Logs, read_logs
+from ttlsnap.checkpoint.starting import describe_obstacles
 from ttlsnap.errors import (
     CorruptionError,
     RefusedError,
@@ -120,7 +121,7 @@ def rollback(
 
         swap(files, journal, check=lambda: refuse_if_changed(files, journal, before), recheck=recheck)
         _remove_empty_folders(files, last)
-        warnings = tuple(take_back_if_allowed(files, last.run, places))
+        warnings = (*take_back_if_allowed(files, last.run, places), *describe_obstacles(files, read_logs(files)))
         return RollbackReport(files.root, run, last.run, len(back), warnings, last.kind)
 
 

@@ -1,0 +1,178 @@
+"""What stops Spark when it starts a query, as far as the two logs show.
+
+Spark takes each name in ``offsets/`` and ``commits/`` that is a number for a batch, whatever is there. It starts from
+the newest offsets, reads those of the batch before them, too, and compares the number of the newest commit. A batch is
+written as a new file, so a folder in its place stops the query when it comes to that batch.
+
+Source: Spark's ``HDFSMetadataLog`` and ``MicroBatchExecution.populateStartOffsets``; tested on Spark 3.5 to 4.3.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ttlsnap.checkpoint import layout
+from ttlsnap.checkpoint.listing import list_activity
+from ttlsnap.checkpoint.logs import Logs, read_conf, read_file_logs, shuffle_partitions, source_offsets
+from ttlsnap.errors import CorruptionError, UnsupportedError
+from ttlsnap.storage.directory import Directory
+
+WITHOUT_LOGS = (
+    "Spark 4.2 and later do not start the query. An earlier Spark begins with batch 0 again, and may later read an old "
+    "snapshot as the new state."
+)
+NO_OFFSET = "-"
+_LONG = re.compile(r"[+-]?\d+")  # as Java parses a long, also in digits of other scripts
+_MAX_LONG = (1 << 63) - 1
+
+
+@dataclass(frozen=True)
+class Obstacle:
+    """Something that stops Spark, or makes it skip a batch. ``code`` is the problem of ``doctor``.
+
+    ``where`` is the path. An unfinished repartition is one to ``count`` partitions.
+    """
+
+    code: str
+    where: str
+    words: str
+    count: int | None = None
+
+
+def find_obstacles(files: Directory, logs: Logs) -> Iterator[Obstacle]:
+    """Yield what stops Spark. ``logs`` has at least one committed batch. Files of the state are not read.
+
+    The files of the newest committed batch must be readable; see ``read_batch``.
+    """
+    yield from _find_blocked(files, logs)
+    if not logs.offsets:
+        return
+    last, committed = logs.offsets[-1], logs.commits[-1]
+    if last < committed:
+        return  # reading the committed batch fails
+    if last > 0 and last - 1 not in logs.offsets:
+        path = layout.offset_file(last - 1)
+        words = f"{files.root}/{path} is missing, and Spark reads it when the query starts with batch {last}"
+        yield Obstacle("damaged-log", path, words)
+    uncommitted = [batch for batch in logs.offsets if batch > committed]
+    if len(uncommitted) > 1:
+        words = f"batches {uncommitted[0]} to {last} were started, but the last committed batch is {committed}"
+        yield Obstacle("missing-commit", layout.commit_file(last - 1), words)
+    torn = list(_find_torn(files, last, committed)) if uncommitted else []
+    yield from torn
+    if last - 1 in logs.offsets and not torn:
+        yield from _find_changes(files, last - 1, last, committed)
+
+
+def require_startable(files: Directory, logs: Logs) -> None:
+    """Raise CorruptionError if something in the logs stops Spark; see ``find_obstacles``."""
+    for obstacle in describe_obstacles(files, logs):
+        raise CorruptionError(obstacle)
+
+
+def describe_obstacles(files: Directory, logs: Logs) -> list[str]:
+    """Return what stops Spark, for a user."""
+    return [
+        f"{obstacle.words}. Spark does not start the query, or stops at that batch, or skips one. Run: ttlsnap doctor "
+        f"{files.root}"
+        for obstacle in find_obstacles(files, logs)
+    ]
+
+
+def describe_missing_commits(files: Directory, offsets: Sequence[int]) -> str:
+    """Return what follows for a checkpoint without a committed batch: it has no state yet, or it has lost its logs."""
+    newest = newest_version(files)
+    if not newest or (newest == 1 and len(offsets) < 2):
+        return f"{files.root}: no batch is committed yet, so there is no state"
+    if offsets:
+        return (
+            f"{files.root}: the commit log is missing, but offsets has the batches {offsets[0]} to {offsets[-1]}, and "
+            f"the state has versions up to {newest}. When the query starts, Spark runs batch {offsets[-1]} again, and "
+            "continues with this state. Restore the folder commits from a copy, or let the query commit a batch. Then "
+            "repeat the command"
+        )
+    return (
+        f"{files.root}: the logs are missing, but the state has versions up to {newest}. {WITHOUT_LOGS} Restore the "
+        "folders offsets and commits from a copy"
+    )
+
+
+def newest_version(files: Directory) -> int:
+    """Return the newest version of the state files; 0 if there are none."""
+    names = (layout.parse_state_file(info.name) for info in list_activity(files).values())
+    return max((name.version for name in names if name is not None), default=0)
+
+
+def _find_blocked(files: Directory, logs: Logs) -> Iterator[Obstacle]:
+    """Yield what Spark takes for a batch to come, and can neither read nor replace."""
+    for folder, batches in ((layout.OFFSETS, logs.offsets), (layout.COMMITS, logs.commits)):
+        for info in files.list(folder):
+            number = int(info.name) if _LONG.fullmatch(info.name) else -1
+            if not max(batches, default=-1) < number <= _MAX_LONG:
+                continue
+            path = f"{folder}/{info.name}"
+            if info.is_dir:
+                words = f"{files.root}/{path} is a folder, in the place where Spark writes batch {number}"
+                yield Obstacle("blocked-batch", path, words)
+            elif layout.parse_number(info.name) is None:
+                words = f"{files.root}/{path} is not a file that Spark writes, but Spark takes it for batch {number}"
+                yield Obstacle("blocked-batch", path, words)
+
+
+def _find_changes(files: Directory, before: int, batch: int, committed: int) -> Iterator[Obstacle]:
+    """Yield what is wrong with the offsets of two batches, which Spark both reads when it starts with ``batch``."""
+    old_path, path = layout.offset_file(before), layout.offset_file(batch)
+    try:
+        read_conf(files, before)
+        positions = read_file_logs(files, before, {})
+    except UnsupportedError as error:
+        yield Obstacle("unsupported", old_path, str(error))
+        return
+    except CorruptionError as error:
+        yield Obstacle("damaged-log", old_path, str(error))
+        return
+    try:
+        found = read_file_logs(files, batch, positions)
+    except UnsupportedError:
+        return  # found before
+    except CorruptionError as error:
+        yield _unreadable(path, batch, committed, error)
+        return
+    old, new = source_offsets(files, before), source_offsets(files, batch)
+    if not found:
+        return  # a source of another kind, or a log that names its sources
+    if len(old) != len(new):
+        words = f"{files.root}/{path} has the offsets of {len(new)} sources, and {old_path} of {len(old)}"
+        yield Obstacle("damaged-log", path, words)
+    for source in found:
+        if source not in positions and source < len(old) and old[source] != NO_OFFSET:
+            words = f"{files.root}/{old_path}: source {source} reads files, and its offset is not one of such a source"
+            yield Obstacle("damaged-log", old_path, words)
+
+
+def _find_torn(files: Directory, last: int, committed: int) -> Iterator[Obstacle]:
+    """Yield what is wrong with a batch that was started and not committed."""
+    path = layout.offset_file(last)
+    try:
+        count = shuffle_partitions(read_conf(files, last))
+    except UnsupportedError as error:
+        yield Obstacle("unsupported", path, str(error))
+        return
+    except CorruptionError as error:
+        yield _unreadable(path, last, committed, error)
+        return
+    try:
+        then = shuffle_partitions(read_conf(files, committed))
+    except (CorruptionError, UnsupportedError):
+        return  # the committed batch cannot be read, which is another problem
+    if None not in (count, then) and count != then:
+        words = f"batch {last} is an unfinished repartition from {then} to {count} partitions; Spark refuses to start"
+        yield Obstacle("unfinished-repartition", path, words, count)
+
+
+def _unreadable(path: str, batch: int, committed: int, error: CorruptionError) -> Obstacle:
+    if batch <= committed:
+        return Obstacle("damaged-log", path, str(error))
+    return Obstacle("torn-offset", path, f"{error}. Batch {batch} was started but not committed")
