@@ -163,7 +163,7 @@ STRAYS = (
     "state/0/0/1.snapshot/x", "state/0/0/backup/1.txt", "state/0/0/3.snapshot/_metadata/schema", "state/0/_SUCCESS",
     "state/0/00/1.delta", "state/0/x/1.delta", "state/0/_metadata/x", "state/0/_metadata/v2x/0", "state/_SUCCESS",
     "state/x/0/1.delta", "state/1", "offsets/6~", "offsets/.7.tmp", "offsets/x", "offsets/001", "offsets/-1",
-    "offsets/x/x", "commits/6.bak", "commits/-9/x", "commits/_SUCCESS", "a folder/é ü/file", "_ttlsnap2/x",
+    "offsets/y/x", "commits/6.bak", "commits/-9/x", "commits/_SUCCESS", "a folder/é ü/file", "_ttlsnap2/x",
     "sources/x/y",
     "state/0/0/18446744073709551616.delta", "offsets/99999999999999999999",
 )  # fmt: skip
