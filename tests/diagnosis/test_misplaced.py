@@ -68,3 +68,17 @@ def test_partitions_of_a_querys_own_may_be_as_they_should(inputs: Judge, strict:
     assert (found.code, found.codes) == (0, [] if strict else ["maybe-misplaced-keys"])
     if not strict:
         assert found.problem("maybe-misplaced-keys")["severity"] == "note"
+
+
+@pytest.mark.parametrize("generated", [True, False])
+def test_keys_are_where_generated_or_interpreted_code_puts_them(inputs: Judge, generated: bool) -> None:
+    conf = (
+        ()
+        if generated
+        else (("spark.sql.codegen.factoryMode", "NO_CODEGEN"), ("spark.sql.codegen.wholeStage", "false"))
+    )
+    written = inputs.write(Query("dedup_interval", partitions=PARTITIONS, conf=conf), WHOLE, layout="snapshot")
+    settled(written.path)
+    assert doctor(written.path).codes == []
+    exchange(written.path)
+    assert doctor(written.path).codes == ["misplaced-keys"]

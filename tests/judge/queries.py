@@ -311,6 +311,23 @@ def dedup_alone(read: Read, query: Query) -> tuple[DataFrame, str]:
 
 
 @operator
+def dedup_interval(read: Read, query: Query) -> tuple[DataFrame, str]:
+    """Emit the first row of each calendar interval, of which Spark has two hashes."""
+    from pyspark.sql import functions as F
+
+    interval = F.expr("make_interval(0, cast(value % 5 as int), 0, cast(value % 3 as int), 0, 0, hash(key) % 1000)")
+    return read().select("key", interval.alias("every")).dropDuplicates(["every"]).select("key"), "append"
+
+
+@operator
+def dedup_void(read: Read, query: Query) -> tuple[DataFrame, str]:
+    """Emit the first row of all, because the key is a void."""
+    from pyspark.sql import functions as F
+
+    return read().select("key", F.lit(None).alias("nothing")).dropDuplicates(["nothing"]).select("key"), "append"
+
+
+@operator
 def dedup_within(read: Read, query: Query) -> tuple[DataFrame, str]:
     """Emit the first row of each key within the delay. Spark stores ``expiresAtMicros``. From 3.5 on."""
     late = read().withWatermark("at", f"{query.delay_s} seconds")

@@ -72,9 +72,14 @@ def examine_folders(checkpoint: Checkpoint, found: LogFindings) -> Iterator[Prob
 
 
 def _find_blocked(checkpoint: Checkpoint, folder: str) -> Iterator[Problem]:
-    """Yield the folders in a place where Spark will write a version of the state."""
+    """Yield folders in a place where Spark will write a version of the state, and names that Spark cannot parse."""
     kinds = ("zip", "changelog") if checkpoint.provider == "rocksdb" else ("delta", "snapshot")
     for info in checkpoint.files.list(folder):
+        stem, _, kind = info.name.rpartition(".")
+        if kind in kinds and kind in layout.SNAPSHOTS and stem.isalpha():
+            path = f"{folder}/{info.name}"
+            words = f"{checkpoint.target}/{path} has the name of a snapshot without a version, which stops Spark 4.2"
+            yield problem(checkpoint.target, "stray-state", path, words)
         name = layout.parse_state_file(info.name) if info.is_dir else None
         if name is not None and name.kind in kinds and name.version > checkpoint.version:
             path = f"{folder}/{info.name}"

@@ -20,8 +20,13 @@ def find_misplaced(
     for task, findings in results:
         for place, misplaced in findings.misplaced.items():
             found.setdefault(task.operator, {}).setdefault(place, []).append(misplaced)
+    # Where Spark does not generate code, all keys are where its interpreted code puts them.
+    found = {
+        operator: {place: parts for place, parts in states.items() if any(part.interpreted for part in parts)}
+        for operator, states in found.items()
+    }
     code = "misplaced-keys" if checkpoint.batch.conf.get(STRICT) == "true" else "maybe-misplaced-keys"
-    for operator, states in found.items():
+    for operator, states in ((operator, states) for operator, states in found.items() if states):
         first = next(iter(states.values()))[0]
         keys = sum(part.count for parts in states.values() for part in parts)
         some = "" if len(states) == 1 else f" in {len(states)} states"

@@ -69,6 +69,7 @@ CODES: dict[str, Kind] = {
         True,
     ),
     "blocked-batch": Kind("error", "Spark stops there. Move it out of the checkpoint"),
+    "stray-state": Kind("error", "Move it out of the checkpoint"),
     "missing-commit": Kind("error", f"{_RESTORE}; Spark would run only the last of the batches, and skip the others"),
     "damaged-log": Kind("error", _RESTORE),
     "damaged-metadata": Kind("error", _RESTORE),

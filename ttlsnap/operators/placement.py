@@ -30,7 +30,7 @@ from ttlsnap.operators.links import show_key
 from ttlsnap.schema.types import DataType, NullType, StructType, physical
 from ttlsnap.unsaferow.decode import decode_column
 from ttlsnap.unsaferow.gather import Int64s
-from ttlsnap.unsaferow.murmur3 import Hashes, first_seeds, hash_columns, partitions_of
+from ttlsnap.unsaferow.murmur3 import Hashes, first_seeds, has_two_hashes, hash_columns, partitions_of
 from ttlsnap.unsaferow.rows import Rows
 
 STRICT = "spark.sql.streaming.statefulOperator.useStrictDistribution"
@@ -48,12 +48,16 @@ _KNOWN = (
 
 @dataclass(frozen=True)
 class Misplaced:
-    """Keys of a state in the wrong partition: their number, and one of them with its partition and the right one."""
+    """Keys of a state in the wrong partition: their number, and one of them with its partition and the right one.
+
+    ``interpreted`` is the number of keys that are also wrong by the hash of Spark's interpreted code.
+    """
 
     count: int
     example: Any
     partition: int
     belongs_to: int
+    interpreted: int
 
 
 class PlacementCheck:
@@ -62,6 +66,7 @@ class PlacementCheck:
     def __init__(self, state: StateDescriptor, partition: int, partitions: int) -> None:
         self._state, self._partition, self._partitions = state, partition, partitions
         self._found: Misplaced | None = None
+        self._two, self._interpreted = any(map(has_two_hashes, grouping_types(state))), 0
 
     def look(self, keys: Rows) -> None:
         """Add a batch of keys."""
@@ -70,14 +75,21 @@ class PlacementCheck:
         except UnsupportedError:
             return  # the hash of a type is not known, so nothing can be said of these keys
         wrong = np.flatnonzero(partitions != self._partition)
+        if self._two or len(wrong):
+            count = self._count_interpreted(keys) if self._two else len(wrong)
+            self._interpreted += count
         if len(wrong):
             example = show_key([keys.take(wrong[:1]).to_arrow()], 0, self._state.key_schema)
-            before = self._found or Misplaced(0, example, self._partition, int(partitions[wrong[0]]))
+            before = self._found or Misplaced(0, example, self._partition, int(partitions[wrong[0]]), 0)
             self._found = replace(before, count=before.count + len(wrong))
+
+    def _count_interpreted(self, keys: Rows) -> int:
+        partitions = partitions_of(hash_keys(self._state, keys, interpreted=True), self._partitions)
+        return int(np.count_nonzero(partitions != self._partition))
 
     def result(self) -> Misplaced | None:
         """Return what was found; None if every key is where it belongs."""
-        return self._found
+        return None if self._found is None else replace(self._found, interpreted=self._interpreted)
 
 
 def is_placed_by_hash(state: StateDescriptor) -> bool:
@@ -85,8 +97,10 @@ def is_placed_by_hash(state: StateDescriptor) -> bool:
 
     It runs an operator without grouping columns, and a global limit, in one partition.
     """
-    only_nulls = all(isinstance(physical(kind), NullType) for kind in grouping_types(state))
-    return state.operator_name in _KNOWN and not state.opaque and not only_nulls
+    types = grouping_types(state)
+    # Before Spark 4.0 no name is recorded, and a global limit has a void key, too.
+    maybe_limit = state.operator_name is None and all(isinstance(physical(kind), NullType) for kind in types)
+    return state.operator_name in _KNOWN and not state.opaque and bool(types) and not maybe_limit
 
 
 def find_partitions(state: StateDescriptor, keys: Rows, partitions: int) -> Int64s:
@@ -103,15 +117,15 @@ def find_partition(state: StateDescriptor, columns: Sequence[pa.Array], partitio
     return int(partitions_of(hashes, partitions)[0])
 
 
-def hash_keys(state: StateDescriptor, keys: Rows) -> Hashes:
-    """Return the hash of each key, uint32[n].
+def hash_keys(state: StateDescriptor, keys: Rows, *, interpreted: bool = False) -> Hashes:
+    """Return the hash of each key, uint32[n]; see ``hash_columns``.
 
     Raise UnsupportedError for a type whose hash is not known, and CorruptionError for a row that is not of this type.
     """
     types = grouping_types(state)
     paths = [(*state.grouping, place) for place in range(len(types))]
     columns = [decode_column(keys, state.key_schema, path) for path in paths]
-    return hash_columns(columns, types, first_seeds(len(keys)))
+    return hash_columns(columns, types, first_seeds(len(keys)), interpreted=interpreted)
 
 
 def grouping_types(state: StateDescriptor) -> list[DataType]:

@@ -8,9 +8,11 @@ partitions, and never negative.
     bigint, timestamp, interval, decimal of <= 18 digits   two 32-bit words, the low one first
     float, double                                          their bits; -0.0 counts as 0.0, and all NaNs are one
     string, binary, decimal of > 18 digits                 whole 32-bit words, then each byte that is left as a word
-    calendar interval                                      microseconds, days, months
+    calendar interval                                      microseconds, months
 
-Dangers: a string with another collation than ``UTF8_BINARY`` has another hash, which is not known here.
+Dangers: a string with another collation than ``UTF8_BINARY`` has another hash, which is not known here. Where Spark
+does not generate code (``spark.sql.codegen.factoryMode``, or a key with very many columns), it hashes
+the microseconds, days and months of a calendar interval: ``interpreted``.
 
 Source: apache/spark ``HashExpression``, ``Murmur3HashFunction``, ``Murmur3_x86_32`` (``hashUnsafeBytes``),
 ``HashPartitioning.partitionIdExpression``.
@@ -40,23 +42,40 @@ _INTS = (T.BooleanType, T.ByteType, T.ShortType, T.IntegerType, T.DateType, T.Ye
 _LONGS = (T.LongType, T.TimestampType, T.TimestampNTZType, T.TimeType, T.DayTimeIntervalType)
 
 
-def hash_columns(columns: Sequence[pa.Array], types: Sequence[T.DataType], seeds: Hashes) -> Hashes:
+def hash_columns(
+    columns: Sequence[pa.Array], types: Sequence[T.DataType], seeds: Hashes, *, interpreted: bool = False
+) -> Hashes:
     """Return the hashes of rows with these columns, uint32[n], in the columns' order; ``seeds`` are those before them.
+
+    They are those of the code that Spark generates, or of Spark's ``interpreted`` code.
 
     Raises UnsupportedError for a type whose hash is not known.
     """
     for column, kind in zip(columns, types, strict=True):
-        seeds = hash_column(column, kind, seeds)
+        seeds = hash_column(column, kind, seeds, interpreted=interpreted)
     return seeds
 
 
-def hash_column(column: pa.Array, kind: T.DataType, seeds: Hashes) -> Hashes:
+def has_two_hashes(kind: T.DataType) -> bool:
+    """Return whether Spark's interpreted code has another hash for values of this type."""
+    match T.physical(kind):
+        case T.StructType() as struct:
+            return any(has_two_hashes(field.type) for field in struct.fields)
+        case T.ArrayType() as array:
+            return has_two_hashes(array.element)
+        case T.MapType() as found:
+            return has_two_hashes(found.key) or has_two_hashes(found.value)
+        case other:
+            return isinstance(other, T.CalendarIntervalType)
+
+
+def hash_column(column: pa.Array, kind: T.DataType, seeds: Hashes, *, interpreted: bool = False) -> Hashes:
     """Return the hashes after one more column; see ``hash_columns``."""
     if not column.null_count:
-        return _hash(column, T.physical(kind), seeds)
+        return _hash(column, T.physical(kind), seeds, interpreted)
     there = np.flatnonzero(np.asarray(column.is_valid()))
     hashes = seeds.copy()
-    hashes[there] = _hash(column.drop_null(), T.physical(kind), seeds[there])
+    hashes[there] = _hash(column.drop_null(), T.physical(kind), seeds[there], interpreted)
     return hashes
 
 
@@ -71,7 +90,7 @@ def partitions_of(hashes: Hashes, partitions: int) -> Int64s:
     return found
 
 
-def _hash(column: pa.Array, kind: T.DataType, seeds: Hashes) -> Hashes:
+def _hash(column: pa.Array, kind: T.DataType, seeds: Hashes, interpreted: bool) -> Hashes:
     """Return the hashes after a column without nulls."""
     match kind:
         case T.NullType():
@@ -93,13 +112,16 @@ def _hash(column: pa.Array, kind: T.DataType, seeds: Hashes) -> Hashes:
         case T.CalendarIntervalType():
             parts = _values(column, [("months", "<i4"), ("days", "<i4"), ("nanos", "<i8")])
             seeds = _hash_long(parts["nanos"] // 1000, seeds)
-            return _hash_int(parts["months"].astype(np.uint32), _hash_int(parts["days"].astype(np.uint32), seeds))
+            for name in ("days", "months") if interpreted else ("months",):
+                seeds = _hash_int(parts[name].astype(np.uint32), seeds)
+            return seeds
         case T.StructType():
-            return hash_columns(column.flatten(), [field.type for field in kind.fields], seeds)
+            types = [field.type for field in kind.fields]
+            return hash_columns(column.flatten(), types, seeds, interpreted=interpreted)
         case T.ArrayType():
-            return _hash_lists(column, [column.values], [kind.element], seeds)
+            return _hash_lists(column, [column.values], [kind.element], seeds, interpreted)
         case T.MapType():
-            return _hash_lists(column, [column.keys, column.items], [kind.key, kind.value], seeds)
+            return _hash_lists(column, [column.keys, column.items], [kind.key, kind.value], seeds, interpreted)
         case T.BooleanType():
             return _hash_int(np.asarray(column.cast(pa.uint8())).astype(np.uint32), seeds)
     if isinstance(kind, _INTS):
@@ -118,14 +140,17 @@ def _values(column: pa.Array, dtype: Any, each: int = 1) -> npt.NDArray[Any]:
     return values[column.offset : column.offset + len(column)]
 
 
-def _hash_lists(column: pa.Array, children: Sequence[pa.Array], types: Sequence[T.DataType], seeds: Hashes) -> Hashes:
+def _hash_lists(
+    column: pa.Array, children: Sequence[pa.Array], types: Sequence[T.DataType], seeds: Hashes, interpreted: bool
+) -> Hashes:
     """Return the hashes after a column of lists: the first element of every list, then the second, and so on."""
     offsets = np.asarray(column.offsets).astype(np.int64)
     start, size = offsets[:-1], np.diff(offsets)
     hashes, left, at = seeds.copy(), np.flatnonzero(size > 0), 0
     while len(left):
         index = pa.array(start[left] + at)
-        hashes[left] = hash_columns([child.take(index) for child in children], types, hashes[left])
+        taken = [child.take(index) for child in children]
+        hashes[left] = hash_columns(taken, types, hashes[left], interpreted=interpreted)
         at += 1
         left = left[size[left] > at]
     return hashes
