@@ -312,7 +312,7 @@ def dedup_alone(read: Read, query: Query) -> tuple[DataFrame, str]:
 
 @operator
 def dedup_interval(read: Read, query: Query) -> tuple[DataFrame, str]:
-    """Emit the first row of each calendar interval, of which Spark has two hashes."""
+    """Emit the first row of each calendar interval. Spark has two hashes for an interval."""
     from pyspark.sql import functions as F
 
     interval = F.expr("make_interval(0, cast(value % 5 as int), 0, cast(value % 3 as int), 0, 0, hash(key) % 1000)")

@@ -20,7 +20,7 @@ from ttlsnap.errors import CorruptionError, UnsupportedError
 from ttlsnap.storage.directory import Directory
 
 WITHOUT_LOGS = (
-    "Spark 4.2 and later do not start the query. An earlier Spark begins with batch 0 again, and may later read an old "
+    "Spark 4.1 and later do not start the query. An earlier Spark begins with batch 0 again, and may later read an old "
     "snapshot as the new state."
 )
 NO_OFFSET = "-"
