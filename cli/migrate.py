@@ -215,8 +215,8 @@ def migrate(
             "--set",
             metavar="NAME=VALUE",
             help="Another setting: codec (lz4, lzf, snappy, zstd), row-checksums (true, false), checkpoint-format "
-            "(1, 2), changelog (true, false), aggregation-format (2) or join-format (2, 3, 4). Can be repeated. After "
-            "a --transformer, it is an option of that transformer.",
+            "(1, 2), changelog (true, false), aggregation-format (2), join-format (2, 3, 4) or float-keys (normalized). "
+            "Can be repeated. After a --transformer, it is an option of that transformer.",
         ),
     ] = None,
     ttl: TtlOption = None,
@@ -521,7 +521,7 @@ def _show_stores(out: Console, report: MigrationReport) -> None:
     for place, count in report.expired.items():
         out.print(f"{number(count)} entries of {place} had expired, and are dropped")
     for place, count in report.merged.items():
-        out.print(f"{number(count)} entries of {place} have the same key as another one, and are merged with it")
+        out.print(f"{place}: {number(count)} with the same key as another entry, merged with it")
     columns = ("operator", "store", "partitions", "entries", "size before", "size after", "largest / median")
     made = table(*columns, right=columns[2:])
     for store in report.stores:

@@ -43,6 +43,7 @@ OPERATORS = {
         "dedup_many",
         "dedup_interval",
         "dedup_void",
+        "dedup_floats",
     ),
     "`dropDuplicatesWithinWatermark`": ("dedup_within",),
     "session window": ("sessions",),

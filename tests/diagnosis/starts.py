@@ -161,7 +161,7 @@ def in_both(name: str, action: Callable[[Path, Path], object]) -> Do:
 
 @dataclass(frozen=True)
 class Damage:
-    """Something that is done to a checkpoint. ``codes`` are doctor's problems; an error if it is no checkpoint.
+    """Something that is done to a checkpoint. ``codes`` are doctor's problems, or a part of the error.
 
     ``why`` says why doctor has no problem although Spark stops, or has one although it goes on. ``stores`` are those on
     which it is tried. ``since`` is the first version of Spark that has the file.

@@ -320,6 +320,16 @@ def dedup_interval(read: Read, query: Query) -> tuple[DataFrame, str]:
 
 
 @operator
+def dedup_floats(read: Read, query: Query) -> tuple[DataFrame, str]:
+    """Emit the first row of each value, as floats: 0 is -0.0, 1 is 0.0, and 2 is a NaN."""
+    from pyspark.sql import functions as F
+
+    number = F.expr("case value when 0 then -double('0.0') when 1 then 0.0D when 2 then double('NaN') else value end")
+    rows = read().select("key", number.alias("number"), F.array(number.cast("float")).alias("list"))
+    return rows.dropDuplicates(["number", "list"]).select("key"), "append"
+
+
+@operator
 def dedup_void(read: Read, query: Query) -> tuple[DataFrame, str]:
     """Emit the first row of all, because the key is a void."""
     from pyspark.sql import functions as F

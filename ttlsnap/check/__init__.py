@@ -7,7 +7,7 @@ lists what could not be compared.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -15,6 +15,7 @@ from ttlsnap.check.comparison import Comparison
 from ttlsnap.check.findings import CheckReport, Finding, Ignored, StateFindings, Verdict, worst
 from ttlsnap.check.key_order import with_keys_for
 from ttlsnap.check.operators import compare_operators
+from ttlsnap.check.outcomes import KEY_FLOATS_FOUND
 from ttlsnap.check.settings import compare_settings
 from ttlsnap.check.tables import TableComparison, compare_tables
 from ttlsnap.contract import Contract, TableContract
@@ -56,7 +57,7 @@ def check(
     unseen: list[str] = []
     if direction in ("backward", "full"):
         forth = _compare(old, new, renamed, find_repairs)
-        findings += [*forth.findings, *state.findings]
+        findings += [*_decide(forth.findings, state), *state.findings]
         unseen += [*forth.unseen, *state.unseen]
     if direction in ("forward", "full"):
         back = _compare(new, old, {now: was for was, now in renamed.items()}, find_repairs)
@@ -69,6 +70,26 @@ def check(
             )
     findings.sort(key=lambda finding: (-finding.verdict.rank, str(finding.place), finding.code))
     return CheckReport(*names, direction, tuple(findings), tuple(unseen))
+
+
+def _decide(findings: Iterable[Finding], state: StateFindings) -> Iterator[Finding]:
+    """Yield the findings, those that the state decides with its answer, or not at all."""
+    for finding in findings:
+        found = state.floats.get(finding.place.operator if finding.place.operator is not None else -1)
+        if finding.code != "key-floats" or found is None:
+            yield finding
+        elif found.keys:
+            words = {"old": finding.old, "new": finding.new, "keys": f"{found.keys:,}", "both": found}
+            row = KEY_FLOATS_FOUND.fill(words)
+            step = {
+                "change": "normalize",
+                **finding.place.to_json(),
+                "old": "-0.0 and NaNs as they came",
+                "new": "0.0 and one NaN",
+            }
+            yield replace(
+                finding, verdict=row.verdict, message=row.message, spark=row.spark, fix=row.fix, migration=step
+            )
 
 
 def _mentions(contract: Contract | TableContract, name: str) -> bool:

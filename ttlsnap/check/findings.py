@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -75,11 +75,31 @@ class Finding:
 
 
 @dataclass(frozen=True)
+class FloatKeys:
+    """Keys with floats that are not normalized: their number, and of how many the state has the other form, too."""
+
+    keys: int = 0
+    both: int = 0
+
+    def __str__(self) -> str:
+        if not self.both:
+            return "One more row comes through for each of them"
+        return (
+            f"Of {self.both:,} of them, the state has the other form, too, which Spark finds. For each of the others, "
+            "one more row comes through"
+        )
+
+
+@dataclass(frozen=True)
 class StateFindings:
-    """What the state of a checkpoint itself shows, and a line for each thing that was not examined."""
+    """What the state of a checkpoint itself shows, and a line for each thing that was not examined.
+
+    ``floats`` has the keys of deduplications that have floats, by operator.
+    """
 
     findings: tuple[Finding, ...] = ()
     unseen: tuple[str, ...] = ()
+    floats: Mapping[int, FloatKeys] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

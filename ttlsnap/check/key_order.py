@@ -1,14 +1,38 @@
-"""Deduplications, old against new: the order of the columns in their keys (see ``ttlsnap.operators.scala_order``)."""
+"""The keys of deduplications, old against new: the order of their columns, and their floats.
+
+See ``ttlsnap.operators.scala_order`` for the order. Before 4.2, -0.0 and 0.0 were two keys, and each NaN with other
+bits was one, too. From 4.2 on, Spark normalizes the columns by which it deduplicates, and does not find such a key
+again. Groups and joins always had normalized keys. Tested on Spark 4.0 to 4.3.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from ttlsnap.check.comparison import parse_version
+from ttlsnap.check.comparison import Comparison, parse_version
+from ttlsnap.check.outcomes import KEY_FLOATS, KEY_FLOATS_BACK
 from ttlsnap.contract import Contract, OperatorContract, StateContract
+from ttlsnap.entries.place import Place
 from ttlsnap.operators import deduplication
 from ttlsnap.operators.scala_order import legacy_order
-from ttlsnap.schema.types import StructType
+from ttlsnap.schema.types import DoubleType, FloatType, StructType, contains
+
+NORMALIZED_SINCE = (4, 2)
+
+
+def normalizes_keys(both: Comparison) -> bool:
+    """Return whether the new Spark normalizes the floats in the keys of deduplications, and the old one did not."""
+    return parse_version(both.old.spark) < NORMALIZED_SINCE <= parse_version(both.new.spark)
+
+
+def compare_floats(both: Comparison, place: Place, key: StructType) -> None:
+    """Report that the two versions of Spark have other equal floats, if the key of a deduplication has floats."""
+    if place.operator_name not in deduplication.NAMES or not contains(key, FloatType, DoubleType):
+        return
+    versions = [parse_version(contract.spark) >= NORMALIZED_SINCE for contract in (both.old, both.new)]
+    if versions[0] != versions[1]:
+        outcome = KEY_FLOATS if versions[1] else KEY_FLOATS_BACK
+        both.add(outcome, place.at(field="key"), both.old.spark, both.new.spark)
 
 
 def with_keys_for(old: Contract, new: Contract) -> Contract:

@@ -175,6 +175,30 @@ TWO_KEY_ORDERS = Outcome(
     _WRONG,
     "restore a copy of the checkpoint from before the query moved to another Spark, or start a new checkpoint",
 )
+KEY_FLOATS, KEY_FLOATS_FOUND = (
+    Outcome(
+        "key-floats",
+        verdict,
+        f"Spark {{new}} takes -0.0 for 0.0, and all NaNs for one. Spark {{old}} did not, so {what}",
+        "silent: one more row comes through for such a key, unless the state has its other form, too",
+        f"ttlsnap migrate CHECKPOINT --set float-keys=normalized{more}",
+    )
+    for verdict, what, more in (
+        (
+            _UNKNOWN,
+            "it may have keys that Spark {new} does not find: has a row a -0.0, or an unusual NaN?",
+            "; if no row has one, ignore this finding",
+        ),
+        (_AFTER_MIGRATION, "Spark {new} does not find {keys} of the keys in the state. {both}", ""),
+    )
+)
+KEY_FLOATS_BACK = Outcome(
+    "key-floats",
+    _UNKNOWN,
+    "Spark {old} takes -0.0 for 0.0, and all NaNs for one. Spark {new} does not: has a row a -0.0, or an unusual NaN?",
+    "silent: one more row comes through for such a key",
+    "if no row has one, ignore this finding",
+)
 FIELDS_SWAPPED_IN_CODE = Outcome(
     "values-swapped",
     _UNKNOWN,

@@ -54,6 +54,11 @@ RULES: Mapping[str, CheckRule] = {
             "The query moved to another Spark, which has another order of the columns, and continued.",
         ),
         (
+            "key-floats",
+            "a deduplication has floats in its keys, and the two versions of Spark differ in which are equal",
+            "From 4.2 on, Spark normalizes the columns by which it deduplicates.",
+        ),
+        (
             "key-renamed",
             "a column of the key has another name",
             "It can be the same column or another; Spark does not compare names.",

@@ -1,4 +1,4 @@
-"""The state of the old checkpoint itself, as far as a contract cannot show it: keys in two orders of their columns."""
+"""What the state of the old checkpoint itself shows: keys in two orders of their columns, and keys with odd floats."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ttlsnap.check.findings import Finding, StateFindings
+from ttlsnap.check.findings import Finding, FloatKeys, StateFindings
 from ttlsnap.check.outcomes import TWO_KEY_ORDERS
 from ttlsnap.check.targets import is_folder
 from ttlsnap.checkpoint import Checkpoint, Operator, Store, open_checkpoint
@@ -14,8 +14,9 @@ from ttlsnap.delta import is_table
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.entries.place import Place
 from ttlsnap.errors import CorruptionError, UnsupportedError
-from ttlsnap.operators.deduplication import can_have_two_orders
+from ttlsnap.operators.deduplication import can_have_two_orders, is_deduplication
 from ttlsnap.operators.registry import states_of
+from ttlsnap.schema.types import DoubleType, FloatType, contains
 from ttlsnap.storage.open import open_directory, open_for_reading
 from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.open import lineages_of, open_state_store
@@ -23,6 +24,7 @@ from ttlsnap.stores.protocols import StateStore
 
 if TYPE_CHECKING:
     from ttlsnap.operators.key_order import TwoOrders
+    from ttlsnap.unsaferow.rows import Rows
 
 _MOST_BYTES = 256 << 20
 """The largest state that a check reads, as it is on disk: a few seconds."""
@@ -38,50 +40,94 @@ def examine_state(target: str) -> StateFindings:
     checkpoint = open_checkpoint(open_for_reading(target))
     findings: list[Finding] = []
     unseen: list[str] = []
+    floats: dict[int, FloatKeys] = {}
     for operator, store, state in _states(checkpoint):
-        what = f"whether operator {operator.id} has keys in two orders of their columns"
+        orders, has_floats = can_have_two_orders(state), contains(state.key_schema, FloatType, DoubleType)
+        told = ["in two orders of their columns"] * orders + ["with floats that are not normalized"] * has_floats
+        if not told:
+            continue
+        what = f"whether operator {operator.id} has keys {' or '.join(told)}"
         try:
             state_store = open_state_store(checkpoint)
             lineages = lineages_of(checkpoint, state_store, store)
             if sum(lineage.size for lineage in lineages) > _MOST_BYTES:
-                unseen.append(f"{what}: its state is large; run ttlsnap doctor")
+                unseen.append(f"{what}: its state is large" + ("; run ttlsnap doctor" if orders else ""))
                 continue
-            orders = _find_orders(checkpoint, state_store, lineages, state)
+            if has_floats:
+                floats[operator.id] = _find_floats(checkpoint, state_store, lineages, state)
+            found = _find_orders(checkpoint, state_store, lineages, state) if orders else None
         except (CorruptionError, UnsupportedError) as error:
             unseen.append(f"{what}: its state cannot be read; run ttlsnap doctor ({error})")
             continue
-        if orders is not None and not orders.certain:
+        if found is not None and not found.certain:
             unseen.append(f"{what}: its rows may come in both directions; run ttlsnap doctor")
-        elif orders is not None:
+        elif found is not None:
             place = Place(operator.id, store.name, state.state, "key", operator.name)
-            row = TWO_KEY_ORDERS.fill({"orders": orders})
-            findings.append(Finding(row.code, row.verdict, place, str(orders), None, row.message, row.spark, row.fix))
-    return StateFindings(tuple(findings), tuple(unseen))
+            row = TWO_KEY_ORDERS.fill({"orders": found})
+            findings.append(Finding(row.code, row.verdict, place, str(found), None, row.message, row.spark, row.fix))
+    return StateFindings(tuple(findings), tuple(unseen), floats)
 
 
 def _states(checkpoint: Checkpoint) -> Iterator[tuple[Operator, Store, StateDescriptor]]:
     for operator in checkpoint.operators:
         for store in operator.stores:
             for state in states_of(checkpoint, operator, store) if store.families else ():
-                if can_have_two_orders(state):
+                if is_deduplication(state):
                     yield operator, store, state
+
+
+def _find_floats(
+    checkpoint: Checkpoint, state_store: StateStore, lineages: Sequence[Lineage], state: StateDescriptor
+) -> FloatKeys:
+    """Count the keys that have another form from Spark 4.2 on. Both forms are in one partition."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from ttlsnap.evolution.work import evolve_keys
+    from ttlsnap.migration.formats import with_normalized_keys
+
+    evolution = with_normalized_keys(state)
+    assert evolution is not None
+    keys = both = 0
+    for lineage in lineages:
+        every, changed = [], []
+        for rows in _keys(checkpoint, state_store, lineage, state):
+            before = rows.to_arrow()
+            after = evolve_keys(evolution, state.key_schema, rows, _nothing_misfits).to_arrow()
+            every.append(before)
+            changed.append(after.filter(pc.not_equal(before, after)))
+        moved = pa.chunked_array(changed, pa.large_binary()).combine_chunks()
+        keys += len(moved)
+        if len(moved):
+            both += pc.sum(pc.is_in(moved, pa.chunked_array(every).combine_chunks())).as_py()
+    return FloatKeys(keys, both)
+
+
+def _nothing_misfits(place: str, count: int) -> None:
+    raise AssertionError(f"{place}: a normalized float has the same type")
+
+
+def _keys(checkpoint: Checkpoint, state_store: StateStore, lineage: Lineage, state: StateDescriptor) -> Iterator[Rows]:
+    from ttlsnap.stores.scan import scan_partition
+
+    with (
+        tempfile.TemporaryDirectory(prefix="ttlsnap-") as scratch,
+        state_store.open(checkpoint.files, lineage, scratch) as stored,
+    ):
+        for batch, found in scan_partition(stored, {state.state: state}):
+            if found is not None:
+                yield batch.keys
 
 
 def _find_orders(
     checkpoint: Checkpoint, state_store: StateStore, lineages: Sequence[Lineage], state: StateDescriptor
 ) -> TwoOrders | None:
     from ttlsnap.operators.key_order import KeySampling, find_two_orders
-    from ttlsnap.stores.scan import scan_partition
 
     samples = []
     for lineage in lineages:
         sampling = KeySampling(state.key_schema, len(lineages))
-        with (
-            tempfile.TemporaryDirectory(prefix="ttlsnap-") as scratch,
-            state_store.open(checkpoint.files, lineage, scratch) as stored,
-        ):
-            for batch, found in scan_partition(stored, {state.state: state}):
-                if found is not None:
-                    sampling.look(batch.keys)
+        for keys in _keys(checkpoint, state_store, lineage, state):
+            sampling.look(keys)
         samples.append(sampling.result())
     return find_two_orders(state.key_schema.names, samples)

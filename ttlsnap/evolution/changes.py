@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
 import pyarrow.compute as pc  # type: ignore[import-untyped, unused-ignore]
 
@@ -72,15 +73,61 @@ class MapChange:
 
 @dataclass(frozen=True)
 class Cast:
-    """A cast to the new type. With ``narrow``, some values may not fit; otherwise, each has its exact equal."""
+    """A cast to the new type. With ``narrow``, some values may not fit; otherwise, each has its exact equal.
+
+    With ``normalize``, the new values are floats, and become those of ``Normalize``.
+    """
 
     narrow: bool = False
+    normalize: bool = False
 
 
-Change = StructChange | ArrayChange | MapChange | Cast
+@dataclass(frozen=True)
+class Normalize:
+    """Floats as Spark makes them where -0.0 is 0.0 and all NaNs are one: in groups and joins, and from 4.2 on in
+    deduplications.
+    """
+
+
+Change = StructChange | ArrayChange | MapChange | Cast | Normalize
 
 Misfits = Callable[[str, int], None]
 """A function that gets the place of a column, and how many of its values do not fit its new type."""
+
+
+def normalizing(change: Change | None, new: T.DataType) -> Change | None:
+    """Return a change that also normalizes the floats within the new type; the same if there are none.
+
+    The keys of maps stay.
+    """
+    match change, T.physical(new):
+        case None, T.FloatType() | T.DoubleType():
+            return Normalize()
+        case Cast(narrow), T.FloatType() | T.DoubleType():
+            return Cast(narrow, normalize=True)
+        case StructChange() | None, T.StructType() as struct:
+            columns = change.columns if change is not None else tuple(Take(n) for n in range(len(struct)))
+            pairs = zip(columns, struct.fields, strict=True)
+            made = tuple(_normalizing_column(column, field.type) for column, field in pairs)
+            return change if made == columns else StructChange(made)
+        case ArrayChange() | None, T.ArrayType() as array:
+            element = normalizing(change.element if change is not None else None, array.element)
+            return None if element is None else ArrayChange(element)
+        case MapChange() | None, T.MapType() as found:
+            value = normalizing(change.value if change is not None else None, found.value)
+            return None if value is None else MapChange(value)
+    return change
+
+
+def _normalizing_column(column: Column, new: T.DataType) -> Column:
+    return Take(column.ordinal, normalizing(column.change, new)) if isinstance(column, Take) else column
+
+
+def normalized(values: pa.Array) -> pa.Array:
+    """Return floats with 0.0 for -0.0, and one NaN."""
+    made = np.asarray(values.fill_null(0)) + values.type.to_pandas_dtype()(0)
+    made = np.where(np.isnan(made), made.dtype.type("nan"), made)
+    return pa.array(made, values.type, mask=np.asarray(values.is_null()) if values.null_count else None)
 
 
 def is_wider(old: T.DataType, new: T.DataType) -> bool:
@@ -168,11 +215,13 @@ def _changed(values: pa.Array, change: Change, new: T.DataType, place: str, misf
             items = _changed(values.items, change.value, new.value, f"{place}.value", misfits)
             kind = pa.map_(values.keys.type, items.type)
             children = [pa.StructArray.from_arrays([values.keys, items], names=["key", "value"])]
-        case Cast(narrow), _:
+        case Normalize(), _:
+            return normalized(values)
+        case Cast(narrow, normalize), _:
             made = _cast(values, arrow_type(new), narrow=narrow)
             if made.null_count > values.null_count:
                 misfits(place, made.null_count - values.null_count)
-            return made
+            return normalized(made) if normalize else made
         case _:
             raise AssertionError(f"{place}: {change} does not give {new.simple_string}")
     # The offsets and nulls of the containers stay.

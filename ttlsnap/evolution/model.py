@@ -15,6 +15,9 @@ from ttlsnap.schema.types import StructType
 from ttlsnap.stores.families import FamilyChanges
 from ttlsnap.transform.converters import ConvertsValues
 
+FLOATS = ("-0.0 and NaNs as they came", "0.0 and one NaN")
+"""What a step ``normalize`` changes."""
+
 
 @dataclass(frozen=True)
 class Step:

@@ -16,9 +16,9 @@ from ttlsnap.checkpoint.layout import DEFAULT_STORE
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.entries.place import Place
 from ttlsnap.errors import NothingToMigrateError, UnsupportedError
-from ttlsnap.evolution.changes import Constant, StructChange, Take
-from ttlsnap.evolution.model import Evolution, NewStore, StateEvolution, Step
-from ttlsnap.migration.changes import AGGREGATION_FORMAT, JOIN_FORMAT, SETTINGS
+from ttlsnap.evolution.changes import Constant, StructChange, Take, normalizing
+from ttlsnap.evolution.model import FLOATS, Evolution, NewStore, StateEvolution, Step
+from ttlsnap.migration.changes import AGGREGATION_FORMAT, FLOAT_KEYS, JOIN_FORMAT, SETTINGS
 from ttlsnap.operators import aggregation, join
 from ttlsnap.operators.deduplication import is_deduplication
 from ttlsnap.operators.registry import describe, is_join
@@ -39,6 +39,17 @@ def find_format_changes(checkpoint: Checkpoint, settings: Mapping[str, str]) -> 
         for state in filter(_is_aggregation, describe(checkpoint)):
             states.append(_aggregation(checkpoint, state))
             steps.append(_step(state, before, settings[AGGREGATION_FORMAT]))
+    if FLOAT_KEYS in settings:
+        for state in filter(is_deduplication, describe(checkpoint)):
+            if (found := with_normalized_keys(state)) is not None:
+                states.append(found)
+                place = Place(state.operator, state.store, state.state, "key", state.operator_name)
+                steps.append(Step("normalize", place, *FLOATS))
+        if not states:
+            raise NothingToMigrateError(
+                f"{checkpoint.target}: no deduplication of this query has a float or double in its key, so "
+                f"{FLOAT_KEYS} has no effect. Nothing was changed. Leave it out"
+            )
     if JOIN_FORMAT in settings:
         before, after = join.state_format(checkpoint), settings[JOIN_FORMAT]
         for operator in _changing_joins(checkpoint, before, after):
@@ -77,6 +88,15 @@ def _is_aggregation(state: StateDescriptor) -> bool:
     # Before Spark 4.0 no name is recorded.
     keys = len(state.key_schema)
     return state.value_schema.names[:keys] == state.key_schema.names and not is_deduplication(state)
+
+
+def with_normalized_keys(state: StateDescriptor) -> StateEvolution | None:
+    """Return the change of a deduplication to keys that Spark 4.2 finds; None without a float in its key."""
+    change = normalizing(None, state.key_schema)
+    if not isinstance(change, StructChange):
+        return None
+    place = (state.operator, state.store, state.state, state.state)
+    return StateEvolution(*place, change, None, state.key_schema, state.value_schema, merges=True)
 
 
 def _changing_joins(checkpoint: Checkpoint, before: str, after: str) -> list[Operator]:

@@ -19,7 +19,7 @@ import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
 from ttlsnap.check.comparison import Comparison
 from ttlsnap.check.expressions import are_same, is_session, is_window
 from ttlsnap.check.functions import find_changed_parts
-from ttlsnap.check.key_order import with_keys_for
+from ttlsnap.check.key_order import normalizes_keys, with_keys_for
 from ttlsnap.check.operators import AGGREGATIONS, USERS_OWN
 from ttlsnap.check.query_plan import can_compare_plans, pair_plans
 from ttlsnap.check.settings import LAYOUTS
@@ -31,9 +31,9 @@ from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.entries.place import Place
 from ttlsnap.entries.timestamps import TimestampField, timestamp_field
 from ttlsnap.errors import UsageError
-from ttlsnap.evolution.changes import Constant, StructChange, Take
+from ttlsnap.evolution.changes import Constant, StructChange, Take, normalizing
 from ttlsnap.evolution.expiry import ExpiryChange
-from ttlsnap.evolution.model import Evolution, StateEvolution, Step
+from ttlsnap.evolution.model import FLOATS, Evolution, StateEvolution, Step
 from ttlsnap.operators import deduplication, group_state, join, session_window, transform_with_state
 from ttlsnap.repairs.answers import (
     NEW_NEEDS_QUERY,
@@ -333,10 +333,15 @@ class _Operator:
             self._refuse(place, "it is of another kind, or its TTL was switched on or off")
             return None
         is_same = (old.name, old.key, old.value) == (new.name, new.key, new.value) and expiry is None
+        is_same = is_same and not (self._normalizes and normalizing(None, old.key))
         if is_same and not self.matcher.answers.swaps and self._has_same_plan:
             return None
         matcher, steps = self.matcher, len(self.matcher.steps)
         key = self._match_keys(place.at(field="key"), old.key, new.key)
+        if self._normalizes and (made := normalizing(key, new.key)) != key:
+            assert isinstance(made, StructChange)
+            key = made
+            matcher.steps.append(Step("normalize", place.at(field="key"), *FLOATS))
         at = place.at(field="value")
         converter = self._find_converter(place, old, new)
         value = None
@@ -368,7 +373,7 @@ class _Operator:
             del matcher.steps[steps:]  # it follows the states from which it is derived
         store = place.store or ""
         taken = [column.ordinal for column in key.columns if isinstance(column, Take)] if key is not None else []
-        merges = self._merges and key is not None and len(set(taken)) < len(old.key)
+        merges = self._merges and key is not None and (len(set(taken)) < len(old.key) or self._normalizes)
         return StateEvolution(
             self.new.id,
             store,
@@ -437,6 +442,11 @@ class _Operator:
                 None in (self.old.buffers, self.new.buffers) or _layouts(self.old.buffers) == _layouts(self.new.buffers)
             )
         )
+
+    @property
+    def _normalizes(self) -> bool:
+        """Whether the new Spark finds only keys with normalized floats, and the old one wrote others."""
+        return self.place.operator_name in deduplication.NAMES and normalizes_keys(self.both)
 
     @property
     def _merges(self) -> bool:

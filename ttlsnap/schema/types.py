@@ -305,3 +305,16 @@ def is_fixed_width(data_type: DataType) -> bool:
     if isinstance(data_type, DecimalType):
         return data_type.precision <= MAX_LONG_DIGITS
     return isinstance(data_type, _INLINE)
+
+
+def contains(kind: DataType, *classes: type[DataType]) -> bool:
+    """Return whether a type is, or has at any depth, one of these."""
+    match physical(kind):
+        case StructType() as struct:
+            return any(contains(field.type, *classes) for field in struct.fields)
+        case ArrayType() as array:
+            return contains(array.element, *classes)
+        case MapType() as found:
+            return contains(found.key, *classes) or contains(found.value, *classes)
+        case other:
+            return isinstance(other, classes)

@@ -58,15 +58,7 @@ def hash_columns(
 
 def has_two_hashes(kind: T.DataType) -> bool:
     """Return whether Spark's interpreted code has another hash for values of this type."""
-    match T.physical(kind):
-        case T.StructType() as struct:
-            return any(has_two_hashes(field.type) for field in struct.fields)
-        case T.ArrayType() as array:
-            return has_two_hashes(array.element)
-        case T.MapType() as found:
-            return has_two_hashes(found.key) or has_two_hashes(found.value)
-        case other:
-            return isinstance(other, T.CalendarIntervalType)
+    return T.contains(kind, T.CalendarIntervalType)
 
 
 def hash_column(column: pa.Array, kind: T.DataType, seeds: Hashes, *, interpreted: bool = False) -> Hashes:
