@@ -215,8 +215,8 @@ def migrate(
             "--set",
             metavar="NAME=VALUE",
             help="Another setting: codec (lz4, lzf, snappy, zstd), row-checksums (true, false), checkpoint-format "
-            "(1, 2), changelog (true, false), aggregation-format (2), join-format (2, 3, 4) or float-keys (normalized). "
-            "Can be repeated. After a --transformer, it is an option of that transformer.",
+            "(1, 2), changelog (true, false), aggregation-format (2), join-format (2, 3, 4), float-keys (normalized) "
+            "or interval-keys (4.2, 4.3). Can be repeated. After a --transformer, it is an option of that transformer.",
         ),
     ] = None,
     ttl: TtlOption = None,

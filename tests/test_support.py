@@ -7,6 +7,7 @@ from pathlib import Path
 
 from . import support
 from .judge.queries import OPERATORS
+from .judge.reported import LINKS
 
 
 def test_every_query_of_the_tests_has_one_row() -> None:
@@ -25,3 +26,8 @@ def test_a_row_names_the_versions_that_restarted_each_checkpoint(tmp_path: Path)
 def test_the_page_shows_what_was_recorded() -> None:
     kept = json.loads(support.KEPT.read_text())
     assert support.PAGE.read_text() == support.page(kept), "run: python -m tests.support"
+
+
+def test_the_docs_name_each_report() -> None:
+    page = support.PAGE.read_text()
+    assert all(f"]({link}) | `{name}` |" in page for name, link in LINKS.items())

@@ -32,6 +32,7 @@ from typing import Any
 
 from .processes import NEWEST
 from .queries import ENDLESS, SCALA, Event, Query
+from .reported import REPORTED
 
 STORED = Path(__file__).with_name("stored")
 _CHECKPOINT, _OUT, _EVENTS = "/ttlsnap/checkpoint", "/ttlsnap/out", "/ttlsnap/events"
@@ -217,6 +218,7 @@ def _code(operator: str) -> str:
     """Return the code on which a checkpoint depends, without comments and docstrings."""
     here = Path(__file__).parent
     code = [
+        code_of(here / ("reported.py" if operator in REPORTED else "queries.py"), operator),
         code_of(here / "queries.py", operator, "Query", "Event", "EVENT_SCHEMA", "ENDLESS"),
         code_of(here / "runs.py", "run"),
         code_of(here / "server.py", "_session"),

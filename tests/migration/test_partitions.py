@@ -18,6 +18,7 @@ from ..diagnosis.asked import doctor, errors
 from ..diagnosis.misplaced import exchange
 from ..judge.processes import NEWEST, OLD_VERSIONS, VERSIONS
 from ..judge.queries import ENDLESS, ONLY_ROCKSDB, OPERATORS, WITHOUT_KEYS, Event, Query
+from ..judge.reported import IN_ROCKSDB, REPORTED
 from ..judge.spark import Events, Judge
 from ..matrix import FULL, narrow
 from ..publishing.trees import tree
@@ -261,3 +262,8 @@ def test_a_second_migration_keeps_the_planned_batch(judge: Judge) -> None:
     written.query = replace(written.query, provider="rocksdb", partitions=3)
     model.plan_empty()
     assert judge.restart(written, MORE_WHOLE) == model.run(MORE_WHOLE)
+
+
+@pytest.mark.parametrize("name", narrow(list(REPORTED), 6, 10))
+def test_queries_of_public_reports_continue(judge: Judge, name: str) -> None:
+    continues(judge, rocksdb(name, changelog=True) if name in IN_ROCKSDB else Query(name), NEWEST)

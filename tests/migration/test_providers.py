@@ -250,7 +250,7 @@ def test_what_the_store_cannot_hold_is_refused_by_name(judge: Judge, case: Refus
         (setting(codec="none"), "must be one of lz4, lzf, snappy, zstd"),
         (
             setting(size="3"),
-            "unknown setting size; use one of aggregation-format, changelog, checkpoint-format, codec, float-keys, join-format, r",
+            "unknown setting size; use one of aggregation-format, changelog, checkpoint-format, codec, float-keys, in",
         ),
     ],
 )

@@ -48,10 +48,10 @@ SETTINGS = {
 }
 
 
-def hashes_of(rows: Rows, schema: StructType, *, interpreted: bool = False) -> list[int]:
+def hashes_of(rows: Rows, schema: StructType, *, with_days: bool = False) -> list[int]:
     kinds = [field.type for field in schema.fields]
     columns = decode(rows, schema).flatten()
-    found = hash_columns(columns, kinds, first_seeds(len(rows)), interpreted=interpreted)
+    found = hash_columns(columns, kinds, first_seeds(len(rows)), with_days=with_days)
     return [int(value) for value in found.view(np.int32)]
 
 
@@ -85,7 +85,7 @@ def interpreted(request: pytest.FixtureRequest, spark: Any) -> Iterator[bool]:
 @pytest.mark.parametrize("name", QUERIES)
 def test_hashes_are_those_of_spark(name: str, interpreted: bool, run: Any, lay_out: Any) -> None:
     made = run(QUERIES[name])
-    found = hashes_of(lay_out(made.payloads), made.schema, interpreted=interpreted)
+    found = hashes_of(lay_out(made.payloads), made.schema, with_days=interpreted)
     assert found == hashes_by_spark(made.frame)
 
 
@@ -93,7 +93,7 @@ def test_only_types_with_an_interval_have_two_hashes(run: Any, lay_out: Any) -> 
     for query in QUERIES.values():
         made = run(query)
         rows = lay_out(made.payloads)
-        differ = hashes_of(rows, made.schema) != hashes_of(rows, made.schema, interpreted=True)
+        differ = hashes_of(rows, made.schema) != hashes_of(rows, made.schema, with_days=True)
         assert not differ or any(has_two_hashes(field.type) for field in made.schema.fields)
 
 

@@ -10,19 +10,32 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ttlsnap.check.comparison import Comparison, parse_version
-from ttlsnap.check.outcomes import KEY_FLOATS, KEY_FLOATS_BACK
+from ttlsnap.check.outcomes import KEY_FLOATS, KEY_FLOATS_BACK, KEY_INTERVALS
 from ttlsnap.contract import Contract, OperatorContract, StateContract
 from ttlsnap.entries.place import Place
 from ttlsnap.operators import deduplication
 from ttlsnap.operators.scala_order import legacy_order
-from ttlsnap.schema.types import DoubleType, FloatType, StructType, contains
+from ttlsnap.schema.types import CalendarIntervalType, DoubleType, FloatType, StructType, contains
 
 NORMALIZED_SINCE = (4, 2)
+DAYS_SINCE = (4, 3)  # see ttlsnap.unsaferow.murmur3
 
 
 def normalizes_keys(both: Comparison) -> bool:
     """Return whether the new Spark normalizes the floats in the keys of deduplications, and the old one did not."""
     return parse_version(both.old.spark) < NORMALIZED_SINCE <= parse_version(both.new.spark)
+
+
+def hashes_days(contract: Contract) -> bool:
+    """Return whether Spark's hash of a calendar interval, which places a key, has the days of the interval."""
+    return parse_version(contract.spark) >= DAYS_SINCE
+
+
+def compare_intervals(both: Comparison, place: Place, key: StructType) -> None:
+    """Report that the two versions of Spark look for keys with calendar intervals in other partitions."""
+    if contains(key, CalendarIntervalType) and hashes_days(both.old) != hashes_days(both.new):
+        words = {"set": "4.3" if hashes_days(both.new) else "4.2"}
+        both.add(KEY_INTERVALS, place.at(field="key"), both.old.spark, both.new.spark, **words)
 
 
 def compare_floats(both: Comparison, place: Place, key: StructType) -> None:

@@ -12,7 +12,7 @@ from ttlsnap.check.functions import compare_functions, find_changed_parts
 from ttlsnap.check.groups import compare_aggregates, compare_arguments, compare_keys, compare_numbers
 from ttlsnap.check.inputs import compare_columns, compare_upstream, compare_watermarks
 from ttlsnap.check.joins import are_sides_swapped, compare_joins, compare_rows
-from ttlsnap.check.key_order import compare_floats
+from ttlsnap.check.key_order import compare_floats, compare_intervals
 from ttlsnap.check.outcomes import (
     AGGREGATE_CHANGED,
     LIMIT_CHANGED,
@@ -215,6 +215,7 @@ def _compare_state(both: Comparison, place: Place, old: StateContract, new: Stat
     avro = both.old.encoding == "avro" and place.operator_name in transform_with_state.NAMES
     compare_fields(both, place, How("key", names_count=known.plans is None), old.key, new.key)
     compare_floats(both, place, old.key)
+    compare_intervals(both, place, old.key)
     before = len(both.findings)
     # The user's code knows what a field that the user named means.
     names_count = not known.same_code if own else known.plans is None

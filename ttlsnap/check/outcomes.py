@@ -192,6 +192,13 @@ KEY_FLOATS, KEY_FLOATS_FOUND = (
         (_AFTER_MIGRATION, "Spark {new} does not find {keys} of the keys in the state. {both}", ""),
     )
 )
+KEY_INTERVALS = Outcome(
+    "key-intervals",
+    _INCOMPATIBLE,
+    "Spark {new} looks for keys with calendar intervals in other partitions than Spark {old}, and finds few of them",
+    _WRONG,
+    "ttlsnap migrate CHECKPOINT --set interval-keys={set}",
+)
 KEY_FLOATS_BACK = Outcome(
     "key-floats",
     _UNKNOWN,

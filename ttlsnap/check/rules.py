@@ -59,6 +59,11 @@ RULES: Mapping[str, CheckRule] = {
             "From 4.2 on, Spark normalizes the columns by which it deduplicates.",
         ),
         (
+            "key-intervals",
+            "the key has calendar intervals, and the two versions of Spark differ in their hash",
+            "From 4.3 on, the hash has the days of the interval. It decides in which partition Spark looks for a key.",
+        ),
+        (
             "key-renamed",
             "a column of the key has another name",
             "It can be the same column or another; Spark does not compare names.",

@@ -39,6 +39,7 @@ class StateDescriptor:
     grouping          where in the key the columns by which the query groups are: () for the key itself, (0,) for the
                       struct that is its first column, and so on
     grouping_without_last  whether the last of the columns there is not one of them
+    hashes_days       whether Spark's hash of a calendar interval has its days (from 4.3 on)
     kind              ``value``, ``list``, ``map``, ``timer``, ``row`` (of a join), ``index`` or ``count``
     avro              how to read Avro, if the rows are not UnsafeRows
     opaque            why ttlsnap cannot read the entries as rows; it then copies them
@@ -67,6 +68,7 @@ class StateDescriptor:
     written_once: bool = False
     grouping: tuple[int, ...] = ()
     grouping_without_last: bool = False
+    hashes_days: bool = False
     kind: str = "value"
     avro: AvroRows | None = None
     opaque: str | None = None

@@ -15,6 +15,9 @@ from ttlsnap.schema.types import StructType
 from ttlsnap.stores.families import FamilyChanges
 from ttlsnap.transform.converters import ConvertsValues
 
+HASHES = ("the hash of Spark 4.2", "the hash of Spark 4.3")
+"""The two sides of a step ``rehash``, of calendar intervals; in the other order back from 4.3."""
+
 FLOATS = ("-0.0 and NaNs as they came", "0.0 and one NaN")
 """What a step ``normalize`` changes."""
 
@@ -46,6 +49,7 @@ class StateEvolution:
     written from the new entries. With ``merges``, entries may have the same key afterwards, and become one.
     If there is a ``converter``, it gives the new values. ``new_store`` is the store that it moves to, if it is another
     one. With ``timed``, the rows of a join get the keys of format 4, which have the row's time in place of its number.
+    If ``hashes_days`` is not None, the keys move to the partitions that this hash of calendar intervals gives.
     """
 
     operator: int
@@ -63,6 +67,7 @@ class StateEvolution:
     converter: ConvertsValues | None = None
     new_store: str | None = None
     timed: bool = False
+    hashes_days: bool | None = None
 
     def __str__(self) -> str:
         return f"{self.operator}.{self.store}.{self.state}"

@@ -49,13 +49,14 @@ _JOIN_SINCE = {
 """For new formats of joins: a setting that Spark pins from that version on, the change, and the version."""
 _TIMED_JOINS = "spark.sql.streaming.join.stateFormatV4.enabled"  # only Spark 4.2 has this setting
 
-FLOAT_KEYS = "float-keys"
+FLOAT_KEYS, INTERVAL_KEYS = "float-keys", "interval-keys"
 SETTINGS: dict[str, tuple[str, tuple[str, ...]]] = {
     AGGREGATION_FORMAT: (_AGGREGATION_FORMAT, ("2",)),
     "changelog": (CHANGELOG, _BOTH),
     "checkpoint-format": (FORMAT, ("1", "2")),
     "codec": (CODEC, tuple(codec for codec in CODECS if codec != "none")),
     FLOAT_KEYS: (FLOAT_KEYS, ("normalized",)),  # Spark has no setting for it
+    INTERVAL_KEYS: (INTERVAL_KEYS, ("4.2", "4.3")),  # nor for this
     JOIN_FORMAT: (join.FORMAT, ("2", "3", "4")),
     "row-checksums": (ROW_CHECKSUM, _BOTH),
 }
@@ -108,7 +109,7 @@ class Changes:
                 raise UsageError(f"unknown setting {name}; use one of {', '.join(SETTINGS)}")
             if value not in SETTINGS[name][1]:
                 raise UsageError(f"the setting {name} is {value!r}; it must be one of {', '.join(SETTINGS[name][1])}")
-        for name in (AGGREGATION_FORMAT, FLOAT_KEYS, JOIN_FORMAT):
+        for name in (AGGREGATION_FORMAT, FLOAT_KEYS, INTERVAL_KEYS, JOIN_FORMAT):
             if name in found and self.new_query is not None:
                 raise UsageError(f"{name} and a new query both change values; migrate twice")
         object.__setattr__(self, "settings", found)

@@ -17,10 +17,11 @@ from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.entries.place import Place
 from ttlsnap.errors import NothingToMigrateError, UnsupportedError
 from ttlsnap.evolution.changes import Constant, StructChange, Take, normalizing
-from ttlsnap.evolution.model import FLOATS, Evolution, NewStore, StateEvolution, Step
-from ttlsnap.migration.changes import AGGREGATION_FORMAT, FLOAT_KEYS, JOIN_FORMAT, SETTINGS
+from ttlsnap.evolution.model import FLOATS, HASHES, Evolution, NewStore, StateEvolution, Step
+from ttlsnap.migration.changes import AGGREGATION_FORMAT, FLOAT_KEYS, INTERVAL_KEYS, JOIN_FORMAT, SETTINGS
 from ttlsnap.operators import aggregation, join
 from ttlsnap.operators.deduplication import is_deduplication
+from ttlsnap.operators.placement import is_placed_by_interval
 from ttlsnap.operators.registry import describe, is_join
 from ttlsnap.schema.types import StructType
 
@@ -50,6 +51,18 @@ def find_format_changes(checkpoint: Checkpoint, settings: Mapping[str, str]) -> 
                 f"{checkpoint.target}: no deduplication of this query has a float or double in its key, so "
                 f"{FLOAT_KEYS} has no effect. Nothing was changed. Leave it out"
             )
+    if INTERVAL_KEYS in settings:
+        hashes_days = settings[INTERVAL_KEYS] == "4.3"
+        placed = [state for state in describe(checkpoint) if is_placed_by_interval(state)]
+        if not placed:
+            raise NothingToMigrateError(
+                f"{checkpoint.target}: no key of this query has a calendar interval, so {INTERVAL_KEYS} has no effect. "
+                "Nothing was changed. Leave it out"
+            )
+        for state in placed:
+            if state.hashes_days != hashes_days:
+                states.append(with_hash(state, hashes_days=hashes_days))
+                steps.append(step_of_hash(state, hashes_days=hashes_days))
     if JOIN_FORMAT in settings:
         before, after = join.state_format(checkpoint), settings[JOIN_FORMAT]
         for operator in _changing_joins(checkpoint, before, after):
@@ -97,6 +110,18 @@ def with_normalized_keys(state: StateDescriptor) -> StateEvolution | None:
         return None
     place = (state.operator, state.store, state.state, state.state)
     return StateEvolution(*place, change, None, state.key_schema, state.value_schema, merges=True)
+
+
+def with_hash(state: StateDescriptor, *, hashes_days: bool) -> StateEvolution:
+    """Return the change of a state whose keys only move to other partitions."""
+    place = (state.operator, state.store, state.state, state.state)
+    same = StructChange(tuple(map(Take, range(len(state.key_schema)))))
+    return StateEvolution(*place, same, None, state.key_schema, state.value_schema, hashes_days=hashes_days)
+
+
+def step_of_hash(state: StateDescriptor, *, hashes_days: bool) -> Step:
+    place = Place(state.operator, state.store, state.state, "key", state.operator_name)
+    return Step("rehash", place, *(HASHES if hashes_days else HASHES[::-1]))
 
 
 def _changing_joins(checkpoint: Checkpoint, before: str, after: str) -> list[Operator]:

@@ -142,7 +142,8 @@ def plan_migration(
     conf = {**checkpoint.batch.conf, **target.pinned}
     after = with_schemas_of(replace(checkpoint, batch=replace(checkpoint.batch, conf=conf)), evolution)
     new_store = open_state_store(after)
-    states, new_states = describe(checkpoint), describe(after)
+    states = describe(checkpoint)
+    new_states = [_with_hash(state, evolution) for state in describe(after)]
     _require_complete(checkpoint, states, new_states)
     single: tuple[int, ...] = ()
     if changes.partitions is not None:
@@ -214,6 +215,12 @@ def plan_migration(
         compaction,
         evolution,
     )
+
+
+def _with_hash(state: StateDescriptor, evolution: Evolution) -> StateDescriptor:
+    place = (state.operator, state.store, state.state)
+    hashes = [e.hashes_days for e in evolution.states if (e.operator, e.new_store or e.store, e.new_name) == place]
+    return next((replace(state, hashes_days=each) for each in hashes if each is not None), state)
 
 
 def _require_complete(

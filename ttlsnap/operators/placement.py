@@ -50,7 +50,7 @@ _KNOWN = (
 class Misplaced:
     """Keys of a state in the wrong partition: their number, and one of them with its partition and the right one.
 
-    ``interpreted`` is the number of keys that are also wrong by the hash of Spark's interpreted code.
+    ``interpreted`` is the number of keys that are also wrong where Spark before 4.3 does not generate code.
     """
 
     count: int
@@ -66,7 +66,8 @@ class PlacementCheck:
     def __init__(self, state: StateDescriptor, partition: int, partitions: int) -> None:
         self._state, self._partition, self._partitions = state, partition, partitions
         self._found: Misplaced | None = None
-        self._two, self._interpreted = any(map(has_two_hashes, grouping_types(state))), 0
+        self._two = not state.hashes_days and any(map(has_two_hashes, grouping_types(state)))
+        self._interpreted = 0
 
     def look(self, keys: Rows) -> None:
         """Add a batch of keys."""
@@ -84,7 +85,7 @@ class PlacementCheck:
             self._found = replace(before, count=before.count + len(wrong))
 
     def _count_interpreted(self, keys: Rows) -> int:
-        partitions = partitions_of(hash_keys(self._state, keys, interpreted=True), self._partitions)
+        partitions = partitions_of(hash_keys(replace(self._state, hashes_days=True), keys), self._partitions)
         return int(np.count_nonzero(partitions != self._partition))
 
     def result(self) -> Misplaced | None:
@@ -103,6 +104,11 @@ def is_placed_by_hash(state: StateDescriptor) -> bool:
     return state.operator_name in _KNOWN and not state.opaque and bool(types) and not maybe_limit
 
 
+def is_placed_by_interval(state: StateDescriptor) -> bool:
+    """Return whether the partition of a key depends on a calendar interval."""
+    return is_placed_by_hash(state) and any(map(has_two_hashes, grouping_types(state)))
+
+
 def find_partitions(state: StateDescriptor, keys: Rows, partitions: int) -> Int64s:
     """Return the partition of each key, int64[n]; raises as ``hash_keys`` does."""
     return partitions_of(hash_keys(state, keys), partitions)
@@ -113,19 +119,19 @@ def find_partition(state: StateDescriptor, columns: Sequence[pa.Array], partitio
 
     Raise UnsupportedError for a type whose hash is not known.
     """
-    hashes = hash_columns(columns, grouping_types(state), first_seeds(1))
+    hashes = hash_columns(columns, grouping_types(state), first_seeds(1), with_days=state.hashes_days)
     return int(partitions_of(hashes, partitions)[0])
 
 
-def hash_keys(state: StateDescriptor, keys: Rows, *, interpreted: bool = False) -> Hashes:
-    """Return the hash of each key, uint32[n]; see ``hash_columns``.
+def hash_keys(state: StateDescriptor, keys: Rows) -> Hashes:
+    """Return the hash of each key, uint32[n].
 
     Raise UnsupportedError for a type whose hash is not known, and CorruptionError for a row that is not of this type.
     """
     types = grouping_types(state)
     paths = [(*state.grouping, place) for place in range(len(types))]
     columns = [decode_column(keys, state.key_schema, path) for path in paths]
-    return hash_columns(columns, types, first_seeds(len(keys)), interpreted=interpreted)
+    return hash_columns(columns, types, first_seeds(len(keys)), with_days=state.hashes_days)
 
 
 def grouping_types(state: StateDescriptor) -> list[DataType]:

@@ -8,11 +8,11 @@ unknown or must not change, by name. See ``docs/operators.md``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from ttlsnap.checkpoint import Checkpoint, Operator, Store
-from ttlsnap.checkpoint.checkpoint import GLOBAL_LIMIT, is_void_key
+from ttlsnap.checkpoint.checkpoint import ALWAYS_NULLABLE, GLOBAL_LIMIT, is_void_key
 from ttlsnap.checkpoint.state_schema import ColumnFamilySchema
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import UnsupportedError, UsageError
@@ -122,6 +122,14 @@ def no_match(checkpoint: Checkpoint) -> UsageError:
 
 def states_of(checkpoint: Checkpoint, operator: Operator, store: Store) -> list[StateDescriptor]:
     """Return every state of a store with what Spark stores about its time, supported by ``compact`` or not."""
+    states = _states_of(checkpoint, operator, store)
+    # Spark pins this setting from 4.3 on.
+    return (
+        [replace(state, hashes_days=True) for state in states] if ALWAYS_NULLABLE in checkpoint.batch.conf else states
+    )
+
+
+def _states_of(checkpoint: Checkpoint, operator: Operator, store: Store) -> list[StateDescriptor]:
     if is_join(operator) and (found := join.states(checkpoint, operator, store)) is not None:
         return found
     if operator.name in transform_with_state.NAMES and checkpoint.provider == "rocksdb":

@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     from ttlsnap.evolution.model import Evolution, Step
 
 _REPAIRABLE = (
-    "key-floats",
+    *("key-floats", "key-intervals"),
     *(f"key-{what}" for what in ("added", "removed", "reordered", "retyped", "widened", "nullability", "renamed")),
     *(f"value-{what}" for what in ("added", "removed", "reordered", "retyped", "widened", "nullability", "renamed")),
     *("keys-swapped", "values-swapped", "aggregate-changed", "variable-renamed", "ttl-on", "ttl-off"),
     *("time-mode", "output-mode"),
 )
+OF_SPARK = {"key-floats": "normalize", "key-intervals": "rehash"}
+"""Findings that come from the version of Spark, and their steps."""
 _COMMAND = "ttlsnap migrate CHECKPOINT --to NEW"
 
 
@@ -117,8 +119,8 @@ def _find_step(finding: Finding, steps: Iterable[Step]) -> Step | None:
         mine = [step for step in mine if step.change in ("rename-state", "drop-state") and step.old == finding.old]
     else:
         mine = [step for step in mine if (step.place.field or "").partition(".")[0] == side]
-    if finding.code == "key-floats":
-        mine = [step for step in mine if step.change == "normalize"]
+    if finding.code in OF_SPARK:
+        mine = [step for step in mine if step.change == OF_SPARK[finding.code]]
     if finding.code in ("keys-swapped", "values-swapped"):  # another step of the same state does not repair it
         mine = [step for step in mine if step.change in ("reorder", "swap")]
         mine = [s for s in mine if place.store in (None, s.place.store) and place.state in (None, s.place.state)]

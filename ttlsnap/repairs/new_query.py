@@ -17,7 +17,7 @@ from ttlsnap.errors import RefusedError, UnsupportedError, UsageError
 from ttlsnap.evolution.model import Evolution
 from ttlsnap.evolution.recorded import with_schemas_of
 from ttlsnap.repairs.answers import NO_ANSWERS, Answers
-from ttlsnap.repairs.findings import describe_findings, with_repairs
+from ttlsnap.repairs.findings import OF_SPARK, describe_findings, with_repairs
 from ttlsnap.repairs.plan import find_evolution
 from ttlsnap.transform.converters import ConvertsValues
 
@@ -88,8 +88,8 @@ def _require_repaired(checkpoint: Checkpoint, old: Contract, new: NewQuery, evol
     # Spark itself removes the values of these variables, so they are still there.
     gone = {step.old for step in evolution.steps if step.change == "drop-state"}
     found = [finding for finding in after.findings if finding.code != "variable-renamed" or finding.old not in gone]
-    if any(step.change == "normalize" for step in evolution.steps):  # the version of Spark stays the old one
-        found = [finding for finding in found if finding.code != "key-floats"]
+    done = {step.change for step in evolution.steps}
+    found = [finding for finding in found if OF_SPARK.get(finding.code) not in done]  # its version stays the old one
     _refuse(checkpoint, told, found, Verdict.RECONFIGURATION)
     return [f"not compared: {line}" for line in report.unseen]
 

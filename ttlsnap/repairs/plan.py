@@ -19,7 +19,7 @@ import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
 from ttlsnap.check.comparison import Comparison
 from ttlsnap.check.expressions import are_same, is_session, is_window
 from ttlsnap.check.functions import find_changed_parts
-from ttlsnap.check.key_order import normalizes_keys, with_keys_for
+from ttlsnap.check.key_order import hashes_days, normalizes_keys, with_keys_for
 from ttlsnap.check.operators import AGGREGATIONS, USERS_OWN
 from ttlsnap.check.query_plan import can_compare_plans, pair_plans
 from ttlsnap.check.settings import LAYOUTS
@@ -33,7 +33,7 @@ from ttlsnap.entries.timestamps import TimestampField, timestamp_field
 from ttlsnap.errors import UsageError
 from ttlsnap.evolution.changes import Constant, StructChange, Take, normalizing
 from ttlsnap.evolution.expiry import ExpiryChange
-from ttlsnap.evolution.model import FLOATS, Evolution, StateEvolution, Step
+from ttlsnap.evolution.model import FLOATS, HASHES, Evolution, StateEvolution, Step
 from ttlsnap.operators import deduplication, group_state, join, session_window, transform_with_state
 from ttlsnap.repairs.answers import (
     NEW_NEEDS_QUERY,
@@ -46,7 +46,15 @@ from ttlsnap.repairs.answers import (
 )
 from ttlsnap.repairs.schemas import Matcher, Source
 from ttlsnap.schema.arrow import arrow_type
-from ttlsnap.schema.types import DataType, DecimalType, StructField, StructType, physical
+from ttlsnap.schema.types import (
+    CalendarIntervalType,
+    DataType,
+    DecimalType,
+    StructField,
+    StructType,
+    contains,
+    physical,
+)
 from ttlsnap.schema.units import format_duration
 from ttlsnap.transform.converters import ConvertsValues
 from ttlsnap.transform.protocols import describe_rule
@@ -334,6 +342,8 @@ class _Operator:
             return None
         is_same = (old.name, old.key, old.value) == (new.name, new.key, new.value) and expiry is None
         is_same = is_same and not (self._normalizes and normalizing(None, old.key))
+        rehashes = self._rehashes(old)
+        is_same = is_same and rehashes is None
         if is_same and not self.matcher.answers.swaps and self._has_same_plan:
             return None
         matcher, steps = self.matcher, len(self.matcher.steps)
@@ -342,6 +352,9 @@ class _Operator:
             assert isinstance(made, StructChange)
             key = made
             matcher.steps.append(Step("normalize", place.at(field="key"), *FLOATS))
+        if rehashes is not None:
+            key = key or StructChange(tuple(map(Take, range(len(old.key)))))
+            matcher.steps.append(Step("rehash", place.at(field="key"), *(HASHES if rehashes else HASHES[::-1])))
         at = place.at(field="value")
         converter = self._find_converter(place, old, new)
         value = None
@@ -386,6 +399,7 @@ class _Operator:
             expiry,
             merges=merges,
             converter=converter,
+            hashes_days=rehashes,
         )
 
     def _changes_buffers(self, old: StateContract, new: StateContract) -> bool:
@@ -447,6 +461,12 @@ class _Operator:
     def _normalizes(self) -> bool:
         """Whether the new Spark finds only keys with normalized floats, and the old one wrote others."""
         return self.place.operator_name in deduplication.NAMES and normalizes_keys(self.both)
+
+    def _rehashes(self, state: StateContract) -> bool | None:
+        """Return whether the hash of the new Spark has the days of calendar intervals; None if that stays as it is."""
+        after = hashes_days(self.both.new)
+        changes = hashes_days(self.both.old) != after and contains(state.key, CalendarIntervalType)
+        return after if changes else None
 
     @property
     def _merges(self) -> bool:

@@ -10,9 +10,9 @@ partitions, and never negative.
     string, binary, decimal of > 18 digits                 whole 32-bit words, then each byte that is left as a word
     calendar interval                                      microseconds, months
 
-Dangers: a string with another collation than ``UTF8_BINARY`` has another hash, which is not known here. Where Spark
-does not generate code (``spark.sql.codegen.factoryMode``, or a key with very many columns), it hashes
-the microseconds, days and months of a calendar interval: ``interpreted``.
+Dangers: a string with another collation than ``UTF8_BINARY`` has another hash, which is not known here. From Spark 4.3
+on (SPARK-58236), the hash of a calendar interval is that of the microseconds, days and months: ``with_days``. Earlier
+versions have it, too, where they do not generate code (``spark.sql.codegen.factoryMode``).
 
 Source: apache/spark ``HashExpression``, ``Murmur3HashFunction``, ``Murmur3_x86_32`` (``hashUnsafeBytes``),
 ``HashPartitioning.partitionIdExpression``.
@@ -43,31 +43,31 @@ _LONGS = (T.LongType, T.TimestampType, T.TimestampNTZType, T.TimeType, T.DayTime
 
 
 def hash_columns(
-    columns: Sequence[pa.Array], types: Sequence[T.DataType], seeds: Hashes, *, interpreted: bool = False
+    columns: Sequence[pa.Array], types: Sequence[T.DataType], seeds: Hashes, *, with_days: bool = False
 ) -> Hashes:
     """Return the hashes of rows with these columns, uint32[n], in the columns' order; ``seeds`` are those before them.
 
-    They are those of the code that Spark generates, or of Spark's ``interpreted`` code.
+    The hash of a calendar interval is that of Spark before 4.3, or the one ``with_days`` of Spark 4.3 and later.
 
     Raises UnsupportedError for a type whose hash is not known.
     """
     for column, kind in zip(columns, types, strict=True):
-        seeds = hash_column(column, kind, seeds, interpreted=interpreted)
+        seeds = hash_column(column, kind, seeds, with_days=with_days)
     return seeds
 
 
 def has_two_hashes(kind: T.DataType) -> bool:
-    """Return whether Spark's interpreted code has another hash for values of this type."""
+    """Return whether values of this type have another hash from Spark 4.3 on."""
     return T.contains(kind, T.CalendarIntervalType)
 
 
-def hash_column(column: pa.Array, kind: T.DataType, seeds: Hashes, *, interpreted: bool = False) -> Hashes:
+def hash_column(column: pa.Array, kind: T.DataType, seeds: Hashes, *, with_days: bool = False) -> Hashes:
     """Return the hashes after one more column; see ``hash_columns``."""
     if not column.null_count:
-        return _hash(column, T.physical(kind), seeds, interpreted)
+        return _hash(column, T.physical(kind), seeds, with_days)
     there = np.flatnonzero(np.asarray(column.is_valid()))
     hashes = seeds.copy()
-    hashes[there] = _hash(column.drop_null(), T.physical(kind), seeds[there], interpreted)
+    hashes[there] = _hash(column.drop_null(), T.physical(kind), seeds[there], with_days)
     return hashes
 
 
@@ -82,7 +82,7 @@ def partitions_of(hashes: Hashes, partitions: int) -> Int64s:
     return found
 
 
-def _hash(column: pa.Array, kind: T.DataType, seeds: Hashes, interpreted: bool) -> Hashes:
+def _hash(column: pa.Array, kind: T.DataType, seeds: Hashes, with_days: bool) -> Hashes:
     """Return the hashes after a column without nulls."""
     match kind:
         case T.NullType():
@@ -104,16 +104,16 @@ def _hash(column: pa.Array, kind: T.DataType, seeds: Hashes, interpreted: bool) 
         case T.CalendarIntervalType():
             parts = _values(column, [("months", "<i4"), ("days", "<i4"), ("nanos", "<i8")])
             seeds = _hash_long(parts["nanos"] // 1000, seeds)
-            for name in ("days", "months") if interpreted else ("months",):
+            for name in ("days", "months") if with_days else ("months",):
                 seeds = _hash_int(parts[name].astype(np.uint32), seeds)
             return seeds
         case T.StructType():
             types = [field.type for field in kind.fields]
-            return hash_columns(column.flatten(), types, seeds, interpreted=interpreted)
+            return hash_columns(column.flatten(), types, seeds, with_days=with_days)
         case T.ArrayType():
-            return _hash_lists(column, [column.values], [kind.element], seeds, interpreted)
+            return _hash_lists(column, [column.values], [kind.element], seeds, with_days)
         case T.MapType():
-            return _hash_lists(column, [column.keys, column.items], [kind.key, kind.value], seeds, interpreted)
+            return _hash_lists(column, [column.keys, column.items], [kind.key, kind.value], seeds, with_days)
         case T.BooleanType():
             return _hash_int(np.asarray(column.cast(pa.uint8())).astype(np.uint32), seeds)
     if isinstance(kind, _INTS):
@@ -133,7 +133,7 @@ def _values(column: pa.Array, dtype: Any, each: int = 1) -> npt.NDArray[Any]:
 
 
 def _hash_lists(
-    column: pa.Array, children: Sequence[pa.Array], types: Sequence[T.DataType], seeds: Hashes, interpreted: bool
+    column: pa.Array, children: Sequence[pa.Array], types: Sequence[T.DataType], seeds: Hashes, with_days: bool
 ) -> Hashes:
     """Return the hashes after a column of lists: the first element of every list, then the second, and so on."""
     offsets = np.asarray(column.offsets).astype(np.int64)
@@ -142,7 +142,7 @@ def _hash_lists(
     while len(left):
         index = pa.array(start[left] + at)
         taken = [child.take(index) for child in children]
-        hashes[left] = hash_columns(taken, types, hashes[left], interpreted=interpreted)
+        hashes[left] = hash_columns(taken, types, hashes[left], with_days=with_days)
         at += 1
         left = left[size[left] > at]
     return hashes
