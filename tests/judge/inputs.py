@@ -218,7 +218,6 @@ def _code(operator: str) -> str:
     """Return the code on which a checkpoint depends, without comments and docstrings."""
     here = Path(__file__).parent
     code = [
-        code_of(here / ("reported.py" if operator in REPORTED else "queries.py"), operator),
         code_of(here / "queries.py", operator, "Query", "Event", "EVENT_SCHEMA", "ENDLESS"),
         code_of(here / "runs.py", "run"),
         code_of(here / "server.py", "_session"),
@@ -226,6 +225,8 @@ def _code(operator: str) -> str:
         code_of(here / "layouts.py", "has_snapshots", "last_batch", "store_folders"),
         code_of(here / "inputs.py", "_parts"),
     ]
+    if operator in REPORTED:
+        code.append(code_of(here / "reported.py", operator))
     if operator in SCALA:
         code.append((here / SCALA[operator]).read_text())
     return "\n".join(code)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from . import inputs
 from .processes import JudgeError
-from .queries import OPERATORS
+from .reported import ALL as OPERATORS
 from .spark import Judge
 
 _AT_ONCE = 4

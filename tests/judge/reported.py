@@ -1,12 +1,15 @@
 """Stateful queries of people who reported trouble with them in public, which no other operator here resembles.
 
-``REPORTED`` has them under their own names, and ``LINKS`` the reports. They read the same events as those of ``queries``.
+``REPORTED`` has them under their own names, and ``LINKS`` the reports. ``ALL`` has those of ``queries``, too. They read
+the same events.
 This module runs under Python 3.8 and Spark 4.0 and later.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+
+from .queries import OPERATORS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -232,3 +235,6 @@ def windows_of_a_processor(read: Read, query: Query) -> tuple[DataFrame, str]:
     )
     windows = steps.groupBy(F.window("moment", "10 minutes"), "id")
     return windows.agg(F.count("*").alias("rows"), F.max("n").alias("most")), "append"
+
+
+ALL: dict[str, Operator] = {**OPERATORS, **REPORTED}

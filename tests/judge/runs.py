@@ -27,8 +27,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
 from .layouts import has_snapshots, last_batch, store_folders
-from .queries import ENDLESS, EVENT_SCHEMA, OPERATORS, RATE_FROM, RATE_ROWS, RATE_STEP_S, Query
-from .reported import REPORTED
+from .queries import ENDLESS, EVENT_SCHEMA, RATE_FROM, RATE_ROWS, RATE_STEP_S, Query
+from .reported import ALL as OPERATORS
 from .sources import event_files, in_partitions
 
 _CRASH = "the judge's sink raises here"
@@ -177,7 +177,7 @@ def _prepare(root: SparkSession, order: Run) -> _Prepared:
     def read() -> DataFrame:
         return _read(session, order).withColumn("at", F.col("ts").cast("timestamp"))
 
-    result, mode = {**OPERATORS, **REPORTED}[order.query.operator](read, order.query)
+    result, mode = OPERATORS[order.query.operator](read, order.query)
     writer = result.writeStream.outputMode(mode).option("checkpointLocation", order.checkpoint)
     if dict(order.query.conf).get("spark.sql.streaming.queryEvolution.enableSinkEvolution") == "true":
         writer._jwrite.name("judged")  # each sink must have a name then, and only Scala can give it
