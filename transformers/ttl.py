@@ -34,7 +34,8 @@ from ttlsnap.schema.units import format_duration, parse_duration
 from ttlsnap.transform.protocols import CollectionStrategy, Cutoff, StateSnapshotTransformer, TimeSummary
 from ttlsnap.transformers.config import StateTtlConfig, UpdateType
 
-_OFF = f"its update type is {UpdateType.DISABLED}, so the state does not expire"
+OFF = f"its update type is {UpdateType.DISABLED}, so the state does not expire"
+"""Why a state stays unchanged whose TTL is switched off."""
 _SIDES = tuple(f"{side}:" for side in SIDES)
 
 Int64 = npt.NDArray[np.int64]
@@ -104,7 +105,7 @@ class TtlTransformerFactory:
     def plan(self, states: Sequence[StateDescriptor], clock: Clock) -> list[str | None]:
         """Return for each state why it stays unchanged, or None. Raise UsageError if no state has the named field."""
         if self._is_off:
-            return [_OFF] * len(states)
+            return [OFF] * len(states)
         if self.old_ttl_us and (self.config is None or self._names):
             raise UsageError(
                 "--old-ttl is subtracted from the moment of expiry that Spark stores. Use it with --ttl (how long an "
@@ -168,7 +169,7 @@ class TtlTransformerFactory:
 
     def _reason(self, state: StateDescriptor) -> str | None:
         if self._is_off:
-            return _OFF
+            return OFF
         name = self._name(state)
         if name is None and self._names:
             return (

@@ -21,6 +21,8 @@ message that is longer than ``MAX_MESSAGE`` characters.
 
 from __future__ import annotations
 
+import errno
+
 USERS_ERRORS = (Exception, SystemExit)
 """What code of the user's can raise. ``sys.exit()`` in it must not end the command as if it had succeeded."""
 
@@ -112,6 +114,15 @@ class TransformerError(TtlsnapError):
     """An error that a transformer raised, or an invalid result of a transformer (exit code 2)."""
 
     exit_code = 2
+
+
+def require_damage(error: BaseException, where: str) -> None:
+    """Raise StorageError for an error of the file system, such as a full disk, that came while something was read.
+
+    Damaged files make zipfile and Arrow raise an OSError, too, but without a number, or for an impossible place.
+    """
+    if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+        raise StorageError(f"{where}: {error.strerror or error}") from error
 
 
 def shorten(message: str) -> str:

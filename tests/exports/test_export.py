@@ -20,6 +20,7 @@ import pytest
 from ttlsnap import TimeCharacteristic, export
 from ttlsnap.cli.app import run
 from ttlsnap.errors import CorruptionError, StorageError, TtlsnapError, UnsupportedError, UsageError
+from ttlsnap.exports.sinks import ParquetFolder
 from ttlsnap.operators.registry import Selection
 from ttlsnap.schema.ddl import parse_schemas
 
@@ -478,3 +479,33 @@ def test_sigterm_says_nothing_about_runs() -> None:
         process.terminate()
         _, told = process.communicate()
     assert (process.returncode, told) == (143, "Stopped by SIGTERM. Nothing was changed.\n")
+
+
+@pytest.mark.parametrize("was_there", [True, False])
+def test_a_failed_export_removes_only_its_own_files(
+    tmp_path: Path, was_there: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "out"
+    if was_there:
+        place.mkdir()
+
+    def fail(sink: Any, tables: Any) -> None:
+        (place / "notes.txt").write_text("somebody's own")
+        (place / "0.state/other.parquet").write_text("somebody's own")
+        raise StorageError("no more")
+
+    monkeypatch.setattr(ParquetFolder, "finish", fail)
+    with pytest.raises(StorageError, match="no more"):
+        export(str(SAMPLES / "agg-deltas-lz4-4.2"), str(place))
+    left = {str(path.relative_to(place)) for path in place.rglob("*") if path.is_file()}
+    assert left == {"notes.txt", "0.state/other.parquet"}
+
+
+def test_a_failed_export_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(sink: Any, tables: Any) -> None:
+        raise StorageError("no more")
+
+    monkeypatch.setattr(ParquetFolder, "finish", fail)
+    with pytest.raises(StorageError, match="no more"):
+        export(str(SAMPLES / "agg-deltas-lz4-4.2"), str(tmp_path / "out"))
+    assert list(tmp_path.iterdir()) == []

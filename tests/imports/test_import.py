@@ -303,6 +303,24 @@ def test_folders_of_which_only_some_files_count(tmp_path: Path, made: list[str],
         import_state(str(target), str(folder), mode="replace", stopped=True)
 
 
+def test_a_part_that_is_a_link_to_nothing_is_named(tmp_path: Path) -> None:
+    target = sample(AGG, tmp_path)
+    exported(target, tmp_path / "state", "0.state")
+    (tmp_path / "state/0.state/part-00009.parquet").symlink_to("gone.parquet")
+    with pytest.raises(UsageError, match=r"part-00009.parquet is a symbolic link to a file that does not exist"):
+        import_state(str(target), str(tmp_path / "state"), mode="replace", dry_run=True)
+
+
+def test_a_type_of_arrow_is_named(tmp_path: Path) -> None:
+    target = sample(AGG, tmp_path)
+    rows = exported(target, tmp_path / "state", "0.state")
+    key = pa.ExtensionArray.from_storage(pa.json_(pa.large_string()), rows.column("key").combine_chunks().field("key"))
+    keys = pa.StructArray.from_arrays([key], names=["key"])
+    written(rows.set_column(rows.schema.get_field_index("key"), "key", keys), tmp_path / "odd.parquet")
+    with pytest.raises(UsageError, match=r"the column key.key has the type arrow.json of Arrow"):
+        import_state(str(target), str(tmp_path / "odd.parquet"), mode="replace", dry_run=True)
+
+
 def test_partitions_of_a_table_are_not_tables(tmp_path: Path) -> None:
     target = sample(AGG, tmp_path)
     rows = exported(target, tmp_path / "state", "0.state")

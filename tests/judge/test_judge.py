@@ -75,7 +75,7 @@ def test_spark_agrees_with_the_model_on_output_and_state(judge: Judge, operator:
 WITHOUT_A_MODEL = {
     "agg_repartitioned",
     *("alarms", "agg_complete", "removals", "agg_two_maxima", "groups", "groups_for_ever"),
-    "dedup_many",
+    *("dedup_many", "dedup_interval", "dedup_void", "dedup_floats"),
     *("first_rows", "first_rows_deduplicated", "dedup_first_rows"),
     *("agg_namesake", "dedup_alone", "groups_scala", "groups_for_ever_scala", "reminders"),
     *("join", "join_parities", "join_ignoring_case", "join_windows", "sessions"),

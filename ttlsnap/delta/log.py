@@ -24,7 +24,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ttlsnap.errors import CorruptionError, NotACheckpointError, UnsupportedError, UsageError
+from ttlsnap.errors import CorruptionError, NotACheckpointError, UnsupportedError, UsageError, require_damage
 from ttlsnap.schema.json import parse_struct
 from ttlsnap.schema.strict_json import parse_json, require_type
 from ttlsnap.schema.types import StructType
@@ -223,6 +223,7 @@ def _parquet_rows(files: Directory, path: str, kinds: tuple[str, ...]) -> Iterat
                     column = batch.column(kind)
                     yield from ({kind: row} for row in column.filter(column.is_valid()).to_pylist())
     except (pa.ArrowException, OSError, ValueError) as error:  # whatever a damaged file makes of Arrow
+        require_damage(error, f"{files.root}/{path}")
         raise CorruptionError(f"{files.root}/{path} is not a checkpoint of the log: {str(error)[:200]}") from error
 
 

@@ -30,6 +30,7 @@ from ttlsnap.transform.protocols import (
     StateSnapshotTransformerFactory,
     uses_written_times,
 )
+from ttlsnap.transformers.ttl import OFF
 
 
 @dataclass(frozen=True)
@@ -118,14 +119,14 @@ def plan_table(
     state = describe(schema, named)
     clock = clock_of(files, now)
     factories: list[StateSnapshotTransformerFactory] = []
-    unchanged: list[str] = []
+    is_off = False
     for factory in transformers:
         if uses_written_times(factory):
             raise UsageError(f"{WRITTEN} is for checkpoints: a table does not record when a row was last written")
         if isinstance(factory, NamesFields):
             factory = factory.with_names(lambda name: in_columns(name, state))
         if isinstance(factory, PlansStates):
-            unchanged += filter(None, factory.plan([state], clock))
+            is_off |= OFF in factory.plan([state], clock)
         factories.append(factory)
     cutoffs: list[tuple[Cutoff, TableCutoff]] | None = []
     for factory in factories:
@@ -138,8 +139,8 @@ def plan_table(
         names = _names(state, cutoff.timestamp.field.side, cutoff.timestamp.field.path)
         assert cutoffs is not None
         cutoffs.append((cutoff, TableCutoff.of(cutoff, column_at(schema, names))))
-    if cutoffs == [] and unchanged:
-        raise UsageError(f"{files.root}: there is nothing to do: {unchanged[0]}")
+    if cutoffs == [] and is_off:
+        raise UsageError(f"{files.root}: there is nothing to do: {OFF}")
     if cutoffs == []:
         raise UsageError(f"{files.root} is a Delta table, for which Spark stores no times; use --ttl and --timestamp")
     return TablePlan(

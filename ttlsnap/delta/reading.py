@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from ttlsnap.delta.cutoff import PHYSICAL
 from ttlsnap.delta.log import DataFile
 from ttlsnap.delta.vectors import deleted_rows
-from ttlsnap.errors import CorruptionError, UnsupportedError
+from ttlsnap.errors import CorruptionError, UnsupportedError, require_damage
 from ttlsnap.schema import types as T
 from ttlsnap.schema.arrow import arrow_type
 from ttlsnap.schema.types import StructField, StructType
@@ -120,6 +120,7 @@ def read_rows(files: Directory, file: DataFile, columns: Sequence[StructField]) 
                 first += batch.num_rows
                 yield made
     except (pa.ArrowException, OSError) as error:
+        require_damage(error, f"{files.root}/{path}")
         raise CorruptionError(f"{files.root}/{path} cannot be read: {str(error)[:200]}") from error
 
 

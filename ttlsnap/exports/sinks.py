@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -17,6 +18,7 @@ from ttlsnap.exports.plan import ExportTask
 from ttlsnap.exports.tables import StateTable
 from ttlsnap.exports.text import CsvLines, JsonLines
 from ttlsnap.extras import require_package
+from ttlsnap.publishing.moves import remove_if_empty
 from ttlsnap.storage.access import PRIVATE_FOLDER, Access, own_access, umask
 from ttlsnap.storage.directory import SCRATCH, Directory
 from ttlsnap.storage.open import open_directory, open_local
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 _GROUP = 1 << 17  # rows of a row group
 _SUFFIX = ".parquet"
+_PART = re.compile(r"\.?part-[0-9]{5,}\.parquet")
 _DONE = "_SUCCESS"  # Spark, too, writes this file when a folder is complete
 
 Counts = Counter[str]
@@ -70,7 +73,8 @@ class ParquetFolder:
 
     def __init__(self, path: str, source: Directory, *, complete: bool = True) -> None:
         self._folder, self._source, self._complete = open_directory(path), source, complete
-        self._begun = False
+        self._tables: Sequence[StateTable] = ()  # those whose folders this run has made
+        self._is_new = False
         self.name = self._folder.root
 
     def begin(self, tables: Sequence[StateTable]) -> None:
@@ -80,7 +84,7 @@ class ParquetFolder:
             raise UsageError(f"{self.name} exists and is not an empty folder. Choose another --to")
         for table in tables:
             _require_writable(table)
-        self._begun = True
+        self._tables, self._is_new = tables, found is None
         self._folder.mkdirs("")
         self._folder.set_access("", own_access(PRIVATE_FOLDER))  # until everything is written
         for table in tables:
@@ -123,8 +127,14 @@ class ParquetFolder:
 
     def discard(self) -> None:
         """See ``Sink.discard``."""
-        if self._begun:
-            self._folder.remove_tree("")
+        for table in self._tables:
+            for info in self._folder.list(table.name):
+                if not info.is_dir and (_PART.match(info.name) or info.name == _DONE):
+                    self._folder.remove(f"{table.name}/{info.name}")
+            self._folder.remove_tree(f"{table.name}/_delta_log")
+        remove_if_empty(self._folder, [table.name for table in self._tables])
+        if self._is_new:
+            remove_if_empty(self._folder, [""])
 
 
 class _PartFile:

@@ -7,6 +7,7 @@ import io
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -15,10 +16,11 @@ import pyarrow.parquet as pq
 from ttlsnap.delta.features import check_protocol
 from ttlsnap.delta.log import DataFile, is_table, live_files, read_table
 from ttlsnap.delta.reading import has_old_calendars, read_rows, refuse_old_within
-from ttlsnap.errors import CorruptionError, UnsupportedError, UsageError
+from ttlsnap.errors import CorruptionError, UnsupportedError, UsageError, require_damage
 from ttlsnap.schema.arrow import arrow_type
 from ttlsnap.schema.types import StructType
 from ttlsnap.storage.directory import Directory
+from ttlsnap.storage.local import LocalDirectory
 from ttlsnap.storage.open import open_for_reading
 
 DELTA = "delta:"
@@ -86,9 +88,25 @@ class TableFile:
                 if not stream.seekable():
                     stream = io.BytesIO(stream.read())
                 # Spark writes INT96, which as nanoseconds would hold no more than 292 years.
-                yield pq.ParquetFile(stream, coerce_int96_timestamp_unit="us")
+                parquet = pq.ParquetFile(stream, coerce_int96_timestamp_unit="us")
+                for field in parquet.schema_arrow:
+                    _refuse_extension(self.where, field.name, field.type)
+                yield parquet
         except (pa.ArrowException, OSError) as error:
+            require_damage(error, self.where)
             raise UsageError(f"{self.where} is not a Parquet file that can be read: {str(error)[:200]}") from error
+
+
+def _refuse_extension(where: str, name: str, kind: pa.DataType) -> None:
+    """Raise UsageError for a type of Arrow's own, such as UUID, at any depth: Spark does not write them."""
+    if isinstance(kind, pa.BaseExtensionType):
+        raise UsageError(
+            f"{where}: the column {name} has the type {kind.extension_name} of Arrow, which Spark does not have. Write "
+            "its plain values"
+        )
+    for number in range(kind.num_fields):
+        field = kind.field(number)
+        _refuse_extension(where, f"{name}.{field.name}", field.type)
 
 
 def _rows_of_batch(metadata: Any) -> int:
@@ -137,6 +155,8 @@ def find_files(source: str) -> list[TableFile]:
         if not name.endswith(_SUFFIX):
             raise UsageError(f"--from {source}: a table is a Parquet file, a folder of them, or a Delta table")
         return [TableFile(root or "/", name, info.size)]
+    if isinstance(files, LocalDirectory):
+        _refuse_broken_links(source, Path(files.root))
     listed = files.list("")
     if any(info.name == _UNFINISHED for info in listed):
         raise UsageError(f"--from {source}: it has {_UNFINISHED}, so it is still being written, or not complete")
@@ -152,6 +172,13 @@ def find_files(source: str) -> list[TableFile]:
         hint = "; its folders are not read: write the table without partitions" if inner else ""
         raise UsageError(f"--from {source}: there are no Parquet files{hint}")
     return [TableFile(files.root, info.name, info.size) for info in sorted(found, key=lambda info: _order(info.name))]
+
+
+def _refuse_broken_links(source: str, folder: Path) -> None:
+    """Raise UsageError for a link to nothing, which no listing has: a part of the table is missing."""
+    for path in sorted(folder.iterdir()):
+        if path.is_symlink() and not path.exists() and not _is_hidden(path.name):
+            raise UsageError(f"--from {source}: {path.name} is a symbolic link to a file that does not exist")
 
 
 def _refuse_other_logs(source: str, names: Sequence[str]) -> None:

@@ -139,7 +139,7 @@ def _folders_above(paths: Iterable[str]) -> set[str]:
 
 
 def remove_if_empty(files: Directory, folders: Iterable[str]) -> None:
-    """Remove those of the folders that exist and have no file below them."""
+    """Remove those of the folders that exist and have no file below them, with the empty folders in them."""
     for folder in folders:
         if files.stat(folder) is not None and _is_empty(files, folder):
             files.remove_tree(folder)
@@ -159,4 +159,4 @@ def remove_empty_folders(files: Directory, journal: Journal) -> None:
 
 
 def _is_empty(files: Directory, folder: str) -> bool:
-    return all(info.is_dir and _is_empty(files, f"{folder}/{info.name}") for info in files.list(folder))
+    return all(info.is_dir and _is_empty(files, f"{folder}/{info.name}".lstrip("/")) for info in files.list(folder))

@@ -28,7 +28,7 @@ from typing import Any, BinaryIO, cast
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.file_checksums import open_checked
-from ttlsnap.errors import CorruptionError, StorageError, UnsupportedError
+from ttlsnap.errors import CorruptionError, StorageError, UnsupportedError, require_damage
 from ttlsnap.schema.strict_json import parse_json, require_type
 from ttlsnap.storage.directory import Directory
 from ttlsnap.stores.families import FamilyChanges
@@ -181,6 +181,7 @@ def _members(files: Directory, path: str) -> Iterator[tuple[zipfile.ZipFile, dic
                 raise CorruptionError(f"{where}: its logs decompress to {logs:,} bytes; Spark writes empty ones")
             yield archive, members
     except (zipfile.BadZipFile, zlib.error, struct.error, *_ZIPFILE_ERRORS) as error:
+        require_damage(error, where)
         raise CorruptionError(f"{where} is damaged or truncated: {error}") from error
 
 
