@@ -50,10 +50,12 @@ def draw() -> str:
     folder = os.path.relpath(ROOT / "sample_checkpoints")
     shown = _Without(console, f"{ROOT / 'sample_checkpoints'}/", options)
     target = f"{folder}/{SAMPLE}"
-    console.print(Text(f"$ ttlsnap inspect {SAMPLE} --age --timestamp {FIELD}", "bold green"), **options)
+    console.print(Text(f"$ ttlsnap inspect {SAMPLE} --age --timestamp {FIELD} --now {NOW}", "bold green"), **options)
     show_inspection(shown, inspect(target, age=True, timestamp=FIELD, now=NOW))
     console.print()
-    console.print(Text(f"$ ttlsnap compact {SAMPLE} --ttl 7d --timestamp {FIELD} --dry-run", "bold green"), **options)
+    console.print(
+        Text(f"$ ttlsnap compact {SAMPLE} --ttl 7d --timestamp {FIELD} --now {NOW} --dry-run", "bold green"), **options
+    )
     week = TtlTransformerFactory(StateTtlConfig(parse_duration("7d")), FIELD)
     report = compact(target, [week], now=NOW, dry_run=True)
     show_report(shown, replace(report, seconds=0.1))

@@ -59,9 +59,6 @@ def test_named_files_exist(page: Path) -> None:
 def test_the_library_example_runs(tmp_path: Path) -> None:
     sample("agg-deltas-lz4-4.2", tmp_path).rename(tmp_path / "ck")
     code = "".join(_PYTHON.findall((ROOT / "docs/library.md").read_text()))
-    # The example assumes a query that stopped long ago, but this copy is new.
-    code = code.replace("engine=LocalEngine()", "engine=LocalEngine(), stopped=True")
-    code = code.replace("rollback(checkpoint)", "rollback(checkpoint, stopped=True)")
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     fields, dropped, published, undone, migrated = done.stdout.splitlines()
     assert fields == "['key.key', 'value.max', 'value.count', 'value.sum']"

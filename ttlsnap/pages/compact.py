@@ -223,9 +223,12 @@ def _shown(document: Document, show_keys: bool) -> Iterator[Section]:
     yield Section("Dropped and rewritten entries", tables=[table])
 
 
+_PUBLISHES = "Without --dry-run, ttlsnap publishes this."
+
+
 def _next(document: Document) -> Iterator[str]:
     if document["dry_run"]:
-        yield "Without --dry-run, ttlsnap publishes this."
+        yield "Read the warnings before you repeat it without --dry-run." if document["warnings"] else _PUBLISHES
     elif document["output"]:
         yield f"Next: start the query with the checkpoint location {document['output']}."
     elif document["published"] and document["kind"] == "checkpoint":
