@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from ttlsnap.checkpoint.logs import read_logs
-from ttlsnap.checkpoint.starting import describe_missing_commits, find_obstacles, newest_version
+from ttlsnap.checkpoint.starting import describe_missing_commits, find_obstacles, newest_version, require_startable
+from ttlsnap.errors import UnsupportedError
 from ttlsnap.storage.local import LocalDirectory
 
 from ..samples import sample
@@ -49,3 +50,20 @@ def test_missing_logs_are_told_from_a_query_that_has_just_begun(tmp_path: Path) 
     for path in Path(files.root).glob("state/0/*/[2-7].delta"):
         path.unlink()
     assert "no batch is committed yet" in describe_missing_commits(files, (0,))
+
+
+def test_without_the_ids_of_its_files_state_is_lost(tmp_path: Path) -> None:
+    files = LocalDirectory(str(sample("rocksdb-ids-4.2", tmp_path)))
+    assert "so Spark does not load the state" in describe_missing_commits(files, (0, 1))
+    files = LocalDirectory(str(sample(NAME, tmp_path)))
+    assert f"Spark needs version {LAST + 9}" in describe_missing_commits(files, range(LAST + 10))
+
+
+def test_an_unknown_version_of_a_log_is_not_damage(tmp_path: Path) -> None:
+    target = sample(NAME, tmp_path)
+    log = target / f"offsets/{LAST - 1}"
+    log.with_name(f".{log.name}.crc").unlink()
+    log.write_text(log.read_text().replace("v1", "v9", 1))
+    files = LocalDirectory(str(target))
+    with pytest.raises(UnsupportedError, match="log version 'v9' is unknown"):
+        require_startable(files, read_logs(files))

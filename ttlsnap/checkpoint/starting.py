@@ -4,7 +4,7 @@ Spark takes each name in ``offsets/`` and ``commits/`` that is a number for a ba
 the newest offsets, reads those of the batch before them, too, and compares the number of the newest commit. A batch is
 written as a new file, so a folder in its place stops the query when it comes to that batch.
 
-Source: Spark's ``HDFSMetadataLog`` and ``MicroBatchExecution.populateStartOffsets``; tested on Spark 3.5 to 4.3.
+Source: Spark's ``HDFSMetadataLog`` and ``MicroBatchExecution.populateStartOffsets``; tested on Spark 3.1 to 4.3.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from shlex import quote
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.listing import list_activity
@@ -67,18 +68,25 @@ def find_obstacles(files: Directory, logs: Logs) -> Iterator[Obstacle]:
 
 
 def require_startable(files: Directory, logs: Logs) -> None:
-    """Raise CorruptionError if something in the logs stops Spark; see ``find_obstacles``."""
-    for obstacle in describe_obstacles(files, logs):
-        raise CorruptionError(obstacle)
+    """Raise CorruptionError if something in the logs stops Spark; see ``find_obstacles``.
+
+    Raise UnsupportedError for logs of an unknown version.
+    """
+    for obstacle in find_obstacles(files, logs):
+        kind = UnsupportedError if obstacle.code == "unsupported" else CorruptionError
+        raise kind(_describe(files, obstacle))
 
 
 def describe_obstacles(files: Directory, logs: Logs) -> list[str]:
     """Return what stops Spark, for a user."""
-    return [
+    return [_describe(files, obstacle) for obstacle in find_obstacles(files, logs)]
+
+
+def _describe(files: Directory, obstacle: Obstacle) -> str:
+    return (
         f"{obstacle.words}. Spark does not start the query, or stops at that batch, or skips one. Run: ttlsnap doctor "
-        f"{files.root}"
-        for obstacle in find_obstacles(files, logs)
-    ]
+        f"{quote(files.root)}"
+    )
 
 
 def describe_missing_commits(files: Directory, offsets: Sequence[int]) -> str:
@@ -87,11 +95,20 @@ def describe_missing_commits(files: Directory, offsets: Sequence[int]) -> str:
     if not newest or (newest == 1 and len(offsets) < 2):
         return f"{files.root}: no batch is committed yet, so there is no state"
     if offsets:
-        return (
+        told = (
             f"{files.root}: the commit log is missing, but offsets has the batches {offsets[0]} to {offsets[-1]}, and "
-            f"the state has versions up to {newest}. When the query starts, Spark runs batch {offsets[-1]} again, and "
-            "continues with this state. Restore the folder commits from a copy, or let the query commit a batch. Then "
-            "repeat the command"
+            f"the state has versions up to {newest}"
+        )
+        if _have_ids(files):
+            return (
+                f"{told}. The names of its files have ids (checkpoint format 2), which only the commit log has, so "
+                "Spark does not load the state. Restore the folder commits from a copy"
+            )
+        if newest < offsets[-1]:
+            return f"{told}. Spark needs version {offsets[-1]}. Restore the checkpoint from a copy"
+        return (
+            f"{told}. When the query starts, Spark runs batch {offsets[-1]} again, and continues with this state. "
+            "Restore the folder commits from a copy, or let the query commit a batch. Then repeat the command"
         )
     return (
         f"{files.root}: the logs are missing, but the state has versions up to {newest}. {WITHOUT_LOGS} Restore the "
@@ -101,8 +118,16 @@ def describe_missing_commits(files: Directory, offsets: Sequence[int]) -> str:
 
 def newest_version(files: Directory) -> int:
     """Return the newest version of the state files; 0 if there are none."""
-    names = (layout.parse_state_file(info.name) for info in list_activity(files).values())
-    return max((name.version for name in names if name is not None), default=0)
+    return max((name.version for name in _state_files(files)), default=0)
+
+
+def _have_ids(files: Directory) -> bool:
+    return any(name.unique_id is not None for name in _state_files(files))
+
+
+def _state_files(files: Directory) -> list[layout.StateFileName]:
+    parsed = (layout.parse_state_file(info.name) for info in list_activity(files).values())
+    return [name for name in parsed if name is not None]
 
 
 def _find_blocked(files: Directory, logs: Logs) -> Iterator[Obstacle]:
