@@ -83,6 +83,9 @@ def test_without_the_state_it_is_unknown_in_both_directions(inputs: Judge) -> No
         found = [f for f in check(*contracts, find_repairs=find_repairs).findings if f.code == "key-floats"]
         assert [finding.verdict for finding in found] == [Verdict.UNKNOWN]
     assert check(old, old).findings == ()
+    state = examine_state(str(written(inputs, 5, version="4.2").path))
+    back = check(new, old, state=state, find_repairs=find_repairs).findings
+    assert "key-floats" in [finding.code for finding in back]
 
 
 def test_only_deduplications_by_floats_have_such_keys(tmp_path: Path) -> None:
