@@ -265,3 +265,10 @@ def test_a_timestamp_without_a_zone_is_not_guessed() -> None:
         with pytest.raises(UsageError, match=r"this is not a timestamp, such as 2026-01-31T00:00:00Z"):
             parse_literal(text, TimestampType(), "--fill key.x")
         assert parse_literal(text, TimestampType(), "--where", assume_utc=True).tzinfo is not None
+
+
+def test_any_now_is_accepted_if_no_ttl_changes(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
+    target = sample(JOIN, tmp_path)
+    (tmp_path / "new.json").write_text(json.dumps(contract(target, lambda d: add(d, nullable=True))))
+    ended = ttlsnap("migrate", target, "--to", tmp_path / "new.json", "--dry-run", "--now", "2000-01-01")
+    assert ended.code == 0, ended.err

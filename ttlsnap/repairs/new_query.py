@@ -47,6 +47,10 @@ class NewQuery:
         if self.old is not None:
             found = join_contracts(found, self.old)
         evolution, obstacles = find_evolution(found, self.contract, self.answers, now_ms, self.converters)
+        last_ms = checkpoint.batch.timestamp_ms
+        if now_ms < last_ms and any(state.expiry is not None for state in evolution.states):
+            # From 4.2 on, Spark never looks for an expiry time before the last batch.
+            raise UsageError(f"--now {self.now} is before the last batch ({iso(last_ms * MICROS)}), and a TTL changes")
         if obstacles:
             lines = "".join(f"\n  {obstacle.place}: {obstacle.message}" for obstacle in obstacles)
             raise UnsupportedError(f"{checkpoint.target} cannot be migrated to the new query as it is:{lines}")
@@ -62,15 +66,10 @@ def _find_now(now: str | None, checkpoint: Checkpoint) -> int:
     """Return the time at which values have expired, in milliseconds.
 
     By default it is the wall clock: a query that restarts does not return a value that has expired since it stopped.
-    Raise UsageError for a time before the last batch: from 4.2 on, Spark never looks for such an expiry time.
     """
-    last = checkpoint.batch.timestamp_ms
     if now is None:
-        return max(moment_of("wall") // MICROS, last)
-    found = clock_at(now, checkpoint.batch).processing_us // MICROS
-    if found < last:
-        raise UsageError(f"--now {now} is before the last batch ({iso(last * MICROS)})")
-    return found
+        return max(moment_of("wall") // MICROS, checkpoint.batch.timestamp_ms)
+    return clock_at(now, checkpoint.batch).processing_us // MICROS
 
 
 def _require_repaired(checkpoint: Checkpoint, old: Contract, new: NewQuery, evolution: Evolution) -> list[str]:
