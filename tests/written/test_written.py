@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Mapping
 from datetime import datetime
@@ -107,6 +108,25 @@ def test_times_are_those_of_the_known_writes(inputs: Judge, query: Query, batche
     report = compact(str(made.path), [factory], stopped=True, dry_run=True)
     assert report.totals.dropped == sum(batch <= 1 for batch in batches.values())
     assert report.states[0].older == 0
+
+
+def test_a_batch_with_a_wrong_clock_makes_no_entry_older(tmp_path: Path) -> None:
+    target = sample("agg-deltas-lz4-4.2", tmp_path)
+    before = written(target)
+    last = opened(target).batch.id
+    log = target / f"offsets/{last - 2}"
+    log.with_name(f".{log.name}.crc").unlink()
+    log.write_text(re.sub(r'"batchTimestampMs":[0-9]+', '"batchTimestampMs":1000', log.read_text()))
+    earlier = batch_time(LocalDirectory(str(target)), last - 3)
+    after = written(target)
+    assert {key for key in after if after[key] != before[key]}
+    assert all(after[key][0] >= min(before[key][0], earlier) for key in after)
+    factory = TtlTransformerFactory(StateTtlConfig(parse_duration("1d")), "@written")
+    report = compact(str(target), [factory], dry_run=True)
+    assert report.totals.dropped == 0
+    assert any(
+        f"batch {last - 2} began" in warning and "before an earlier batch" in warning for warning in report.warnings
+    )
 
 
 @pytest.mark.parametrize("provider", ["hdfs", "rocksdb"] if FULL else ["hdfs"])

@@ -192,7 +192,9 @@ _WITH_OPTION = "repeat the command with --drop-unmatched (in a policy: drop_unma
 
 
 def _cautions(plan: Plan) -> Iterator[str]:
-    """Yield warnings about the new snapshots."""
+    """Yield warnings about the new snapshots, and about times that are not those of the logs."""
+    if plan.history is not None and plan.history.wrong_clock is not None:
+        yield plan.history.wrong_clock
     for only in sorted({p.lineage.only_for for store in plan.stores for p in store.partitions if p.lineage.only_for}):
         yield (
             f"only Spark {only} reads the snapshots of this checkpoint, old or new. A later version reads the "

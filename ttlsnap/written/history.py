@@ -11,7 +11,8 @@ A ledger is of no use if the query went back to an older batch since, or if anot
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate
 
 import numpy as np
 import xxhash
@@ -19,7 +20,9 @@ import xxhash
 from ttlsnap.checkpoint import Checkpoint
 from ttlsnap.checkpoint.logs import batch_start
 from ttlsnap.entries.descriptor import StateDescriptor
+from ttlsnap.entries.timestamps import WRITTEN
 from ttlsnap.publishing.journal import newest_runs, number_after, read_journals
+from ttlsnap.schema.units import format_duration
 from ttlsnap.storage.directory import Directory, each
 from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.protocols import StateStore
@@ -46,9 +49,10 @@ class BatchFacts:
 class History:
     """What all partitions of a checkpoint need to know, as plain data.
 
-    ``batches`` are those whose logs are retained, in order. ``query`` is the id of the query. ``runs`` has the number
-    and the id of the newest run that changed each partition, by folder, and ``number`` is that of the next run.
-    ``new_ledger`` is the run that writes ledgers, None if none does.
+    ``batches`` are those whose logs are retained, in order. Their times never go back: a batch whose clock was behind
+    has the latest time before it, and ``wrong_clock`` says so if the clock was far behind. ``query`` is the id of the
+    query. ``runs`` has the number and the id of the newest run that changed each partition, by folder, and ``number``
+    is that of the next run. ``new_ledger`` is the run that writes ledgers, None if none does.
     """
 
     batches: tuple[BatchFacts, ...]
@@ -56,6 +60,7 @@ class History:
     runs: Mapping[str, tuple[int, str]]
     number: int
     new_ledger: str | None = None
+    wrong_clock: str | None = None
 
     @property
     def now(self) -> BatchFacts:
@@ -119,8 +124,18 @@ def history_of(checkpoint: Checkpoint) -> History:
     files = checkpoint.files
     batches = [batch for batch in checkpoint.logs.offsets if batch <= checkpoint.batch.id]
     facts = each(files, lambda batch: _facts(files, batch), batches)
+    times = list(accumulate((fact.time_ms for fact in facts), max))
+    back_ms, batch = max(((time - fact.time_ms, fact.version - 1) for time, fact in zip(times, facts, strict=True)))
+    told = None
+    if back_ms > _SKEW_MS:
+        told = (
+            f"batch {batch} began {format_duration(back_ms * 1000)} before an earlier batch, by its log. What it wrote "
+            f"counts as written at the time of the earlier batch, for {WRITTEN}"
+        )
     journals = read_journals(files)
-    return History(tuple(facts), checkpoint.query_id or "", newest_runs(journals), number_after(journals))
+    facts = [replace(fact, time_ms=time) for fact, time in zip(facts, times, strict=True)]
+    numbers = newest_runs(journals), number_after(journals)
+    return History(tuple(facts), checkpoint.query_id or "", *numbers, wrong_clock=told)
 
 
 def _facts(files: Directory, batch: int) -> BatchFacts:
