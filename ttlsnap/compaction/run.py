@@ -12,7 +12,6 @@ from contextlib import nullcontext, suppress
 from dataclasses import replace
 
 from ttlsnap.checkpoint import layout, open_checkpoint
-from ttlsnap.checkpoint.starting import require_startable
 from ttlsnap.clock import clock_at
 from ttlsnap.compaction.copy import (
     begin_copy,
@@ -77,7 +76,6 @@ def compact(
     with nullcontext() if options.dry_run else files.lock(shared=only_read):
         refuse_if_interrupted(files)
         checkpoint = replace(open_checkpoint(for_reading(files), schemas=options.schemas), files=files)
-        require_startable(files, checkpoint.logs)
         clock = clock_at(options.now, checkpoint.batch)
         plan = plan_compaction(checkpoint, transformers, clock, options.selection, options.timers)
         check_given_schemas(plan, options.schemas or {}, options.scratch)

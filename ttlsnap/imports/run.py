@@ -15,7 +15,6 @@ from typing import Protocol, get_args
 from ttlsnap.checkpoint import layout, open_checkpoint
 from ttlsnap.checkpoint.checkpoint import Schemas
 from ttlsnap.checkpoint.logs import source_positions
-from ttlsnap.checkpoint.starting import require_startable
 from ttlsnap.compaction.copy import (
     begin_copy,
     check_destination,
@@ -102,7 +101,6 @@ def import_state(
     with nullcontext() if dry_run else files.lock(shared=only_read):
         refuse_if_interrupted(files)
         checkpoint = replace(open_checkpoint(for_reading(files), schemas=schemas), files=files)
-        require_startable(files, checkpoint.logs)
         plan = plan_import(checkpoint, source, selection or Selection(), tables)
         if not dry_run:
             refuse_if_running(files, checkpoint.query_id, stopped=stopped, only_read=only_read)

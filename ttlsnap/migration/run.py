@@ -18,7 +18,6 @@ from math import log2
 from typing import Any, Protocol
 
 from ttlsnap.checkpoint import layout, open_checkpoint
-from ttlsnap.checkpoint.starting import require_startable
 from ttlsnap.clock import clock_at
 from ttlsnap.compaction.copy import (
     begin_copy,
@@ -116,7 +115,6 @@ def migrate(
     with nullcontext() if options.dry_run else files.lock(shared=only_read):
         refuse_if_interrupted(files)
         checkpoint = replace(open_checkpoint(for_reading(files), schemas=options.schemas), files=files)
-        require_startable(files, checkpoint.logs)
         compaction = None
         if transformers:
             clock = clock_at(options.now, checkpoint.batch)

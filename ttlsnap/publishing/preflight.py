@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 
 from ttlsnap.checkpoint import Checkpoint
+from ttlsnap.checkpoint.starting import require_startable
 from ttlsnap.errors import FencedError, RefusedError
 from ttlsnap.publishing.hidden_batches import refuse_hidden_batches
 from ttlsnap.publishing.missing import refuse_missing_files
@@ -20,7 +21,10 @@ from ttlsnap.storage.new_access import access_of_new
 
 
 def refuse_unsettled(checkpoint: Checkpoint) -> None:
-    """Raise FencedError if there is a fence, and RefusedError if an earlier run's files are missing or hide a batch."""
+    """Raise FencedError if there is a fence, and RefusedError if an earlier run's files are missing or hide a batch.
+
+    Raise CorruptionError if something in the logs stops Spark (see ``require_startable``).
+    """
     files, logs = checkpoint.files, checkpoint.logs
     if logs.fence is not None:
         raise FencedError(
@@ -29,6 +33,7 @@ def refuse_unsettled(checkpoint: Checkpoint) -> None:
         )
     refuse_hidden_batches(files, logs)
     refuse_missing_files(files, logs)
+    require_startable(files, logs)
 
 
 def refuse_planned_batch(checkpoint: Checkpoint) -> None:
