@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from ttlsnap.checkpoint.layout import LEDGERS
 from ttlsnap.cli.app import run
 from ttlsnap.publishing.rollback import rollback
-from ttlsnap.written.ledger import FOLDER
 
 from ..matrix import FULL
 from ..samples import sample
@@ -96,7 +96,7 @@ def test_the_ledger_of_maintenance_is_in_the_store(
     )
     results = run_json(capsys, "maintain", str(policy))["targets"]
     assert results[0]["totals"]["dropped"] == results[1]["totals"]["dropped"] > 0
-    below = download(f"{uri}/{FOLDER}", tmp_path / "ledgers"), local / FOLDER
+    below = download(f"{uri}/{LEDGERS}", tmp_path / "ledgers"), local / LEDGERS
     ledgers = [{str(path.relative_to(folder)) for path in folder.rglob("*.ledger")} for folder in below]
     assert ledgers[0] == ledgers[1] != set()
     words = ("--ttl", "1s", "--timestamp", "@written", "--dry-run", "--engine", "local")

@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Mapping
+import zlib
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from ttlsnap import (
@@ -20,34 +24,54 @@ from ttlsnap import (
     compact,
     export,
     import_state,
+    migrate,
     open_checkpoint,
     rollback,
 )
 from ttlsnap.checkpoint import Checkpoint
+from ttlsnap.checkpoint.layout import LEDGERS
 from ttlsnap.checkpoint.logs import batch_time
 from ttlsnap.compaction.options import CompactOptions
 from ttlsnap.compaction.run import compact as run_compaction
+from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.entries.json_text import to_json_values
 from ttlsnap.errors import CorruptionError, UsageError
 from ttlsnap.operators.registry import describe
 from ttlsnap.storage.local import LocalDirectory
 from ttlsnap.stores.open import lineages_of, open_state_store
+from ttlsnap.stores.protocols import EntryBatch
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_duration
 from ttlsnap.unsaferow.decode import decode
+from ttlsnap.written.hashing import Hashes, hash_keys
 from ttlsnap.written.history import history_of
-from ttlsnap.written.ledger import FOLDER
+from ttlsnap.written.ledger import Ledger, ledger_path, read_ledger
+from ttlsnap.written.times import WrittenTimes
 
 from ..cli.running import Ttlsnap
+from ..compaction.joins import BATCHES, joined
 from ..compaction.stories import T, rocksdb, settled
 from ..judge.queries import Event, Query
 from ..judge.spark import Judge
 from ..matrix import FULL
-from ..samples import sample
+from ..samples import bytes_of, sample
 
 Times = dict[str, tuple[int, bool]]
 ROUNDS = [["a", "b", "c"], ["b", "d"], ["a", "d", "e"], ["f"]]
 LAST = {"a": 2, "b": 1, "c": 0, "d": 2, "e": 2, "f": 3}
 FIRST = {"a": 0, "b": 0, "c": 0, "d": 1, "e": 2, "f": 3}
+
+
+def half(key: Any, value: Any) -> Keep | Drop:
+    """Drop about half of all keys."""
+    return Drop() if zlib.crc32(repr(key).encode()) % 2 else Keep()
+
+
+def some(key: Any, value: Any) -> Keep | Drop:
+    """Drop about a third of all entries."""
+    return Keep() if zlib.crc32(repr((key, value)).encode()) % 3 else Drop()
+
+
+keep_half = EntryTransformerFactory(half)
 
 
 def events(keys: list[str], number: int) -> list[Event]:
@@ -79,10 +103,54 @@ def at(path: Path, batches: Mapping[str, int], *, older: bool = False) -> Times:
     return {key: (batch_time(files, batch), older) for key, batch in batches.items()}
 
 
+def states_and_times(path: Path) -> Iterator[tuple[StateDescriptor, Path, EntryBatch, WrittenTimes]]:
+    """Yield each batch of a checkpoint with its state, the path of its ledger, and the times of the partition."""
+    checkpoint = opened(path)
+    history, store = history_of(checkpoint), open_state_store(checkpoint)
+    for state in describe(checkpoint):
+        if state.role != "primary" or state.opaque:
+            continue
+        (kept,) = (s for o in checkpoint.operators for s in o.stores if (o.id, s.name) == (state.operator, state.store))
+        for lineage in lineages_of(checkpoint, store, kept):
+            times = history.times(checkpoint.files, store, lineage, {state.state: state})[state.state]
+            with store.open(checkpoint.files, lineage, None) as partition:
+                for batch in partition.batches({state.state: state}, only=state.state):
+                    if batch.state == state.state and len(batch):
+                        yield state, path / ledger_path(lineage.new_snapshot, state.state), batch, times
+
+
+def times_of_values(path: Path) -> dict[str, set[int]]:
+    """Return when each value was written, with its key, but without the number or time that a join has in it."""
+    found: dict[str, set[int]] = {}
+    for state, _, batch, times in states_and_times(path):
+        keys, values = (
+            to_json_values(decode(rows, schema))
+            for rows, schema in ((batch.keys, state.key_schema), (batch.values, state.value_schema))
+        )
+        for key, value, moment in zip(keys, values, times.of_keys(batch.keys)[0].tolist(), strict=True):
+            place = f"{state.side} {({n: v for n, v in key.items() if n not in ('index', '__event_time')}, value)}"
+            found.setdefault(place, set()).add(moment)
+    return found
+
+
+def invent_times(path: Path) -> None:
+    """Write ledgers with another time for every key."""
+    known: dict[Path, list[Hashes]] = {}
+    for _, at_path, batch, _ in states_and_times(path):
+        known.setdefault(at_path, []).append(hash_keys(batch.keys))
+    for number, (file, hashes) in enumerate(known.items()):
+        place = str(file.relative_to(path))
+        ledger = read_ledger(LocalDirectory(str(path)), place)
+        assert ledger is not None
+        every = np.unique(np.concatenate(hashes))
+        times = 1_700_000_000_000 + 1_000_000 * number + np.arange(len(every), dtype=np.int64)
+        file.write_bytes(Ledger(ledger.facts, every, times, np.zeros(len(every), np.bool_)).to_bytes(place))
+
+
 def maintained(path: Path, ttl: str = "1000d", **options: Any) -> None:
     """Run a rule that keeps a ledger, as ``maintain`` does."""
     factory = TtlTransformerFactory(StateTtlConfig(parse_duration(ttl)), "@written")
-    run_compaction(str(path), [factory], CompactOptions(ledger=True, stopped=True, **options), LocalEngine(1))
+    run_compaction(str(path), [factory], CompactOptions(stopped=True, **options), LocalEngine(1))
 
 
 QUERIES = [
@@ -136,7 +204,7 @@ def test_a_ledger_continues_the_history(judge: Judge, provider: str) -> None:
     settled(made.path)
     times = at(made.path, {key: batch for key, batch in LAST.items() if key != "f"})
     maintained(made.path)
-    assert (made.path / FOLDER).is_dir()
+    assert (made.path / LEDGERS).is_dir()
     assert written(made.path) == times
     # The query goes on, and another rule drops "c", the oldest. The ledger follows.
     judge.restart(made, [events(["b", "f"], 3)])
@@ -149,16 +217,21 @@ def test_a_ledger_continues_the_history(judge: Judge, provider: str) -> None:
     maintained(made.path, f"{age}ms", max_drop=1.0)
     del times["c"]
     assert written(made.path) == times
-    # After a run without the ledger, it is of no use. All that is known is the state of the last batch.
+    # A rule that does not ask for the times keeps them, too.
     judge.restart(made, [events(["g"], 4)])
     settled(made.path)
+    times["g"] = (batch_time(files, opened(made.path).batch.id), False)
     factory = TtlTransformerFactory(StateTtlConfig(parse_duration("1ms")), "value.max")
-    compact(str(made.path), [factory], now="2023-11-15T00:02:01Z", stopped=True, max_drop=1.0)
-    now = batch_time(files, opened(made.path).batch.id)
+    report = compact(str(made.path), [factory], now="2023-11-15T00:02:01Z", stopped=True, max_drop=1.0)
     found = written(made.path)
-    assert (now, True) in found.values()
-    # No key is older than it is.
-    assert all(moment >= times.get(key, (now, False))[0] for key, (moment, _) in found.items())
+    assert report.totals.dropped and found == {key: times[key] for key in found}
+    # So does a migration, after which the query goes on.
+    migrate(str(made.path), partitions=5, stopped=True)
+    assert written(made.path) == found
+    judge.restart(made, [events(["h"], 5)])
+    settled(made.path)
+    found["h"] = (batch_time(files, opened(made.path).batch.id), False)
+    assert written(made.path) == found
 
 
 def test_keys_that_are_written_once_survive_a_gap(judge: Judge) -> None:
@@ -203,39 +276,126 @@ def test_a_ledger_of_another_timeline_is_ignored(tmp_path: Path) -> None:
     after = written(target)
     assert after == {key: before[key] for key in after} and len(after) < len(before)
     log = target / "offsets" / str(last)
-    log.write_text(log.read_text().replace('"batchTimestampMs":', '"batchTimestampMs": '))
+    log.write_text(re.sub(r'(?<="batchTimestampMs":)([0-9]+)', lambda ms: str(int(ms[0]) + 1), log.read_text()))
     (target / f"offsets/.{last}.crc").unlink(missing_ok=True)
     found = written(target)
     assert (batch_time(files, last), True) in found.values()
     assert all(found[key][0] >= moment for key, (moment, _) in after.items())
 
 
-def test_a_rollback_makes_a_ledger_useless(tmp_path: Path) -> None:
+def test_a_rollback_restores_the_ledger(tmp_path: Path) -> None:
+    target = sample("agg-deltas-lz4-4.2", tmp_path)
+    maintained(target)
+    before, ledgers = written(target), bytes_of(target / LEDGERS)
+    compact(str(target), [keep_half], stopped=True)
+    assert 0 < len(written(target)) < len(before)
+    maintained(target)  # it publishes nothing, and writes new ledgers
+    rollback(str(target), stopped=True)
+    assert (written(target), bytes_of(target / LEDGERS)) == (before, ledgers)
+    # The ledgers are all that is left of the times, and the next run keeps them.
+    compact(str(target), [keep_half], stopped=True)
+    after = written(target)
+    assert len(set(after.values())) > 1 and after == {key: before[key] for key in after}
+
+
+def as_copy(target: Path, options: dict[str, Any]) -> str:
+    """Return the path of the copy that a run with these ``options`` writes."""
+    options["output"] = str(target.with_name("copy"))
+    return str(options["output"])
+
+
+RUNS: dict[str, Callable[..., Any]] = {
+    "compact": lambda path, **options: compact(path, [keep_half], **options),
+    "partitions": lambda path, **options: migrate(path, partitions=3, **options),
+    "provider": lambda path, **options: migrate(path, provider="rocksdb", **options),
+    "codec": lambda path, **options: migrate(path, settings={"codec": "zstd"}, **options),
+    "compact and migrate": lambda path, **options: migrate(path, transformers=[keep_half], partitions=3, **options),
+}
+
+
+@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("in_place", [True, False], ids=["in place", "copy"])
+def test_every_command_keeps_the_times(tmp_path: Path, run: str, in_place: bool) -> None:
     target = sample("agg-deltas-lz4-4.2", tmp_path)
     before = written(target)
-    ages = sorted({moment for moment, _ in before.values()})
-    limit = batch_time(LocalDirectory(str(target)), opened(target).batch.id) - ages[0]
-    maintained(target, f"{limit}ms", max_drop=1.0)
-    assert 0 < len(written(target)) < len(before)
-    rollback(str(target), stopped=True)
-    assert written(target) == before
+    maintained(target)
+    options: dict[str, Any] = {"stopped": True}
+    result = target if in_place else Path(as_copy(target, options))
+    RUNS[run](str(target), **options)
+    after = written(result)
+    assert len(set(after.values())) > 2
+    assert after == {key: before[key] for key in after}
+    assert len(after) < len(before) if "compact" in run else len(after) == len(before)
+    # The next runs keep them, too.
+    migrate(str(result), partitions=4, stopped=True)
+    assert written(result) == after
+    rollback(str(result), stopped=True)
+    assert written(result) == after
+
+
+def test_imported_entries_are_written_when_they_are_imported(tmp_path: Path) -> None:
+    target = sample("agg-deltas-lz4-4.2", tmp_path)
+    maintained(target)
+    export(str(target), str(tmp_path / "state"))
+    before = written(target)
+    compact(str(target), [keep_half], stopped=True)
+    kept = written(target)
+    rows = pq.read_table(tmp_path / "state")
+    lost = pa.array([key["key"] not in kept for key in rows.column("key").to_pylist()])
+    pq.write_table(rows.filter(lost), tmp_path / "lost.parquet")
+    import_state(str(target), str(tmp_path / "lost.parquet"), stopped=True)
+    after = written(target)
+    assert {key: after[key] for key in kept} == kept and len(after) == len(before)
+    newest = max(moment for moment, _ in before.values())
+    assert {after[key][0] > newest and not after[key][1] for key in after if key not in kept} == {True}
+
+
+@pytest.mark.parametrize("name", ["lists-4.2", "visits-4.2", "rocksdb-ids-4.2", "offsets-v2-4.2"])
+def test_times_follow_the_entries_of_every_kind_of_state(tmp_path: Path, name: str) -> None:
+    follow(sample(name, tmp_path))
+
+
+def test_times_follow_the_rows_of_a_join(inputs: Judge) -> None:
+    """A row may get the number of one that is dropped, and that key with it."""
+    target = inputs.write(joined(join_type="left_outer"), BATCHES, layout="deltas").path
+    follow(target)
+    times = times_of_values(target)
+    migrate(str(target), provider="rocksdb", settings={"join-format": "4"}, partitions=3, stopped=True)
+    after = times_of_values(target)
+    # Rows with the same key and time share one entry, and so its time.
+    assert after.keys() == times.keys()
+    assert all(min(after[entry]) >= min(times[entry]) for entry in times)
+    assert set().union(*after.values()) <= set().union(*times.values())
+
+
+def follow(target: Path) -> None:
+    """Compact a checkpoint in which every entry has a time of its own, and compare the times."""
+    maintained(target)
+    invent_times(target)
+    times = times_of_values(target)
+    assert len({moment for mine in times.values() for moment in mine}) > 1
+    options: dict[str, Any] = {"stopped": True, "max_drop": 1.0, "drop_unmatched": True}
+    report = compact(str(target), [EntryTransformerFactory(some)], **options)
+    assert report.totals.dropped
+    after = times_of_values(target)
+    assert after and all(moments <= times[entry] for entry, moments in after.items())
 
 
 def test_a_damaged_ledger_is_refused(tmp_path: Path) -> None:
     target = sample("agg-deltas-lz4-4.2", tmp_path)
     maintained(target)
-    (ledger,) = list(target.glob(f"{FOLDER}/**/0/**/*.ledger"))[:1]
-    data = bytearray(ledger.read_bytes())
+    (path,) = list(target.glob(f"{LEDGERS}/**/0/**/*.ledger"))[:1]
+    data = bytearray(path.read_bytes())
     data[-20] ^= 1
-    ledger.write_bytes(bytes(data))
+    path.write_bytes(bytes(data))
     factory = TtlTransformerFactory(StateTtlConfig(parse_duration("1d")), "@written")
     with pytest.raises(CorruptionError, match="is not a ledger that ttlsnap wrote"):
         compact(str(target), [factory], dry_run=True)
-    shutil.rmtree(target / FOLDER)
+    shutil.rmtree(target / LEDGERS)
     compact(str(target), [factory], dry_run=True)
 
 
-def test_only_maintenance_keeps_a_ledger(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
+def test_maintenance_begins_a_ledger(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
     target = sample("dedup-watermark-4.2", tmp_path)
     rule = ["--ttl", "1s", "--timestamp", "@written"]
     ended = ttlsnap("compact", target, *rule, "--dry-run", "--format", "json")
@@ -248,9 +408,9 @@ def test_only_maintenance_keeps_a_ledger(ttlsnap: Ttlsnap, tmp_path: Path) -> No
     assert not (target / "_ttlsnap/written").exists()
     ended = ttlsnap("maintain", policy, "--engine", "local")
     assert ended.code == 0, ended.err
-    assert len(list(target.glob(f"{FOLDER}/**/*.ledger"))) == len(list(target.glob("state/0/[0-9]*")))
+    assert len(list(target.glob(f"{LEDGERS}/**/*.ledger"))) == len(list(target.glob("state/0/[0-9]*")))
     assert ttlsnap("history", target, "--prune").code == 0
-    assert len(list(target.glob(f"{FOLDER}/**/*.ledger"))) > 0
+    assert len(list(target.glob(f"{LEDGERS}/**/*.ledger"))) > 0
     assert len(written(target)) == 9
     ended = ttlsnap("compact", target, "--ttl", "1s", "--timestamp", "@written", "--time", "event", "--dry-run")
     assert (ended.code, "@written is in processing time" in ended.err) == (2, True)
@@ -294,17 +454,20 @@ def test_exports_and_ages_have_the_times(ttlsnap: Ttlsnap, tmp_path: Path) -> No
     assert state["age"]["written_before_history"] == 9
 
 
-def test_a_later_run_makes_a_ledger_useless_whatever_its_name(tmp_path: Path) -> None:
+def test_a_ledger_from_before_a_later_run_is_ignored(tmp_path: Path) -> None:
     """Ids of runs are times. After the clock was set back, a later run has a lower one."""
     target = sample("agg-deltas-lz4-4.2", tmp_path)
     before, files = written(target), LocalDirectory(str(target))
     last = opened(target).batch.id
     limit = batch_time(files, last) - min(moment for moment, _ in before.values())
     maintained(target, f"{limit}ms", max_drop=1.0)
+    old = shutil.copytree(target / LEDGERS, tmp_path / "ledgers")
     export(str(target), str(tmp_path / "state"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ttlsnap.imports.plan.new_run_id", lambda: "20200101T000000Z-000000000000")
         import_state(str(target), str(tmp_path / "state"), mode="replace", stopped=True)
+    shutil.rmtree(target / LEDGERS)
+    shutil.move(old, target / LEDGERS)
     assert set(written(target).values()) == {(batch_time(files, last), True)}
 
 
@@ -327,7 +490,7 @@ def test_an_incremental_policy_keeps_the_ledgers_of_all_partitions(tmp_path: Pat
 def test_every_part_of_a_ledger_is_checked(tmp_path: Path, change: str) -> None:
     target = sample("agg-deltas-lz4-4.2", tmp_path)
     maintained(target)
-    one, other = sorted(target.glob(f"{FOLDER}/**/*.ledger"))
+    one, other = sorted(target.glob(f"{LEDGERS}/**/*.ledger"))
     if change == "place":
         shutil.copy(one, other)
     else:

@@ -111,14 +111,26 @@ def read_batch(files: Directory, batch: int) -> MicroBatch:
 
 def batch_time(files: Directory, batch: int) -> int:
     """Return when a batch began, in milliseconds since the epoch; raises as ``read_batch`` does."""
-    return batch_start(files, batch)[0]
+    return batch_start(files, batch).time_ms
 
 
-def batch_start(files: Directory, batch: int) -> tuple[int, str]:
-    """Return when a batch began, as ``batch_time``, and the text of its offset log."""
+@dataclass(frozen=True)
+class BatchStart:
+    """When a batch began, as ``batch_time``, the ``text`` of its offset log, and the text ``without_settings``."""
+
+    time_ms: int
+    text: str
+    without_settings: str
+
+
+def batch_start(files: Directory, batch: int) -> BatchStart:
+    """Return what the offset log says about the start of a batch."""
     path = layout.offset_file(batch)
     lines = _offset_lines(files, path)
-    return _millis(files, path, _offset_metadata(files, path, lines), "batchTimestampMs"), "\n".join(lines)
+    metadata = _offset_metadata(files, path, lines)
+    rest = json.dumps({name: metadata[name] for name in sorted(metadata) if name != "conf"})
+    time_ms = _millis(files, path, metadata, "batchTimestampMs")
+    return BatchStart(time_ms, "\n".join(lines), "\n".join([lines[0], rest, *lines[2:]]))
 
 
 def with_conf(files: Directory, batch: int, conf: Mapping[str, str]) -> str:

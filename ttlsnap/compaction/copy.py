@@ -11,7 +11,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,8 @@ from ttlsnap.storage.new_access import access_of_new
 from ttlsnap.storage.open import open_local
 from ttlsnap.storage.uris import is_local
 from ttlsnap.stores.open import lineage_of
+from ttlsnap.stores.protocols import Staging
+from ttlsnap.written.keeping import renew_ledgers
 
 _PIECE = 8 << 20
 _ATTEMPT = re.compile(r"\.(snapshot|zip|sst)\.[0-9a-f]{8}\.tmp$")
@@ -102,7 +104,7 @@ def _access_of_root(source: Directory) -> Access:
 
 
 def write_copy(
-    plan: Plan, results: Iterable[PartitionResult], staging: LocalDirectory, home: str, report: dict[str, Any]
+    plan: Plan, results: Sequence[PartitionResult], staging: LocalDirectory, home: str, report: dict[str, Any]
 ) -> None:
     """Add everything else to ``staging``, which has the new snapshots and will be moved to ``home``."""
     source = plan.checkpoint.files
@@ -118,6 +120,8 @@ def write_copy(
                     kept = tuple(file.path for file in lineage.files)
                 copy_state_files(source, staging, kept)
     copy_all_but_state(source, staging, home)
+    ledgers = [path for result in results for path in result.ledgers]
+    renew_ledgers(plan.checkpoint, plan.history, Staging(staging, ""), plan.run, done=ledgers)
     write_report(source, staging, plan.run, report)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from ttlsnap.compaction.dropped import Archive
 from ttlsnap.compaction.results import RowTransformers, make_result
 from ttlsnap.compaction.task import PartitionResults, PartitionTask, Progress
-from ttlsnap.compaction.written import TaskTimes
+from ttlsnap.compaction.times import kept_times
 from ttlsnap.entries.batch import RowEntries, StateEntries
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import CorruptionError
@@ -28,6 +28,7 @@ from ttlsnap.transform.chain import StateResult
 from ttlsnap.transform.protocols import StateSnapshotTransformer
 from ttlsnap.unsaferow.gather import Mask
 from ttlsnap.unsaferow.rows import Rows
+from ttlsnap.written.hashing import Hashes, hash_keys
 
 
 class Watcher(Protocol):
@@ -59,10 +60,11 @@ class LinkedStores:
         self._task, self._opener, self._staging = task, opener, staging
         self._progress, self._archive, self._watcher = progress, archive, watcher
         self._partitions: dict[str, StoredPartition] = {}
-        self._times = TaskTimes(task)
+        self._times = kept_times(task, staging)
         self._places = {place: state for link in task.links for place, state in link.places.items()}
         self._places |= {state.place: state for store in task.stores for state in store.states}
-        self._places |= {state.place: state for state in others}
+        self._places |= {state.place: state for state in others} | self._times.others
+        self._hashes: dict[StateId, list[Hashes]] = {}
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[None]:
@@ -98,14 +100,15 @@ class LinkedStores:
             for outcome in outcomes:
                 final |= outcome.decisions
             followed = sum(self._write_down(outcome) for outcome in outcomes)
+            self._keep_times(final)
             results = []
             for store in task.stores:
                 mine = {state: decision for (name, state), decision in final.items() if name == store.name}
                 changed = any(decision.changes for decision in mine.values())
                 written = self._write(store.name, mine) if changed or task.whole else None
                 results.append(make_result(task, store, written, self._states(store.name, deciders, final, outcomes)))
-        ledgers = self._times.write_ledgers()
-        return (replace(results[0], followed=followed, ledgers=ledgers), *results[1:])
+        results = [replace(result, ledgers=self._times.write_ledgers(result.store)) for result in results]
+        return (replace(results[0], followed=followed), *results[1:])
 
     def _decide(self, deciders: Mapping[StateId, RowTransformers]) -> tuple[dict[StateId, Decisions], list[Outcome]]:
         """Scan everything once. Return the decisions of the transformers, and those that follow from them."""
@@ -123,16 +126,25 @@ class LinkedStores:
                     self._watcher.see(first)
                 if place in deciders:
                     entries = deciders[place].run(first)
-                    self._times.keep(place, entries.keys)
                     if self._archive is not None:
                         self._archive.add(deciders[place], first, entries)
                     parts[place].append(_decisions(len(keys), entries))
                     self._progress(len(keys), len(keys) - len(entries))
+                if self._times.has_ledger(place):
+                    self._hashes.setdefault(place, []).append(hash_keys(batch.keys))
                 for link, work in works:
                     if place in link.places:
                         work.look(place, keys, values)
         decided = {place: Decisions.join(found) for place, found in parts.items()}
         return decided, [work.resolve(decided, self._fetch) for _, work in works]
+
+    def _keep_times(self, final: Mapping[StateId, Decisions]) -> None:
+        """Note when the entries were written that stay, or the values that have moved to them."""
+        for place, parts in self._hashes.items():
+            hashes = np.concatenate(parts)
+            decision = final.get(place) or Decisions.keep(len(hashes))
+            sources = hashes if decision.sources is None else hashes[decision.sources]
+            self._times.keep_hashes(place, hashes[decision.kept], sources[decision.kept])
 
     def _write_down(self, outcome: Outcome) -> int:
         """Archive derived entries that are dropped and contain a fact of their own. Return their number."""

@@ -39,8 +39,7 @@ class CompactOptions:
     ``parts`` name the states in which a run visits only some partitions, and the next run others.
 
     ``expired_to`` receives the dropped entries: a folder, ``delta:`` and the path of a Delta table, or a callback (see
-    ``ttlsnap.expired``). ``show`` is how many dropped and rewritten entries the report contains. With ``ledger``, the
-    run remembers when entries were written, for transformers that ask for it.
+    ``ttlsnap.expired``). ``show`` is how many dropped and rewritten entries the report contains.
     """
 
     now: str = "checkpoint"
@@ -58,7 +57,6 @@ class CompactOptions:
     parts: Parts = ()
     expired_to: str | ExpiredCallback | None = None
     show: int = 0
-    ledger: bool = False
 
     def __post_init__(self) -> None:
         """Raise UsageError for an unknown value, or for values that exclude each other."""

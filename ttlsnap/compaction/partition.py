@@ -13,7 +13,7 @@ from ttlsnap.compaction.dropped import Archive, archive_for
 from ttlsnap.compaction.linked import LinkedStores
 from ttlsnap.compaction.results import RowTransformers, make_result
 from ttlsnap.compaction.task import PartitionResult, PartitionResults, PartitionTask, Progress
-from ttlsnap.compaction.written import TaskTimes
+from ttlsnap.compaction.times import kept_times
 from ttlsnap.entries.batch import StateEntries
 from ttlsnap.errors import CorruptionError, TtlsnapError
 from ttlsnap.storage.open import open_directory, open_for_reading
@@ -61,13 +61,15 @@ def _compact_store(
     (store,) = task.stores
     described = {state.state: state for state in store.states}
     states = {name: RowTransformers(task, state) for name, state in described.items()}
-    times = TaskTimes(task)
+    times = kept_times(task, staging)
     with (
         opener.open(open_for_reading(task.root), store.lineage, task.scratch) as partition,
         partition.writer(staging, task.rewrite, described, {}) as writer,
     ):
-        for batch, state in scan_partition(partition, described):
-            if state is None:
+        for batch, state in scan_partition(partition, described | {name: s for (_, name), s in times.others.items()}):
+            if state is None or batch.state not in described:
+                if state is not None:
+                    times.keep(state.place, batch.stored[2])
                 writer.keep(batch)
                 continue
             transformers = states[state.state]
@@ -85,7 +87,7 @@ def _compact_store(
         changed = any(transformers.changed for transformers in states.values())
         written = writer.finish() if changed or task.whole else None
     result = make_result(task, store, written, [transformers.result() for transformers in states.values()])
-    return (replace(result, ledgers=times.write_ledgers()),)
+    return (replace(result, ledgers=times.write_ledgers(store.name)),)
 
 
 def _compact_linked(

@@ -18,7 +18,16 @@ from ttlsnap.compaction.task import PartitionTask, StoreTask
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import UsageError
 from ttlsnap.operators.links import Link, StateId
-from ttlsnap.operators.registry import AnyOf, Selection, TimerPolicy, behind_join, describe, explain_untouched, links_of
+from ttlsnap.operators.registry import (
+    AnyOf,
+    Selection,
+    TimerPolicy,
+    behind_join,
+    describe,
+    explain_untouched,
+    links_of,
+    states_of,
+)
 from ttlsnap.publishing.preflight import refuse_unsettled
 from ttlsnap.publishing.runs import new_run_id
 from ttlsnap.stores.lineage import Lineage
@@ -32,7 +41,7 @@ from ttlsnap.transform.protocols import (
     StateSnapshotTransformerFactory,
     uses_written_times,
 )
-from ttlsnap.written.history import History, history_of
+from ttlsnap.written.history import History, history_to_keep
 
 
 @dataclass(frozen=True)
@@ -86,7 +95,7 @@ class StorePlan:
 class Plan:
     """The plan of a run. ``listing`` has the logs and state files at the time of planning.
 
-    ``history`` says when entries were written, if a transformer asks for that.
+    ``history`` says when entries were written, if a transformer asks for that, or there are ledgers.
     """
 
     run: str
@@ -128,12 +137,13 @@ class Plan:
         New files are staged below ``below`` in ``staging_root``, under their final paths; None for a dry run. With
         ``expired``, dropped entries are archived.
         """
+        others = self.kept_states()
         return [
             PartitionTask(
                 root=self.checkpoint.target,
                 operator=group[0].operator,
                 partition=partition.partition,
-                stores=tuple(_store_task(store, number) for store in group),
+                stores=tuple(_store_task(store, number, others) for store in group),
                 state_store=self.state_store,
                 factories=self.factories,
                 clock=self.clock.of(group[0].operator),
@@ -149,6 +159,18 @@ class Plan:
             for number, partition in enumerate(group[0].partitions)
         ]
 
+    def for_copy(self) -> Plan:
+        """Return the plan of a run that writes a copy."""
+        return self if self.history is None else replace(self, history=self.history.for_copy())
+
+    def kept_states(self) -> list[StateDescriptor]:
+        """Return the states whose times must be kept."""
+        places = [(operator, store) for operator in self.checkpoint.operators for store in operator.stores]
+        history = self.history
+        if history is None or not history.known:
+            return []
+        return [state for place in places for state in states_of(self.checkpoint, *place) if history.keeps(state)]
+
     @property
     def groups(self) -> Iterator[list[StorePlan]]:
         """The stores to process, each with its linked stores."""
@@ -159,16 +181,18 @@ class Plan:
                 yield [store, *mine]
 
 
+def _store_task(store: StorePlan, number: int, kept: Sequence[StateDescriptor]) -> StoreTask:
+    partition = store.partitions[number]
+    states = tuple(replace(state, partition=partition.partition) for state in store.seen_states)
+    known = {state.state for state in states}
+    mine = (state for state in kept if (state.operator, state.store) == (store.operator, store.store))
+    return StoreTask(store.store, states, partition.lineage, tuple(state for state in mine if state.state not in known))
+
+
 def fingerprint_of(batch: int, partitions: Iterable[tuple[int, str, int, Lineage]]) -> str:
     """Return the digest of a batch and its files: ``partitions`` are operator, store, number and lineage of each."""
     files = [(*place, file) for *place, lineage in partitions for file in lineage.files]
     return xxhash.xxh3_64_hexdigest(repr((batch, files)).encode("utf-8", "surrogateescape"))
-
-
-def _store_task(store: StorePlan, number: int) -> StoreTask:
-    partition = store.partitions[number]
-    states = tuple(replace(state, partition=partition.partition) for state in store.seen_states)
-    return StoreTask(store.store, states, partition.lineage)
 
 
 def plan_compaction(
@@ -217,7 +241,7 @@ def plan_compaction(
         stores=tuple(
             _stores(checkpoint, state_store, [StatePlan(*pair) for pair in zip(states, reasons, strict=True)], links)
         ),
-        history=history_of(checkpoint) if any(map(uses_written_times, factories)) else None,
+        history=history_to_keep(checkpoint, is_asked=any(map(uses_written_times, factories))),
     )
 
 

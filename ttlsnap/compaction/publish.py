@@ -48,7 +48,8 @@ def publish(
     outliving = [path for path in plan.listing if layout.is_newer_snapshot(path, checkpoint.version, ending)]
     fence = fence_file(checkpoint.logs)
     targets = [file.target for file in staged]
-    to_backup = plan_backup(files, plan.run, [*targets, *_replaced_deltas(plan, targets), *outliving])
+    ledgers = [path for result in results for path in result.ledgers]
+    to_backup = plan_backup(files, plan.run, [*targets, *_replaced_deltas(plan, targets), *outliving, *ledgers])
     to_backup += plan_checksum_backup(files, plan.run, fence)
     tables = [path for result in results for path in result.superseded]
     superseded = [
@@ -64,7 +65,11 @@ def publish(
         kind=kind,
         batch=checkpoint.batch.id,
         fence=fence,
-        moves=(*to_backup, *(Move(file.path, file.target) for file in staged)),
+        moves=(
+            *to_backup,
+            *(Move(file.path, file.target) for file in staged),
+            *(Move(journals.staged_path(plan.run, path), path) for path in ledgers),
+        ),
         status="open",
         published=tuple(FileFacts(f.target, f.size, times.get(f.path, 0), f.digest) for f in staged),
         logs=facts_of(files, (layout.offset_file(checkpoint.batch.id), layout.commit_file(checkpoint.batch.id))),

@@ -32,7 +32,6 @@ from ttlsnap.compaction.publish import check_unchanged, new_files, publish, refu
 from ttlsnap.compaction.report import CompactionReport
 from ttlsnap.compaction.runner import Runner
 from ttlsnap.compaction.scratch import discard_old_scratch, existing_folder
-from ttlsnap.compaction.written import place_ledgers
 from ttlsnap.errors import FencedError
 from ttlsnap.expired.receivers import Receiver, open_receiver, refuse_within
 from ttlsnap.publishing.cleanup import (
@@ -51,6 +50,7 @@ from ttlsnap.storage.local import LocalDirectory
 from ttlsnap.storage.open import for_reading, open_directory
 from ttlsnap.storage.uris import is_local
 from ttlsnap.transform.protocols import StateSnapshotTransformerFactory
+from ttlsnap.written.keeping import place_ledgers
 
 
 def compact(
@@ -78,6 +78,7 @@ def compact(
         checkpoint = replace(open_checkpoint(for_reading(files), schemas=options.schemas), files=files)
         clock = clock_at(options.now, checkpoint.batch)
         plan = plan_compaction(checkpoint, transformers, clock, options.selection, options.timers)
+        plan = plan.for_copy() if only_read else plan
         check_given_schemas(plan, options.schemas or {}, options.scratch)
         if not options.dry_run:
             refuse_if_running(files, checkpoint.query_id, stopped=options.stopped, only_read=only_read)
@@ -124,7 +125,8 @@ def _in_place(run: Runner, files: Directory) -> CompactionReport:
         run.require_matched(report)
         run.check_archive(files, report, results)
         if not report.published:
-            report = replace(report, warnings=(*report.warnings, *place_ledgers(files, plan.run, results)))
+            ledgers = [path for result in results for path in result.ledgers]
+            report = replace(report, warnings=(*report.warnings, *place_ledgers(files, plan.run, ledgers)))
             discard_run(files, plan.run)
             run.note_visited(None)
             return report
@@ -138,7 +140,6 @@ def _in_place(run: Runner, files: Directory) -> CompactionReport:
         discard_unless_open(files, plan.run)
         raise
     report = replace(report, warnings=(*report.warnings, *run.deliver(files)))
-    report = replace(report, warnings=(*report.warnings, *place_ledgers(files, plan.run, results)))
     report = replace(report, warnings=(*report.warnings, *tidy_up(files, plan.run)))
     return replace(report, seconds=run.seconds)
 

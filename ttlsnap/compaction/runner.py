@@ -59,10 +59,7 @@ class Runner:
         self.listener.planned(plan)
         expired = self.expired_to is not None
         tasks = plan.tasks(staging_root, below, rewrite=self.options.rewrite, scratch=scratch, expired=expired)
-        history = plan.history
-        if history is not None and self.options.ledger and below is not None and self.options.output is None:
-            history = replace(history, new_ledger=plan.run)
-        tasks = [replace(task, show=self.options.show, history=history) for task in tasks]
+        tasks = [replace(task, show=self.options.show, run=plan.run) for task in tasks]
         try:
             return self._run_in_turns(tasks) if self.options.visits_some_partitions else self._run_all(tasks)
         finally:

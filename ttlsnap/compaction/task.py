@@ -23,12 +23,13 @@ from ttlsnap.written.history import History
 class StoreTask:
     """One store's part of a task.
 
-    ``states`` are the states that a transformer may see; the others are copied unchanged, or follow.
+    ``states`` are the states that a transformer may see; the ``others`` are copied unchanged, or follow.
     """
 
     name: str
     states: tuple[StateDescriptor, ...]
     lineage: Lineage
+    others: tuple[StateDescriptor, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class PartitionTask:
     New files are staged below ``staged_below`` in ``staging_root``; None in a dry run. ``scratch`` is the local folder
     for the work. ``expired_of`` is the run whose dropped entries are archived, or None. ``whole`` says that every store
     is written, even if nothing in it changes. ``show`` is how many dropped and rewritten entries the result contains.
-    ``history`` says when entries were written; None if no transformer asks for that.
+    ``history`` says when entries were written; None if nobody needs that. A ``run`` that is given writes new ledgers.
     """
 
     root: str
@@ -57,6 +58,7 @@ class PartitionTask:
     whole: bool = False
     show: int = 0
     history: History | None = None
+    run: str | None = None
 
     def __str__(self) -> str:
         states = [state for store in self.stores for state in store.states]
@@ -79,9 +81,9 @@ class PartitionResult:
 
     ``staged`` are the new files; None if nothing changed (the partition keeps its files), and in a dry run. ``rewrite``
     says how it was written, or would be. ``reused`` and ``superseded`` are as in ``Written``. The result of the task's
-    first store has ``expired``, the file with the dropped entries of all its stores, the number of these that
-    ``followed`` others, and the paths of the new ``ledgers``. ``failure`` is an error's class name and message; the
-    rest is then meaningless.
+    first store has ``expired``, the file with the dropped entries of all its stores, and the number of these that
+    ``followed`` others. ``ledgers`` are the paths of the new ledgers. ``failure`` is an error's class name and message;
+    the rest is then meaningless.
     """
 
     operator: int

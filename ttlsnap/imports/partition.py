@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.compaction.task import PartitionResult, Progress
+from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.entries.json_text import json_texts
 from ttlsnap.errors import CorruptionError
 from ttlsnap.imports.conforming import EXAMPLES, Conforming, Misfits
@@ -35,6 +36,8 @@ from ttlsnap.stores.protocols import PartitionBuilder, Staging, StateStore
 from ttlsnap.stores.scan import check_batch
 from ttlsnap.unsaferow.decode import decode
 from ttlsnap.unsaferow.rows import Rows
+from ttlsnap.written.history import History
+from ttlsnap.written.keeping import KeptTimes, StorePart
 
 Mode = Literal["insert", "merge", "replace"]
 """What happens to old entries: ``insert`` refuses those with a new key, ``merge`` replaces those, ``replace`` all."""
@@ -91,10 +94,11 @@ class FileResult:
 
 @dataclass(frozen=True)
 class StoreFiles:
-    """One store of a partition, and its files."""
+    """One store of a partition, its files, and the states whose ledgers the import must keep."""
 
     name: str
     lineage: Lineage
+    kept: tuple[StateDescriptor, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -102,10 +106,14 @@ class BuildTask:
     """A partition of an operator, with the ``stores`` that have states of its ``tables`` or states derived from them.
 
     ``rows`` are those of the files of each table, in order. New files are staged below ``staged_below`` in
-    ``staging_root``; None in a dry run.
+    ``staging_root``; None in a dry run. New ledgers have the times of the old entries in the ``history``, and
+    ``written_ms`` for the new ones. They belong to ``run_id``.
     """
 
     root: str
+    run_id: str
+    history: History | None
+    written_ms: int
     operator: int
     partition: int
     partitions: int
@@ -154,26 +162,34 @@ class BuildTask:
         described = {
             state.state: state for one in imported for state in one.new.states.values() if state.store == store.name
         }
+        part = StorePart(store.name, lineage, (), store.kept)
+        times = KeptTimes(files, self.state_store, self.history, [part], staging, self.run_id)
+        others = {name: state for (_, name), state in times.others.items()}
         with (
             self.state_store.open(files, lineage, f"{folder}-old") as old,
             self.state_store.build(files, lineage, lineage.new_snapshot, staging, f"{folder}-new") as builder,
         ):
             families = {name: number for number, name in old.families.items()}
-            for batch in old.batches(described):
+            for batch in old.batches(others | described):
                 progress(0, 0)
                 if not len(batch):
                     continue
                 stored_keys, stored_values, rows = batch.stored
+                place: StateId = (store.name, batch.state)
                 if (state := described.get(batch.state)) is not None:
                     check_batch(state, batch.keys, batch.values)
-                    place: StateId = (store.name, batch.state)
                     for one in imported:
                         if place in one.new.states:
                             kept = one.kept(place, rows, result, len(batch))
                             stored_keys, stored_values = stored_keys.take(kept), stored_values.take(kept)
+                            rows = rows.take(kept)
+                times.keep(place, rows)
                 builder.put(stored_keys, stored_values)
             for one in imported:
                 self._put(store, one.new, families, builder)
+                for added, keys, _, _ in one.new.parts:
+                    if added.store == store.name:
+                        times.add(added.place, keys, self.written_ms)
             written = builder.finish()
         return PartitionResult(
             self.operator,
@@ -185,6 +201,7 @@ class BuildTask:
             rewrite=written.rewrite,
             reused=written.reused,
             superseded=written.superseded,
+            ledgers=times.write_ledgers(store.name),
         )
 
     def _put(self, store: StoreFiles, new: NewEntries, families: Mapping[str, int], builder: PartitionBuilder) -> None:

@@ -19,6 +19,7 @@ from ttlsnap.operators.registry import AnyOf, Selection, describe, is_join, link
 from ttlsnap.publishing.preflight import refuse_unsettled
 from ttlsnap.publishing.runs import new_run_id
 from ttlsnap.stores.open import lineages_of, open_state_store
+from ttlsnap.written.history import history_to_keep
 
 
 @dataclass(frozen=True)
@@ -166,4 +167,5 @@ def _plan(checkpoint: Checkpoint, tables: Sequence[ImportTable]) -> Plan:
         state_store=state_store,
         factories=(),
         stores=tuple(stores),
+        history=history_to_keep(checkpoint, is_asked=False),
     )

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol, get_args
 
@@ -102,6 +102,7 @@ def import_state(
         refuse_if_interrupted(files)
         checkpoint = replace(open_checkpoint(for_reading(files), schemas=schemas), files=files)
         plan = plan_import(checkpoint, source, selection or Selection(), tables)
+        plan = replace(plan, plan=plan.plan.for_copy()) if only_read else plan
         if not dry_run:
             refuse_if_running(files, checkpoint.query_id, stopped=stopped, only_read=only_read)
         destination = check_destination(files.root, output) if output is not None else None
@@ -127,6 +128,7 @@ class _Run:
     parallelism: int | None
     listener: ImportListener
     started: float
+    written_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
 
     def dry(self) -> ImportReport:
         return self._work(self.plan.checkpoint.target, None, None)[0]
@@ -250,17 +252,22 @@ class _Run:
         self, folder: Path, rows: Sequence[Sequence[SortedRows]], staging_root: str, below: str | None
     ) -> list[BuildResult]:
         plan, tasks = self.plan.plan, []
+        kept = plan.kept_states()
         for operator in self.plan.operators:
             mine = [(number, one) for number, one in enumerate(self.plan.filled) if one in self.plan.of(operator.id)]
             stores = [store for store in plan.stores if store.operator == operator.id]
+            dated = {s.store: tuple(k for k in kept if k.operator == s.operator and k.store == s.store) for s in stores}
             for number, partition in enumerate(self._partitions(operator.id)):
                 tasks.append(
                     BuildTask(
                         root=self.plan.checkpoint.target,
+                        run_id=plan.run,
+                        history=plan.history,
+                        written_ms=max(self.written_ms, plan.checkpoint.batch.timestamp_ms),
                         operator=operator.id,
                         partition=partition,
                         partitions=len(self._partitions(operator.id)),
-                        stores=tuple(StoreFiles(s.store, s.partitions[number].lineage) for s in stores),
+                        stores=tuple(StoreFiles(s.store, s.partitions[number].lineage, dated[s.store]) for s in stores),
                         tables=tuple(one.table for _, one in mine),
                         rows=tuple(tuple(rows[number]) for number, _ in mine),
                         mode=self.mode,

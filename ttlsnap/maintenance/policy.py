@@ -299,7 +299,7 @@ class _Reader:
         if self._errors:
             return None
         given = {name: options.pop(name) for name in _COMPACT_OPTIONS & options.keys()}
-        compact = CompactOptions(**given, ledger=True)
+        compact = CompactOptions(**given)
         return TargetPolicy(
             f"target {number + 1}",
             target["path"],

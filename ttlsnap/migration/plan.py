@@ -16,6 +16,7 @@ from ttlsnap.errors import NothingToMigrateError, UnsupportedError
 from ttlsnap.evolution.model import NO_EVOLUTION, Evolution, StateEvolution
 from ttlsnap.evolution.recorded import with_schemas_of
 from ttlsnap.migration.changes import CHANGELOG, Changes, Target, find_target
+from ttlsnap.migration.times import KeptStates
 from ttlsnap.operators import transform_with_state
 from ttlsnap.operators.placement import is_placed_by_hash
 from ttlsnap.operators.registry import describe
@@ -25,6 +26,7 @@ from ttlsnap.storage.directory import each
 from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.open import lineages_of, open_state_store
 from ttlsnap.stores.protocols import StateStore
+from ttlsnap.written.history import History, history_to_keep
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ class MigrationPlan:
 
     ``partitions`` is the number that the checkpoint pins afterwards. ``single`` are the operators that Spark runs in
     one partition. ``stores`` are those that get new files. ``compaction`` is the plan of the transformers, and
-    ``evolution`` that of the schemas.
+    ``evolution`` that of the schemas. ``history`` is given if the times of some entries must be kept.
     """
 
     run: str
@@ -97,6 +99,27 @@ class MigrationPlan:
     single: tuple[int, ...]
     compaction: Plan | None = None
     evolution: Evolution = NO_EVOLUTION
+    history: History | None = None
+
+    def kept(self, store: StoreMigration) -> KeptStates | None:
+        """Return the states of a store whose times are kept; None if there are none."""
+        group = next(group for group in self.groups if store in group)
+        new = {name for mine in group for name in self._kept_names(mine).values()}
+        if self.history is None or not new:
+            return None
+        states = tuple(state for state in store.states if state.state in self._kept_names(store))
+        return KeptStates(self.history, states, tuple(sorted(new)))
+
+    def _kept_names(self, store: StoreMigration) -> dict[str, str]:
+        """Return the new names of the states whose times are kept, by the old ones."""
+        if self.history is None:
+            return {}
+        asked = set()
+        if self.history.is_asked and self.compaction is not None:
+            asked = {(s.operator, s.place) for seen in self.compaction.stores for s in seen.seen_states}
+        states = [s.state for s in store.states if self.history.keeps(s) or (s.operator, s.place) in asked]
+        there, renamed = {s.state for s in store.new_states}, {e.state: e.new_name for e in store.evolutions}
+        return {state: new for state in states if (new := renamed.get(state, state)) in there}
 
     def is_joined(self, operator: Operator) -> bool:
         """Return whether several stores of an operator become one."""
@@ -214,6 +237,7 @@ def plan_migration(
         single,
         compaction,
         evolution,
+        history_to_keep(checkpoint, is_asked=False) if compaction is None else compaction.history,
     )
 
 

@@ -39,10 +39,15 @@ from ttlsnap.publishing.preflight import refuse_immovable, refuse_shared_folders
 from ttlsnap.publishing.swap import refuse_if_changed, swap
 from ttlsnap.storage.directory import Directory
 from ttlsnap.stores.protocols import StagedFile
+from ttlsnap.written.ledger import list_ledgers, state_of
 
 
-def publish(plan: MigrationPlan, staged: Sequence[StagedFile], *, planned_batch: bool = True) -> Journal:
-    """Move the staged files into place, set aside all others of the migrated operators, and plan the next batch.
+def publish(
+    plan: MigrationPlan, staged: Sequence[StagedFile], ledgers: Sequence[str] = (), *, planned_batch: bool = True
+) -> Journal:
+    """Move the staged files and ``ledgers`` into place, and plan the next batch.
+
+    All other files of the migrated operators are set aside.
 
     Raise BusyError if the checkpoint is no longer as planned, and StorageError for errors of the disk. The checkpoint
     is then unchanged or fenced, and the message says which.
@@ -52,7 +57,9 @@ def publish(plan: MigrationPlan, staged: Sequence[StagedFile], *, planned_batch:
     documents = new_documents(plan, files, files.root)
     fence = fence_file(logs)
     targets = [file.target for file in staged]
-    replaced = dict.fromkeys([*old_files(plan), *targets, *documents, *older_logs(plan)])
+    migrated = {store.operator for store in plan.stores}
+    old_ledgers = [path for path in list_ledgers(files) if state_of(path)[0] in migrated]
+    replaced = dict.fromkeys([*old_files(plan), *targets, *documents, *older_logs(plan), *old_ledgers, *ledgers])
     to_backup = plan_backup(files, plan.run, list(replaced)) + plan_checksum_backup(files, plan.run, fence)
     for path, data in documents.items():
         place = staged_path(plan.run, path)
@@ -61,6 +68,7 @@ def publish(plan: MigrationPlan, staged: Sequence[StagedFile], *, planned_batch:
             file.write(data)
     moves = [Move(file.path, file.target) for file in staged]
     moves += [Move(staged_path(plan.run, path), path) for path in documents]
+    moved_ledgers = [Move(staged_path(plan.run, path), path) for path in ledgers]
     digests = {file.target: file.digest for file in staged}
     digests |= {path: digest_of(files, staged_path(plan.run, path)) for path in documents}
     infos = stat_files(files, [move.source for move in moves])
@@ -74,7 +82,7 @@ def publish(plan: MigrationPlan, staged: Sequence[StagedFile], *, planned_batch:
         kind="migrate",
         batch=batch,
         fence=fence,
-        moves=(*to_backup, *moves),
+        moves=(*to_backup, *moves, *moved_ledgers),
         status="open",
         published=published,
         logs=(

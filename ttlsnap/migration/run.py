@@ -39,7 +39,7 @@ from ttlsnap.compaction.scratch import claim_scratch, discard_old_scratch, exist
 from ttlsnap.compaction.staged import rename_staged, settle
 from ttlsnap.compaction.task import PartitionResult, PartitionTask
 from ttlsnap.engines.listener import SilentWorkListener, WorkListener
-from ttlsnap.engines.moving import Move, MovingEngine
+from ttlsnap.engines.moving import Move, MovingEngine, Target
 from ttlsnap.errors import FencedError, RefusedError, UnsupportedError, UsageError
 from ttlsnap.migration.changes import Changes
 from ttlsnap.migration.copy import write_copy
@@ -49,6 +49,7 @@ from ttlsnap.migration.publish import publish, refuse_unmovable
 from ttlsnap.migration.report import MigrationReport, NewPartition, StoreReport
 from ttlsnap.migration.sorting import GONE, OldPartition, Split
 from ttlsnap.migration.task import BuildTask, Built, SplitResult, SplitTask, require_all
+from ttlsnap.migration.times import LedgerTask
 from ttlsnap.operators.links import Link
 from ttlsnap.operators.placement import STRICT
 from ttlsnap.operators.registry import links_of
@@ -64,6 +65,7 @@ from ttlsnap.storage.uris import is_local
 from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.protocols import StagedFile, Staging
 from ttlsnap.transform.protocols import StateSnapshotTransformerFactory
+from ttlsnap.written.keeping import renew_ledgers
 
 PROOF = 20  # bits: one in a million that all keys are in the right partitions by chance
 
@@ -124,6 +126,8 @@ def migrate(
         if changes.new_query is not None:
             evolution = changes.new_query.evolve(checkpoint)
         plan = plan_migration(checkpoint, changes, compaction, evolution)
+        if only_read and plan.history is not None:
+            plan = replace(plan, history=plan.history.for_copy())
         runner = None
         if compaction is not None:
             runner = Runner(compaction, options, engine, NoListener(), archive, started)
@@ -159,6 +163,7 @@ class _Run:
     runner: Runner | None
     started: float
     expired: Counter[str] = field(default_factory=Counter)
+    ledgers: list[str] = field(default_factory=list)
     merged: dict[str, int] = field(default_factory=dict)
 
     def dry(self) -> MigrationReport:
@@ -184,7 +189,8 @@ class _Run:
                 discard_run(files, plan.run)
                 return _declined(report)
             files.replace(report_path(plan.run), json.dumps(report.to_json(), indent=1).encode())
-            publish(plan, _settled(files, staged, built), planned_batch=self.options.planned_batch)
+            self._renew_ledgers(Staging(files, staged))
+            publish(plan, _settled(files, staged, built), self.ledgers, planned_batch=self.options.planned_batch)
         except BaseException:
             discard_unless_open(files, plan.run)
             raise
@@ -204,6 +210,7 @@ class _Run:
                 return _declined(report)
             _settled(staging, "", built)
             write_copy(plan, staging, destination.root, report.to_json())
+            self._renew_ledgers(Staging(staging, ""))
             refuse_if_interrupted(files)  # the lock may not keep out other machines
             check_listing(plan.checkpoint, plan.listing)
             given = share_copy(files, staging)
@@ -215,6 +222,12 @@ class _Run:
         if not given and is_local(files.root):
             report = replace(report, warnings=(*report.warnings, describe_owner(files.root, destination.root)))
         return replace(report, seconds=time.monotonic() - self.started)
+
+    def _renew_ledgers(self, staging: Staging) -> None:
+        """Stage the ledgers of operators that do not get new files."""
+        migrated = {store.operator for store in self.plan.stores}
+        checkpoint, run = self.plan.checkpoint, self.plan.run
+        self.ledgers += renew_ledgers(checkpoint, self.plan.history, staging, run, operators=migrated)
 
     def _require_wanted(self, files: Directory, report: MigrationReport, compacted: Sequence[PartitionResult]) -> None:
         """Raise RefusedError if transformers would drop too much, and CorruptionError if the archive is incomplete."""
@@ -241,11 +254,12 @@ class _Run:
             discard_old_scratch(self.options.scratch, plan.checkpoint.target)
             scratch = claim_scratch(self.options.scratch, plan.checkpoint.target, plan.run)
         sources = list(self._sources(staging_root, below))
-        targets = [
+        targets: list[Target] = [
             self._target(first, group, n, staging_root, below)
             for first, group in self._groups
             for n in range(group[0].partitions)
         ]
+        targets += self._ledger_tasks(staging_root, below)
         self.listener.planned(len(sources) + len(targets))
         try:
             move = Move(sources, targets, self._check, scratch)
@@ -255,6 +269,8 @@ class _Run:
                 shutil.rmtree(scratch, ignore_errors=True)
         results: list[SplitResult] = found
         built: list[list[Built]] = [made[first : first + group[0].partitions] for first, group in self._groups]
+        self.ledgers += [path for paths in made[self._partitions :] for path in paths]
+        self.ledgers += [path for mine in built for partition in mine for path in partition.ledgers]
         by_store = iter(self._by_store(results))
         for group, mine in zip(plan.groups, built, strict=True):
             store, parts = group[0], [split for _ in group for split in next(by_store)]
@@ -285,6 +301,24 @@ class _Run:
         groups = self.plan.groups
         firsts = accumulate((group[0].partitions for group in groups), initial=0)
         return list(zip(firsts, groups, strict=False))
+
+    @property
+    def _partitions(self) -> int:
+        """The number of new partitions, which is the number of the first ledgers."""
+        return sum(group[0].partitions for group in self.plan.groups)
+
+    def _ledger_tasks(self, staging_root: str, below: str | None) -> Iterator[LedgerTask]:
+        """Yield a target for the ledgers of each new partition, in their order, if times are kept."""
+        history = self.plan.history
+        if history is None or below is None:
+            return
+        facts = history.facts_for(self.plan.run)
+        for _, group in self._groups:
+            # Where entries stay, the partition's own target writes the ledgers.
+            kept = None if group[0].stays else self.plan.kept(group[0])
+            states = kept.new if kept is not None else ()
+            for n in range(group[0].partitions):
+                yield LedgerTask(group[0].new_snapshot(n), states, facts, staging_root, below)
 
     @property
     def _with_first(self) -> list[tuple[int, StoreMigration]]:
@@ -325,6 +359,7 @@ class _Run:
         return SplitTask(plan.checkpoint.target, old, plan.state_store, plan.new_store, compaction, stay, links)
 
     def _old(self, store: StoreMigration, first: int, partition: int) -> OldPartition:
+        kept = None if self.options.dry_run else self.plan.kept(store)
         return OldPartition(
             where=f"{self.plan.checkpoint.target}/{store.store.directory(partition)}",
             name=store.store.name,
@@ -337,6 +372,8 @@ class _Run:
             lineage=store.lineages[partition],
             evolutions=store.evolutions,
             families=self.plan.evolution.families(store.operator, store.store.name),
+            kept=kept,
+            ledgers=None if kept is None or store.stays else self._partitions + first,
         )
 
     def _target(
@@ -353,6 +390,7 @@ class _Run:
             unique=any(state.key is not None for state in store.evolutions),
             lists=any(state.timed for store in group for state in store.evolutions),
             families=self.plan.evolution.families(store.operator, store.store.name),
+            facts=self.plan.history.facts_for(self.plan.run) if self.plan.history is not None else None,
             state_store=self.plan.new_store,
             staging_root=staging_root,
             staged_below=below,

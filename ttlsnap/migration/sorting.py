@@ -19,6 +19,7 @@ from ttlsnap.evolution.model import StateEvolution
 from ttlsnap.evolution.work import converted_values, evolve_keys, evolve_values
 from ttlsnap.migration.fingerprint import add, fingerprint
 from ttlsnap.migration.spill import SpillWriter
+from ttlsnap.migration.times import KeptStates, MovingTimes
 from ttlsnap.operators.join_rows import keys_with_times
 from ttlsnap.operators.placement import PlacementCheck, hash_keys
 from ttlsnap.operators.transform_with_state import UNUSED, derived_of, user_part
@@ -41,6 +42,7 @@ from ttlsnap.unsaferow.gather import Int64s, Mask
 from ttlsnap.unsaferow.murmur3 import partitions_of
 from ttlsnap.unsaferow.rows import Rows
 from ttlsnap.unsaferow.words import long_rows, null_rows
+from ttlsnap.written.hashing import Hashes
 
 GONE = " (gone)"
 """Marks the states in ``misfits`` that the new query does not have."""
@@ -55,6 +57,7 @@ class OldPartition:
 
     These are the targets from number ``first``. ``states`` are the old ones, and ``new_states`` the new ones.
     ``evolutions`` has the changes of those whose schema changes, and ``families`` those of the column families.
+    ``kept`` are the states whose times go to the targets from number ``ledgers``; None if there are none.
     """
 
     where: str
@@ -68,6 +71,8 @@ class OldPartition:
     lineage: Lineage
     evolutions: tuple[StateEvolution, ...] = ()
     families: FamilyChanges = NO_FAMILY_CHANGES
+    kept: KeptStates | None = None
+    ledgers: int | None = None
 
 
 @dataclass(frozen=True)
@@ -99,7 +104,8 @@ class Converted:
     """Entries as the new store has them.
 
     ``rows`` are the keys in the old schema of the state ``of``, to which the entries belong or from which they are
-    derived; ``new_rows`` are the same keys in the new schema, if it is another one.
+    derived; ``new_rows`` are the same keys in the new schema, if it is another one. Entries that are not derived are
+    those of ``state``, and it knows them by the keys ``state_rows``.
     """
 
     of: str
@@ -107,6 +113,8 @@ class Converted:
     values: Rows
     rows: Rows
     new_rows: Rows | None
+    state: str | None = None
+    state_rows: Rows | None = None
 
 
 class Converter:
@@ -179,8 +187,8 @@ class Converter:
         else:
             new_rows = evolve_keys(evolution, state.key_schema, batch.keys, count)
             stored = with_keys(batch, self._target, new_state, new_rows, self._family(new_state.state))
-            firsts = _firsts(batch)
-            yield Converted(batch.state, *stored, batch.stored[2], new_rows.take(firsts))
+            firsts = new_rows.take(_firsts(batch))
+            yield Converted(batch.state, *stored, batch.stored[2], firsts, new_state.state, firsts)
         if evolution.expiry is not None:
             numbers = derived_of(new_state.state, has_ttl=evolution.expiry.has)
             for name in evolution.made:
@@ -204,7 +212,7 @@ class Converter:
 
     def _as_it_is(self, batch: EntryBatch, new_state: StateDescriptor) -> Converted:
         stored = convert(batch, self._source, self._target, new_state, self._old.where)
-        return Converted(batch.state, *stored, batch.stored[2], None)
+        return Converted(batch.state, *stored, batch.stored[2], None, new_state.state, batch.stored[2])
 
     def _moved(
         self, batch: EntryBatch, state: StateDescriptor, new_state: StateDescriptor, evolution: StateEvolution
@@ -213,13 +221,14 @@ class Converter:
         if not evolution.timed:
             family = self._family(new_state.state)
             stored = self._target.encode(new_state, batch.keys, batch.values, family=family)
-            yield Converted(batch.state, *stored, batch.stored[2], None)
+            yield Converted(batch.state, *stored, batch.stored[2], None, new_state.state, batch.stored[2])
             return
         each = np.arange(len(batch))
         keys = keys_with_times(state, batch.keys, batch.values, evolution.new_value)
         for name, values in ((new_state.state, batch.values), (evolution.made[0], null_rows(len(batch)))):
             stored = self._target.encode(self._by_name[name], keys, values, family=self._family(name), owner=each)
-            yield Converted(batch.state, *stored, batch.stored[2], None)
+            known = (name, keys) if name == new_state.state else (None, None)
+            yield Converted(batch.state, *stored, batch.stored[2], None, *known)
 
     def _derive(
         self, batch: EntryBatch, state: StateDescriptor, number: str, times: Int64s | None, new_rows: Rows | None
@@ -256,14 +265,31 @@ def _firsts(batch: EntryBatch) -> Int64s:
     return np.arange(len(batch)) if elements is None else np.unique(elements.owner, return_index=True)[1]
 
 
+def times_of(converted: Converted, times: MovingTimes) -> tuple[str, tuple[Hashes, Int64s, Mask]] | None:
+    """Return the new state of entries, the hashes of their new keys, and their times; None if these are not kept."""
+    if converted.state is None or converted.state_rows is None:
+        return None
+    found = times.of(converted.of, converted.rows, converted.state, converted.state_rows)
+    return None if found is None else (converted.state, found)
+
+
 class Sorter:
-    """The sorter of the entries of ``old``, from one store for another, into ``spill``.
+    """The sorter of the entries of ``old``, from one store for another, into ``spill``, and of their ``times``.
 
     ``states`` are the old states by name. The partition's ``families`` must be set; see ``Converter``.
     """
 
-    def __init__(self, old: OldPartition, source: StateStore, target: StateStore, spill: SpillWriter) -> None:
+    def __init__(
+        self,
+        old: OldPartition,
+        source: StateStore,
+        target: StateStore,
+        spill: SpillWriter,
+        times: MovingTimes,
+        spill_of_times: SpillWriter | None,
+    ) -> None:
         self._old, self.converter, self._spill = old, Converter(old, source, target), spill
+        self._times, self._spill_of_times = times, spill_of_times
         self.states = self.converter.states
         self._checks: dict[str, PlacementCheck] = {}
         self._fingerprint = 0
@@ -272,7 +298,11 @@ class Sorter:
     def add(self, batch: EntryBatch) -> None:
         """Add entries, which have their rows. Raise UnsupportedError for a state that was not planned."""
         for converted in self.converter.convert(batch):
-            self._spill.add(converted.keys, converted.values, self._place(converted))
+            place = self._place(converted)
+            self._spill.add(converted.keys, converted.values, place)
+            if self._spill_of_times is not None and (found := times_of(converted, self._times)) is not None:
+                state, times = found
+                self._spill_of_times.add(*self._times.as_entries(state, *times), place)
             self._fingerprint = add(self._fingerprint, fingerprint(converted.keys, converted.values))
 
     def _place(self, converted: Converted) -> Int64s:
@@ -291,8 +321,10 @@ class Sorter:
         return partitions_of(hashes, old.partitions)
 
     def finish(self) -> Split:
-        """Complete the spill."""
+        """Complete the spills."""
         self._spill.finish()
+        if self._spill_of_times is not None:
+            self._spill_of_times.finish()
         misplaced = [found for found in (check.result() for check in self._checks.values()) if found is not None]
         example = ""
         if misplaced:

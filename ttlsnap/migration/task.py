@@ -17,8 +17,9 @@ from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import CorruptionError, RefusedError
 from ttlsnap.migration.fingerprint import add, fingerprint
 from ttlsnap.migration.merging import merge, merge_lists
-from ttlsnap.migration.sorting import Converter, OldPartition, Sorter, SortingStore, Split
+from ttlsnap.migration.sorting import Converter, OldPartition, Sorter, SortingStore, Split, times_of
 from ttlsnap.migration.spill import SpillWriter, read_spill
+from ttlsnap.migration.times import MovingTimes
 from ttlsnap.operators.links import Link, StateId
 from ttlsnap.operators.work import begin_work
 from ttlsnap.storage.directory import Directory
@@ -28,6 +29,10 @@ from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.protocols import StagedFile, Staging, StateStore
 from ttlsnap.unsaferow.gather import Mask
 from ttlsnap.unsaferow.rows import Rows
+from ttlsnap.written.keeping import LedgerBuilder
+from ttlsnap.written.ledger import LedgerFacts
+
+_TIMES = "-times"
 
 
 @dataclass(frozen=True)
@@ -57,7 +62,8 @@ class SplitTask:
         """See ``Source.targets``."""
         if self.stay:
             return ()
-        return sorted({n for store in self.stores for n in range(store.first, store.first + store.partitions)})
+        firsts = [(first, s.partitions) for s in self.stores for first in (s.first, s.ledgers) if first is not None]
+        return sorted({n for first, partitions in firsts for n in range(first, first + partitions)})
 
     def split(self, folder: Path, progress: Progress) -> SplitResult:
         """See ``Source.split``.
@@ -66,11 +72,17 @@ class SplitTask:
         """
         if self.stay:
             return SplitResult(())
+        files = for_reading(open_directory(self.root))
         with contextlib.ExitStack() as stack:
             sorters = {}
             for number, store in enumerate(self.stores):
                 spill = stack.enter_context(SpillWriter(folder / str(number), store.partitions))
-                sorters[store.lineage.new_snapshot] = Sorter(store, self.state_store, self.new_store, spill)
+                times, spill_of_times = MovingTimes(store.kept, files, self.state_store, store.lineage), None
+                if store.ledgers is not None:
+                    path = folder / f"{number}{_TIMES}"
+                    spill_of_times = stack.enter_context(SpillWriter(path, store.partitions))
+                sorter = Sorter(store, self.state_store, self.new_store, spill, times, spill_of_times)
+                sorters[store.lineage.new_snapshot] = sorter
             compacted: PartitionResults = ()
             if self.compaction is not None:
                 task = replace(self.compaction, scratch=str(folder), whole=True)
@@ -78,13 +90,12 @@ class SplitTask:
                 for result in compacted:
                     result.raise_failure()
             else:
-                self._sort(folder, sorters, progress)
+                self._sort(files, folder, sorters, progress)
             splits = tuple(sorter.finish() for sorter in sorters.values())
         return SplitResult(splits, compacted)
 
-    def _sort(self, folder: Path, sorters: Mapping[str, Sorter], progress: Progress) -> None:
+    def _sort(self, files: Directory, folder: Path, sorters: Mapping[str, Sorter], progress: Progress) -> None:
         """Sort all entries as they are."""
-        files = for_reading(open_directory(self.root))
         works = [(link, begin_work(link, self.stores[0].where)) for link in self.links]
         for store, sorter in zip(self.stores, sorters.values(), strict=True):
             with self.state_store.open(files, store.lineage, str(folder)) as partition:
@@ -101,8 +112,9 @@ class SplitTask:
     def read(self, folder: Path, target: int) -> Iterator[Entries]:
         """See ``Source.read``."""
         for number, store in enumerate(self.stores if not self.stay else ()):
-            if store.first <= target < store.first + store.partitions:
-                yield from read_spill(folder / str(number), target - store.first, store.partitions)
+            for first, name in ((store.first, str(number)), (store.ledgers, f"{number}{_TIMES}")):
+                if first is not None and first <= target < first + store.partitions:
+                    yield from read_spill(folder / name, target - first, store.partitions)
 
 
 def _fetch_nothing(place: StateId, mask: Mask) -> Rows:
@@ -123,7 +135,8 @@ class BuildTask:
 
     It has the settings of the old partition ``like``. New files are staged below ``staged_below`` in ``staging_root``;
     None in a dry run. ``old`` is the partition of ``old_store`` that has exactly its entries, if there is one.
-    ``families`` are the changes of its column families. Entries of the state ``merged`` may have the same key, and
+    ``families`` are the changes of its column families. Then it also writes the ledgers of its ``kept`` states, with
+    the ``facts``. Entries of the state ``merged`` may have the same key, and
     become one. With ``lists``, all entries are lists, and those with the same key become one. ``unique`` says that keys
     change, so that the new ones must be compared with each other.
     """
@@ -140,6 +153,7 @@ class BuildTask:
     unique: bool = False
     lists: bool = False
     families: FamilyChanges = NO_FAMILY_CHANGES
+    facts: LedgerFacts | None = None
 
     def build(self, entries: Iterable[Entries], folder: Path, progress: Progress) -> Built:
         """See ``Target.build``. Raise CorruptionError if the partition cannot be read back as it was written."""
@@ -148,10 +162,12 @@ class BuildTask:
         if self.staged_below is not None:
             staging = Staging(open_directory(self.staging_root), self.staged_below)
         total = count = 0
-        converter, families = None, dict[int, str]()
+        converter, families, ledgers = None, dict[int, str](), None
         if self.old is not None and self.old_store is not None:
             converter = Converter(self.old, self.old_store, self.state_store)
-            entries = self._read_old(files, converter, families, folder)
+            if self.old.kept is not None and self.facts is not None:
+                ledgers = LedgerBuilder(self.target, self.facts, self.old.kept.new)
+            entries = self._read_old(files, converter, families, folder, ledgers)
         build = self.state_store.build(files, self.like, self.target, staging, str(folder), self.families)
 
         def received() -> Iterator[Entries]:
@@ -181,19 +197,28 @@ class BuildTask:
                 )
             written = builder.finish()
         misfits = dict(converter.misfits) if converter is not None else {}
-        return Built(kept, count, total, written.size, written.files, misfits, families)
+        paths = ledgers.write(staging) if ledgers is not None and staging is not None else ()
+        return Built(kept, count, total, written.size, written.files, misfits, families, paths)
 
     def _read_old(
-        self, files: Directory, converter: Converter, families: dict[int, str], folder: Path
+        self,
+        files: Directory,
+        converter: Converter,
+        families: dict[int, str],
+        folder: Path,
+        ledgers: LedgerBuilder | None,
     ) -> Iterator[Entries]:
         """Yield the entries of the old partition as the new one has them; add its column families to ``families``."""
         assert self.old is not None and self.old_store is not None
         scratch = str(folder / f"old-{self.old.first + self.old.partition}")
+        times = MovingTimes(self.old.kept, files, self.old_store, self.old.lineage)
         with self.old_store.open(files, self.old.lineage, scratch) as partition:
             families.update(partition.families)
             converter.families = families
             for batch in partition.batches(converter.states):
                 for converted in converter.convert(batch):
+                    if ledgers is not None and (found := times_of(converted, times)) is not None:
+                        ledgers.add(found[0], *found[1])
                     yield converted.keys, converted.values
 
 
@@ -202,7 +227,8 @@ class Built:
     """The result of a ``BuildTask``; ``size`` is in bytes on disk.
 
     ``fingerprint`` is that of the entries that were ``received``. Its ``entries`` are fewer if some were merged.
-    ``misfits`` are as in ``Split``, and so are ``families``, which are those of the ``old`` partition.
+    ``misfits`` are as in ``Split``, and so are ``families``, which are those of the ``old`` partition. ``ledgers`` are
+    the paths of its new ledgers.
     """
 
     entries: int
@@ -212,6 +238,7 @@ class Built:
     files: tuple[StagedFile, ...]
     misfits: Mapping[str, int] = field(default_factory=dict)
     families: Mapping[int, str] = field(default_factory=dict)
+    ledgers: tuple[str, ...] = ()
 
 
 def require_all(where: str, splits: Sequence[Split], built: Sequence[Built]) -> None:

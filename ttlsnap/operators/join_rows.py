@@ -77,7 +77,7 @@ class IndexedRows:
         unmatched = ~decision.kept & ~np.concatenate(self._matched) if side.has_matched else np.zeros(0, np.bool_)
         return Outcome(
             {
-                side.values.place: Decisions(stays, new, values),
+                side.values.place: Decisions(stays, new, values, sources=source),
                 side.counts.place: Decisions(of_counts > 0, changed, long_rows(of_counts[changed])),
             },
             int(unmatched.sum()),

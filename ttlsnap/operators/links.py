@@ -32,13 +32,15 @@ class Decisions:
     """The decisions on n entries of a state, in the order of the store.
 
     ``kept`` and ``rewritten`` are bool[n]. Rewritten entries are kept, too, and ``values`` has their new rows in order.
-    ``moves`` are entries that get another place.
+    ``moves`` are entries that get another place. ``sources`` are the entries from which those that are kept have their
+    values, if these are not the same (int64[n]).
     """
 
     kept: Mask
     rewritten: Mask
     values: Rows
     moves: Moves | None = None
+    sources: Int64s | None = None
 
     @classmethod
     def keep(cls, count: int) -> Decisions:

@@ -219,10 +219,15 @@ def recent_journals(files: Directory, logs: Logs) -> list[Journal]:
 
 
 def newest_runs(journals: Iterable[Journal]) -> dict[str, tuple[int, str]]:
-    """Return the number and the id of the newest run that has moved files of each partition, by its folder."""
+    """Return the number and the id of the newest run that has written new state of each partition, by its folder.
+
+    A run that was rolled back does not count: the state from before it is back, and so are its ledgers.
+    """
+    done = [journal for journal in journals if journal.status == "done"]
+    undone = {journal.undoes for journal in done}
     found: dict[str, tuple[int, str]] = {}
-    for journal in journals:
-        for move in journal.moves if journal.status == "done" else ():
+    for journal in done:
+        for move in journal.moves if journal.has_new_state and journal.run not in undone else ():
             for path in (move.source, move.target):
                 if path.startswith(f"{layout.STATE}/"):
                     folder = "/".join(path.split("/")[:3])
@@ -333,9 +338,10 @@ def _is_plain(path: str) -> bool:
 def _may_move(journal: Journal, parts: list[str]) -> bool:
     """Return whether a run of this kind may move a file.
 
-    A compaction and an import move state files and a stale checksum of their fence. All other kinds also move logs.
+    A compaction and an import move state files, ledgers and a stale checksum of their fence. All other kinds also move
+    logs.
     """
-    if parts[0] == layout.STATE:
+    if parts[0] == layout.STATE or "/".join(parts).startswith(f"{layout.LEDGERS}/"):
         return True
     is_log = len(parts) == 2 and parts[0] in (layout.OFFSETS, layout.COMMITS)
     if journal.kind in ("compact", "import"):

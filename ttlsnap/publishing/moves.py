@@ -134,7 +134,7 @@ def find_new_folders(files: Directory, journal: Journal) -> list[str]:
 
 
 def _folders_above(paths: Iterable[str]) -> set[str]:
-    parts = [path.split("/") for path in paths if path.startswith(f"{layout.STATE}/")]
+    parts = [path.split("/") for path in paths if path.startswith((f"{layout.STATE}/", f"{layout.LEDGERS}/"))]
     return {"/".join(part[:end]) for part in parts for end in range(1, len(part))}
 
 

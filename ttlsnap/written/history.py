@@ -5,7 +5,8 @@ down to the first delta that is missing. The ledger continues it if it is not ol
 are written once, as in ``dropDuplicates``, a gap between the two does not matter: a key that the ledger has was written
 before, and cannot have been written again.
 
-A ledger is of no use if the query went back to an older batch since, or if another run of ttlsnap changed the state.
+A ledger is of no use if the query went back to an older batch since, or if a run of ttlsnap changed the state without
+it. All commands keep it as soon as there is one.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.protocols import StateStore
 from ttlsnap.unsaferow.gather import Int64s, Mask
 from ttlsnap.written.hashing import Hashes, hash_keys
-from ttlsnap.written.ledger import Ledger, read_ledger
+from ttlsnap.written.ledger import FIRST, Ledger, LedgerFacts, Place, ledger_path, list_ledgers, read_ledger, state_of
 from ttlsnap.written.times import WrittenTimes
 
 _SKEW_MS = 600_000  # what the clock of a storage may be behind that of a driver
@@ -38,11 +39,16 @@ Part = tuple[Hashes, Int64s, Mask]
 
 @dataclass(frozen=True)
 class BatchFacts:
-    """The time of a batch in milliseconds, and the digest of its offset log, by the ``version`` of its state."""
+    """The time of a batch in milliseconds, and the digest of its offset log, by the ``version`` of its state.
+
+    A migration may change the settings in the log, so the ``digest`` is without them. ``whole`` is that of all of it,
+    which ledgers of ttlsnap 0.2 have.
+    """
 
     version: int
     time_ms: int
     digest: str
+    whole: str
 
 
 @dataclass(frozen=True)
@@ -52,20 +58,34 @@ class History:
     ``batches`` are those whose logs are retained, in order. Their times never go back: a batch whose clock was behind
     has the latest time before it, and ``wrong_clock`` says so if the clock was far behind. ``query`` is the id of the
     query. ``runs`` has the number and the id of the newest run that changed each partition, by folder, and ``number``
-    is that of the next run. ``new_ledger`` is the run that writes ledgers, None if none does.
+    is that of the next run. ``known`` are the states that have a ledger. ``is_asked``: somebody asks for the times of
+    others, too.
     """
 
     batches: tuple[BatchFacts, ...]
     query: str
     runs: Mapping[str, tuple[int, str]]
     number: int
-    new_ledger: str | None = None
+    known: frozenset[Place] = frozenset()
+    is_asked: bool = True
     wrong_clock: str | None = None
 
     @property
     def now(self) -> BatchFacts:
         """The batch whose state is read."""
         return self.batches[-1]
+
+    def facts_for(self, run: str) -> LedgerFacts:
+        """Return the facts of the ledgers that ``run`` writes."""
+        return LedgerFacts(self.now.version, self.now.digest, self.now.time_ms, self.query, run, self.number)
+
+    def for_copy(self) -> History:
+        """Return the history for the new ledgers of a copy, which has no runs yet."""
+        return replace(self, number=FIRST)
+
+    def keeps(self, state: StateDescriptor) -> bool:
+        """Return whether a run keeps the times of a state without being asked."""
+        return (state.operator, state.store, state.state) in self.known
 
     def at(self, version: int) -> BatchFacts:
         """Return the batch of a version, or the next one that is known."""
@@ -75,10 +95,8 @@ class History:
         self, files: Directory, store: StateStore, lineage: Lineage, states: Mapping[str, StateDescriptor]
     ) -> dict[str, WrittenTimes]:
         """Return the times of the keys of each state in a partition. Raise CorruptionError for damage."""
-        ledgers = {
-            name: self._usable(lineage, state, read_ledger(files, lineage, name)) for name, state in states.items()
-        }
-        needed = min((ledger.version if ledger is not None else 0 for ledger in ledgers.values()), default=0)
+        ledgers = {name: self._usable_ledger(files, lineage, state) for name, state in states.items()}
+        needed = min((ledger.facts.version if ledger is not None else 0 for ledger in ledgers.values()), default=0)
         written: dict[str, list[Part]] = {name: [] for name in states}
         first = lineage.version + 1
         for file, changes in store.writes(files, lineage, states):
@@ -97,26 +115,39 @@ class History:
         found = {}
         for name, state in states.items():
             ledger, parts = ledgers[name], written[name]
-            if ledger is not None and (first <= ledger.version + 1 or state.written_once):
+            if ledger is not None and (first <= ledger.facts.version + 1 or state.written_once):
                 parts = [*parts, (ledger.hashes, ledger.times_ms, ledger.older)]
-                rest = begins if first > ledger.version + 1 else ledger.time_ms
+                rest = begins if first > ledger.facts.version + 1 else ledger.facts.time_ms
             else:
                 rest = begins
             found[name] = WrittenTimes.of(parts, rest)
         return found
 
-    def _usable(self, lineage: Lineage, state: StateDescriptor, ledger: Ledger | None) -> Ledger | None:
-        """Return the ledger if it belongs to this history."""
-        if ledger is None or ledger.query != self.query or ledger.version > self.now.version:
+    def _usable_ledger(self, files: Directory, lineage: Lineage, state: StateDescriptor) -> Ledger | None:
+        ledger = read_ledger(files, ledger_path(lineage.new_snapshot, state.state))
+        if ledger is None or not self.can_use(ledger.facts, lineage, state):
             return None
+        return ledger
+
+    def can_use(self, facts: LedgerFacts, lineage: Lineage, state: StateDescriptor) -> bool:
+        """Return whether a ledger of a state in a partition belongs to this history."""
+        if facts.query != self.query or facts.version > self.now.version:
+            return False
         number, run = self.runs.get("/".join(lineage.new_snapshot.split("/")[:3]), (0, ""))
-        if number >= ledger.number and run != ledger.run:
-            return None
-        retained = next((batch for batch in self.batches if batch.version == ledger.version), None)
+        if number >= facts.number and run != facts.run:
+            return False
+        retained = next((batch for batch in self.batches if batch.version == facts.version), None)
         if retained is None:
             # The log is gone, so the query may have gone back to an older batch since. It had still seen the keys.
-            return ledger if state.written_once and ledger.version < self.batches[0].version else None
-        return ledger if retained.digest == ledger.digest else None
+            return state.written_once and facts.version < self.batches[0].version
+        return facts.digest in (retained.digest, retained.whole)
+
+
+def history_to_keep(checkpoint: Checkpoint, *, is_asked: bool) -> History | None:
+    """Return the history for a run that rewrites state: None if nobody asks for times, and there are no ledgers."""
+    if not is_asked and not list_ledgers(checkpoint.files):
+        return None
+    return replace(history_of(checkpoint), is_asked=is_asked)
 
 
 def history_of(checkpoint: Checkpoint) -> History:
@@ -135,9 +166,11 @@ def history_of(checkpoint: Checkpoint) -> History:
     journals = read_journals(files)
     facts = [replace(fact, time_ms=time) for fact, time in zip(facts, times, strict=True)]
     numbers = newest_runs(journals), number_after(journals)
-    return History(tuple(facts), checkpoint.query_id or "", *numbers, wrong_clock=told)
+    known = frozenset(map(state_of, list_ledgers(files)))
+    return History(tuple(facts), checkpoint.query_id or "", *numbers, known, wrong_clock=told)
 
 
 def _facts(files: Directory, batch: int) -> BatchFacts:
-    time_ms, text = batch_start(files, batch)
-    return BatchFacts(batch + 1, time_ms, xxhash.xxh3_64_hexdigest(text.encode()))
+    start = batch_start(files, batch)
+    digests = (xxhash.xxh3_64_hexdigest(text.encode()) for text in (start.without_settings, start.text))
+    return BatchFacts(batch + 1, start.time_ms, *digests)

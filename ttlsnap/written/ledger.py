@@ -1,7 +1,7 @@
 """The ledger of a state in one partition: when each of its keys was last written, as of one version.
 
     _ttlsnap/written/<operator>/<partition>/<store>/<state>.ledger
-        a line of JSON: format (1), the facts of a ``Ledger``, and a checksum (XXH3) of the path, the facts and the rest
+        a line of JSON: format (1), the ``LedgerFacts``, and a checksum (XXH3) of the path, the facts and the rest
         an Arrow stream, compressed: key (uint64), written (int64, milliseconds), older (bool)
 
 It has the keys that the state has, so it is never larger than that: about ten bytes for each key.
@@ -12,34 +12,37 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import numpy as np
 import pyarrow as pa
 import xxhash
 
+from ttlsnap.checkpoint.layout import LEDGERS, parse_number
 from ttlsnap.errors import CorruptionError
 from ttlsnap.schema.strict_json import parse_json
-from ttlsnap.storage.directory import OWN, Directory
-from ttlsnap.stores.lineage import Lineage
+from ttlsnap.storage.directory import Directory, each
 from ttlsnap.unsaferow.gather import Int64s, Mask
 from ttlsnap.written.hashing import Hashes
 
-FOLDER = f"{OWN}/written"
+_ENDING = ".ledger"
 _FORMAT = 1
 _MAX_BYTES = 8 << 30
+FIRST = 1  # the number of the first run of a checkpoint, and of the ledgers of a copy
 _MAX_HEADER = 1 << 12
-_FACTS = ("version", "digest", "time_ms", "query", "run", "number")
 _SCHEMA = pa.schema([("key", pa.uint64()), ("written", pa.int64()), ("older", pa.bool_())])
 
+Place = tuple[int, str, str]
+"""An operator, a store and a state."""
 
-@dataclass(frozen=True, eq=False)
-class Ledger:
-    """A ledger as of ``version``, after the batch that began at ``time_ms``; its log has the ``digest``.
 
-    The arrays are those of ``WrittenTimes``. ``query`` is the query's id. ``run`` has written the ledger, and
+@dataclass(frozen=True)
+class LedgerFacts:
+    """What a ledger belongs to: the state of ``version``, after the batch that began at ``time_ms``.
+
+    The log of that batch has the ``digest``. ``query`` is the query's id. ``run`` has written the ledger, and
     ``number`` is the number of that run, if it has published something.
     """
 
@@ -49,6 +52,13 @@ class Ledger:
     query: str
     run: str
     number: int
+
+
+@dataclass(frozen=True, eq=False)
+class Ledger:
+    """A ledger. The arrays are those of ``WrittenTimes``."""
+
+    facts: LedgerFacts
     hashes: Hashes
     times_ms: Int64s
     older: Mask
@@ -62,7 +72,7 @@ class Ledger:
         with pa.ipc.new_stream(stream, _SCHEMA, options=options) as writer:
             writer.write_batch(batch)
         rest = stream.getvalue()
-        facts = {name: getattr(self, name) for name in _FACTS}
+        facts = asdict(self.facts)
         return (
             json.dumps({"format": _FORMAT, **facts, "checksum": _checksum(path, facts, rest)}).encode() + b"\n" + rest
         )
@@ -73,16 +83,41 @@ def _checksum(path: str, facts: Mapping[str, Any], rest: bytes) -> str:
     return xxhash.xxh3_128_hexdigest(json.dumps([path, facts], sort_keys=True).encode() + b"\n" + rest)
 
 
-def ledger_path(lineage: Lineage, state: str) -> str:
-    """Return the path of the ledger of a state in the partition whose files these are."""
+def ledger_path(snapshot: str, state: str) -> str:
+    """Return the path of the ledger of a state in the partition that has the ``snapshot``."""
     # state/<operator>/<partition>[/<store>]/<file>
-    _, operator, partition, *store, _ = lineage.new_snapshot.split("/")
-    return "/".join([FOLDER, operator, partition, *(store or ["default"]), f"{quote(state, safe='$')}.ledger"])
+    _, operator, partition, *store, _ = snapshot.split("/")
+    return "/".join([LEDGERS, operator, partition, *(store or ["default"]), f"{quote(state, safe='$')}{_ENDING}"])
 
 
-def read_ledger(files: Directory, lineage: Lineage, state: str) -> Ledger | None:
+def state_of(path: str) -> Place:
+    """Return the state whose ledger has this path."""
+    operator, _, store, name = path.split("/")[-4:]
+    return int(operator), store, unquote(name.removesuffix(_ENDING))
+
+
+def list_ledgers(files: Directory) -> list[str]:
+    """Return the paths of all ledgers."""
+    folders = [LEDGERS]
+    for level in range(3):
+        found = each(files, files.list, folders)
+        folders = [
+            f"{folder}/{info.name}"
+            for folder, infos in zip(folders, found, strict=True)
+            for info in infos
+            if info.is_dir and (level == 2 or parse_number(info.name) is not None)
+        ]
+    found = each(files, files.list, folders)
+    return [
+        f"{folder}/{info.name}"
+        for folder, infos in zip(folders, found, strict=True)
+        for info in infos
+        if info.name.endswith(_ENDING) and not info.is_dir
+    ]
+
+
+def read_ledger(files: Directory, path: str) -> Ledger | None:
     """Return a ledger; None if there is none, or one of a later format. Raise CorruptionError for a damaged one."""
-    path = ledger_path(lineage, state)
     if files.stat(path) is None:
         return None
     data = files.read(path, _MAX_BYTES)
@@ -91,16 +126,16 @@ def read_ledger(files: Directory, lineage: Lineage, state: str) -> Ledger | None
         head = parse_json(data[:end])
         if head["format"] != _FORMAT:
             return None
-        rest, facts = data[end + 1 :], {name: head[name] for name in _FACTS}
+        rest, facts = data[end + 1 :], {field.name: head[field.name] for field in fields(LedgerFacts)}
         if head["checksum"] != _checksum(path, facts, rest):
             raise ValueError("it has another checksum")
         table = pa.ipc.open_stream(pa.BufferReader(rest)).read_all()
         if table.schema != _SCHEMA or any(column.null_count for column in table.columns):
             raise ValueError("its columns are wrong")
         hashes, times, older = (np.asarray(table.column(name)) for name in _SCHEMA.names)
-        return Ledger(**facts, hashes=hashes, times_ms=times, older=older)
+        return Ledger(LedgerFacts(**facts), hashes, times, older)
     except (ValueError, KeyError, TypeError, pa.ArrowException) as error:
         raise CorruptionError(
             f"{files.root}/{path} is not a ledger that ttlsnap wrote ({error}). Remove the folder "
-            f"{files.root}/{FOLDER}; ttlsnap then begins new ledgers"
+            f"{files.root}/{LEDGERS}; ttlsnap then begins new ledgers"
         ) from error

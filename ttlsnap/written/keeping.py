@@ -1,0 +1,185 @@
+"""The times of a partition's entries while a run rewrites it, and the ledgers that remember them.
+
+As soon as one run has asked when entries were written, every run that rewrites a partition writes its ledgers again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ttlsnap.checkpoint import Checkpoint
+from ttlsnap.entries.descriptor import StateDescriptor
+from ttlsnap.errors import TtlsnapError
+from ttlsnap.operators.links import StateId
+from ttlsnap.operators.registry import states_of
+from ttlsnap.publishing.journal import staged_path
+from ttlsnap.storage.directory import Directory, each
+from ttlsnap.storage.open import for_reading
+from ttlsnap.stores.lineage import Lineage
+from ttlsnap.stores.open import lineages_of, open_state_store
+from ttlsnap.stores.protocols import Staging, StateStore
+from ttlsnap.stores.scan import scan_partition
+from ttlsnap.unsaferow.gather import Int64s, Mask
+from ttlsnap.unsaferow.rows import Rows
+from ttlsnap.written.hashing import Hashes, hash_keys
+from ttlsnap.written.history import History
+from ttlsnap.written.ledger import Ledger, LedgerFacts, ledger_path
+from ttlsnap.written.times import WrittenTimes
+
+
+@dataclass(frozen=True)
+class StorePart:
+    """The part of a partition in one store. The times of states ``asked`` may be needed for more than ledgers."""
+
+    store: str
+    lineage: Lineage
+    asked: tuple[StateDescriptor, ...]
+    others: tuple[StateDescriptor, ...] = ()
+
+
+class LedgerBuilder:
+    """The ledgers of ``states`` in one partition, which has the new ``snapshot``, from entries in any order."""
+
+    def __init__(self, snapshot: str, facts: LedgerFacts, states: Iterable[str]) -> None:
+        self._snapshot, self._facts = snapshot, facts
+        self._parts: dict[str, list[tuple[Hashes, Int64s, Mask]]] = {state: [] for state in states}
+
+    def add(self, state: str, hashes: Hashes, times_ms: Int64s, older: Mask) -> None:
+        """Add the hashes of keys, and their times. Where a key comes twice, the later time counts."""
+        self._parts[state].append((hashes, times_ms, older))
+
+    def write(self, staging: Staging) -> tuple[str, ...]:
+        """Stage the ledgers. Return the paths where they belong."""
+        written = []
+        for state, parts in self._parts.items():
+            none = (np.zeros(0, np.uint64), np.zeros(0, np.int64), np.zeros(0, np.bool_))
+            hashes, times, older = (np.concatenate([part[n] for part in (none, *parts)]) for n in range(3))
+            order = np.lexsort((~older, -times, hashes))
+            first = order[np.append(True, hashes[order][1:] != hashes[order][:-1])] if len(order) else order
+            ledger = Ledger(self._facts, hashes[first], times[first], older[first])
+            path = ledger_path(self._snapshot, state)
+            staged = staging.place(path)
+            staging.files.mkdirs(staged.rpartition("/")[0])
+            staging.files.replace(staged, ledger.to_bytes(path))
+            written.append(path)
+        return tuple(written)
+
+
+class KeptTimes:
+    """The times of the entries of a partition, and its new ledgers, for which ``keep`` gets the entries that stay.
+
+    New ledgers are staged, and belong to ``run``. Without a ``staging`` there are none. ``others`` are the states whose
+    entries must be kept, too, although nobody asked for their times.
+    """
+
+    def __init__(
+        self,
+        files: Directory,
+        store: StateStore,
+        history: History | None,
+        parts: Sequence[StorePart],
+        staging: Staging | None,
+        run: str,
+    ) -> None:
+        self._staging = staging
+        self._times: dict[StateId, WrittenTimes] = {}
+        self._asked: set[StateId] = set()
+        self._builders: dict[str, LedgerBuilder] = {}
+        self.others: dict[StateId, StateDescriptor] = {}
+        for part in parts if history is not None else ():
+            assert history is not None
+            asked = part.asked if history.is_asked else ()
+            known = [s for s in (*part.asked, *part.others) if history.keeps(s)] if staging is not None else []
+            states = {state.state: state for state in (*known, *asked)}
+            if not states:
+                continue
+            times = history.times(files, store, part.lineage, states)
+            self._times |= {(part.store, name): found for name, found in times.items()}
+            self._asked |= {(part.store, state.state) for state in asked}
+            self.others |= {(part.store, state.state): state for state in known if state not in part.asked}
+            self._builders[part.store] = LedgerBuilder(part.lineage.new_snapshot, history.facts_for(run), states)
+
+    def of(self, place: StateId) -> WrittenTimes | None:
+        """Return the times of a state; None if nobody asked for them."""
+        return self._times[place] if place in self._asked else None
+
+    def keep(self, place: StateId, keys: Rows) -> None:
+        """Note entries that stay."""
+        if self.has_ledger(place):
+            hashes = hash_keys(keys)
+            self.keep_hashes(place, hashes, hashes)
+
+    def keep_hashes(self, place: StateId, hashes: Hashes, before: Hashes) -> None:
+        """Note entries that stay, by the hashes of their keys, and of the keys that they had ``before``."""
+        self._builders[place[0]].add(place[1], hashes, *self._times[place].of_hashes(before))
+
+    def has_ledger(self, place: StateId) -> bool:
+        """Return whether a state gets a new ledger."""
+        return self._staging is not None and place in self._times
+
+    def add(self, place: StateId, keys: Rows, time_ms: int) -> None:
+        """Note entries that the run itself has written."""
+        if self.has_ledger(place):
+            times, older = np.full(len(keys), time_ms, np.int64), np.zeros(len(keys), np.bool_)
+            self._builders[place[0]].add(place[1], hash_keys(keys), times, older)
+
+    def write_ledgers(self, store: str) -> tuple[str, ...]:
+        """Stage the new ledgers of a store. Return the paths where they belong."""
+        if self._staging is None or store not in self._builders:
+            return ()
+        return self._builders[store].write(self._staging)
+
+
+def place_ledgers(files: Directory, run: str, paths: Iterable[str]) -> list[str]:
+    """Move the new ledgers of a run that publishes nothing to their places. Return a warning if that fails."""
+
+    def place(path: str) -> None:
+        files.mkdirs(path.rpartition("/")[0])
+        files.rename(staged_path(run, path), path)
+
+    try:
+        each(files, place, list(paths))
+    except TtlsnapError as error:
+        return [f"the ledger of written times was not kept: {error}"]
+    return []
+
+
+def renew_ledgers(
+    checkpoint: Checkpoint,
+    history: History | None,
+    staging: Staging,
+    run: str,
+    *,
+    done: Collection[str] = (),
+    operators: Collection[int] = (),
+) -> tuple[str, ...]:
+    """Stage the ledgers of partitions that a run does not rewrite: without ``operators``, and the paths ``done``.
+
+    They need not be of the last version as long as the deltas after it are there, with the logs of their batches. A
+    copy has only some deltas, and a migration moves older logs away. Return the paths where the ledgers belong.
+    """
+    if history is None or not history.known:
+        return ()
+    files, store = checkpoint.files, open_state_store(checkpoint)
+
+    def renew(part: StorePart) -> tuple[str, ...]:
+        states = {state.state: state for state in part.others}
+        if {ledger_path(part.lineage.new_snapshot, name) for name in states} <= set(done):
+            return ()
+        times = KeptTimes(files, store, replace(history, is_asked=False), [part], staging, run)
+        with store.open(for_reading(files), part.lineage, None) as partition:
+            for batch, state in scan_partition(partition, states):
+                if state is not None:
+                    times.keep(state.place, batch.stored[2])
+        return times.write_ledgers(part.store)
+
+    parts = []
+    for operator in checkpoint.operators:
+        for kept in operator.stores if operator.id not in operators else ():
+            states = tuple(state for state in states_of(checkpoint, operator, kept) if history.keeps(state))
+            if states:
+                parts += [StorePart(kept.name, lineage, (), states) for lineage in lineages_of(checkpoint, store, kept)]
+    return tuple(path for paths in each(files, renew, parts) for path in paths)
