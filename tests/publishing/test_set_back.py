@@ -7,10 +7,11 @@ is the judge of the result.
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
-from ttlsnap import inspect, rollback
+from ttlsnap import doctor, inspect, migrate, rollback
 from ttlsnap.cli.app import run
 from ttlsnap.errors import RefusedError
 
@@ -18,6 +19,7 @@ from ..compaction.stories import BATCHES, MORE, T, drop_expired, settled, unwant
 from ..judge.queries import Event, Query
 from ..judge.spark import Checkpoint, Judge
 from ..matrix import FULL
+from ..samples import sample
 from .interventions import CORRECTED, set_back
 
 QUERIES = [Query("agg_update"), Query("agg_update", provider="rocksdb", changelog=True)]
@@ -44,6 +46,42 @@ def test_a_run_can_be_rolled_back_before_the_batch_runs_again(
     assert not inspect(str(compacted.path)).warnings
     assert judge.restart(compacted, []) == compacted.expected.run([CORRECTED])
     assert judge.restart(compacted, MORE, fresh=True) == compacted.expected.run(MORE)
+
+
+@pytest.mark.parametrize("offsets_stay", [False, True], ids=["all logs", "only its commit"])
+def test_a_migration_can_be_rolled_back_before_the_batch_runs_again(
+    judge: Judge, inputs: Judge, capsys: pytest.CaptureFixture[str], offsets_stay: bool
+) -> None:
+    """A migration moves the earlier logs away, so Spark does not start without those of the last batch."""
+    written = inputs.write(QUERIES[0], BATCHES)
+    settled(written.path)
+    migrate(str(written.path), partitions=3, stopped=True)
+    offsets = (written.path / "offsets/2").read_bytes()
+    set_back(judge, written)
+    if offsets_stay:
+        (written.path / "offsets/2").write_bytes(offsets)
+    capsys.readouterr()
+    for command in ("inspect", "doctor"):
+        assert run([command, str(written.path)]) == 2
+        assert f"run: ttlsnap rollback {written.path}" in capsys.readouterr().err
+    rollback(str(written.path), stopped=True)
+    assert not inspect(str(written.path)).warnings
+    assert judge.restart(written, []) == written.expected.run([CORRECTED])
+    assert judge.restart(written, MORE, fresh=True) == written.expected.run(MORE)
+
+
+def test_a_repair_is_not_rolled_back_after_the_batch_was_set_back(tmp_path: Path) -> None:
+    """It would bring the later logs back, but not those of the batch."""
+    target = sample("uncommitted-batch-4.2", tmp_path)
+    batch = inspect(str(target)).checkpoint.batch.id
+    torn = target / f"offsets/{batch + 1}"
+    torn.write_bytes(torn.read_bytes()[:40])
+    torn.with_name(f".{torn.name}.crc").unlink()
+    doctor(str(target), fix=["torn-offset"], stopped=True)
+    for name in ("offsets", "commits"):
+        (target / name / str(batch)).unlink()
+    with pytest.raises(RefusedError, match="was set back after the repair"):
+        rollback(str(target), stopped=True)
 
 
 def test_doctor_repairs_a_hidden_batch_that_ran_again(

@@ -94,6 +94,14 @@ def describe_missing_commits(files: Directory, offsets: Sequence[int]) -> str:
     newest = newest_version(files)
     if not newest or (newest == 1 and len(offsets) < 2):
         return f"{files.root}: no batch is committed yet, so there is no state"
+    runs = files.list(layout.RUNS)
+    if runs and any(files.list(f"{layout.run_directory(info.name)}/backup/{layout.COMMITS}") for info in runs):
+        return (
+            f"{files.root}: the commit log is missing. A migration has moved the logs of earlier batches to its "
+            "backup, so Spark does not load the state without those of the last batch. If you deleted these to "
+            f"withdraw the batch, run: ttlsnap rollback {files.root}. Otherwise restore the folders offsets and "
+            "commits from a copy"
+        )
     if offsets:
         told = (
             f"{files.root}: the commit log is missing, but offsets has the batches {offsets[0]} to {offsets[-1]}, and "

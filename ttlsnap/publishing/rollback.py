@@ -83,7 +83,7 @@ def rollback(
         logs = read_logs(files)
         committed = _refuse_moved_on(files, last, logs)
         planned = find_planning_run(files, logs)
-        kept = [move for move in last.to_backup if not _is_withdrawn(move.source, last.batch, committed)]
+        kept = [move for move in last.to_backup if not _is_withdrawn(files, move.source, last.batch, committed)]
         lost = [path for path in last.preserved if files.stat(path) is None]
         backup = [*(move.target for move in kept), *(backup_path(last.run, path) for path in lost)]
         if len(find_existing(files, backup)) < len(backup):
@@ -172,10 +172,12 @@ def _refuse_moved_on(files: Directory, last: Journal, logs: Logs) -> int:
 
     It is the run's batch, or an earlier one. In the second case the run's batch was set back.
     """
-    if not logs.offsets or not logs.commits:
-        folder = layout.COMMITS if logs.offsets else layout.OFFSETS
-        raise RefusedError(f"{files.root}: its {folder} folder is empty, so the last batch is unknown")
-    committed = logs.commits[-1]
+    committed = _last_committed(files, last, logs)
+    if committed < last.batch and last.kind == "repair":
+        raise RefusedError(
+            f"{files.root}: batch {last.batch} was set back after the repair {last.run}, so the files that it replaced "
+            "no longer belong to the logs. Nothing was changed. The query can be started"
+        )
     if committed > last.batch:
         raise RefusedError(
             f"{files.root}: batch {committed} was committed after run {last.run} (batch {last.batch}), and the old "
@@ -186,7 +188,7 @@ def _refuse_moved_on(files: Directory, last: Journal, logs: Logs) -> int:
             f"{files.root}: batch {last.batch} was run again after run {last.run}, so neither the new nor the old "
             f"state belongs to it. Run: ttlsnap doctor {files.root}"
         )
-    others = find_rewritten(files, last)
+    others = [path for path in find_rewritten(files, last) if not _is_withdrawn(files, path, last.batch, committed)]
     there = find_existing(files, others)
     overwritten = [path for path in others if path in there]
     if overwritten:
@@ -204,9 +206,31 @@ def _refuse_moved_on(files: Directory, last: Journal, logs: Logs) -> int:
     return committed
 
 
-def _is_withdrawn(path: str, batch: int, committed: int) -> bool:
-    """Return whether a file is a snapshot of a batch that was set back: it would hide the batch's new result."""
-    return committed < batch and layout.is_newer_snapshot(layout.strip_checksum(path), committed + 1)
+def _last_committed(files: Directory, last: Journal, logs: Logs) -> int:
+    """Return the last committed batch, or -1. If a run has moved the earlier logs away, its backup knows it."""
+    if logs.commits:
+        return logs.commits[-1]
+    moved = [name for folder, _, name in (m.source.rpartition("/") for m in last.to_backup) if folder == layout.COMMITS]
+    earlier = [batch for name in moved if (batch := layout.parse_number(name)) is not None and batch < last.batch]
+    if last.kind == "migrate" and (earlier or last.batch == 0):
+        return max(earlier, default=-1)
+    folder = layout.COMMITS if logs.offsets else layout.OFFSETS
+    raise RefusedError(f"{files.root}: its {folder} folder is empty, so the last batch is unknown")
+
+
+def _is_withdrawn(files: Directory, path: str, batch: int, committed: int) -> bool:
+    """Return whether a file belongs to a batch that was set back.
+
+    A snapshot of it would hide the batch's new result. Its log would bring the batch back, unless somebody has left the
+    offsets in place, so that the batch runs again with the same input.
+    """
+    if committed == batch:
+        return False
+    name = layout.strip_checksum(path)
+    folder, _, number = name.rpartition("/")
+    if folder in (layout.COMMITS, layout.OFFSETS):
+        return layout.parse_number(number) == batch and files.stat(name) is None
+    return layout.is_newer_snapshot(name, committed + 1)
 
 
 def _plan_moves(files: Directory, last: Journal, run: str, back: Sequence[Move]) -> list[Move]:
