@@ -60,6 +60,26 @@ def test_rollback_removes_snapshots_of_a_batch_that_started_since(checkpoint: Pa
     assert tree(checkpoint) == old
 
 
+@pytest.mark.parametrize("has_begun", [False, True], ids=["leftovers", "begun"])
+def test_files_from_before_the_run_do_not_show_that_the_planned_batch_has_begun(
+    inputs: Judge, tmp_path: Path, has_begun: bool
+) -> None:
+    written = inputs.write(Query(), BATCHES, uncommitted=LATER[0])
+    checkpoint = copy(written.path, tmp_path / "checkpoint")
+    for name in ("3", ".3.crc"):
+        (checkpoint / "offsets" / name).unlink()  # its batch was withdrawn
+    left = sorted(checkpoint.glob("state/0/*/4.delta"))
+    assert left
+    old = tree(checkpoint)
+    compact_with(checkpoint)
+    if has_begun:
+        left[0].write_bytes(left[0].read_bytes() + b"of the planned batch")
+    roll_back(checkpoint)
+    assert (checkpoint / "offsets/3").exists() == has_begun
+    if not has_begun:
+        assert tree(checkpoint) == old
+
+
 def test_rollback_is_refused_after_a_newer_committed_batch(checkpoint: Path) -> None:
     compact_with(checkpoint)
     (checkpoint / "commits/3").write_bytes((checkpoint / "commits/2").read_bytes())

@@ -74,6 +74,7 @@ def publish(
         published=tuple(FileFacts(f.target, f.size, times.get(f.path, 0), f.digest) for f in staged),
         logs=facts_of(files, (layout.offset_file(checkpoint.batch.id), layout.commit_file(checkpoint.batch.id))),
         preserved=tuple(superseded),
+        leftovers=journals.leftovers_of(files, plan.listing, checkpoint.batch.id),
         planned=plan_next(files, checkpoint.batch) if planned_batch and is_next else None,
     )
     return swap(files, journal, check=lambda: check_unchanged(plan), recheck=lambda: check_quiet(plan))

@@ -31,6 +31,7 @@ from ttlsnap.publishing.journal import (
     Move,
     digest_of,
     facts_of,
+    leftovers_of,
     next_number,
     staged_path,
 )
@@ -89,6 +90,7 @@ def publish(
             *(facts for facts in published if facts.path in (layout.offset_file(batch), layout.commit_file(batch))),
             *facts_of(files, unchanged),
         ),
+        leftovers=leftovers_of(files, plan.listing, batch),
         planned=plan_next(files, checkpoint.batch, plan.target.pinned)
         if planned_batch and logs.offsets[-1] == batch
         else None,

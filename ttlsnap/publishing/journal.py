@@ -61,7 +61,8 @@ class Journal:
     ``number`` counts the journals of a checkpoint from 1: the order of the runs, independent of clocks.
     ``published`` identifies the files that the run publishes, and ``logs`` the logs of ``batch``. ``preserved`` are
     files that stay in their place, and that the backup has as well. ``planned`` is the text of the batch that replaces
-    the fence, or None. ``replaces`` is the text of the planned batch that the fence replaces.
+    the fence, or None. ``replaces`` is the text of the planned batch that the fence replaces. ``leftovers`` identify
+    the state files of later batches that were there before the run.
     """
 
     run: str
@@ -78,6 +79,7 @@ class Journal:
     planned: str | None = None
     replaces: str | None = None
     longest_gap_ms: int | None = None
+    leftovers: tuple[FileFacts, ...] = ()
 
     @property
     def path(self) -> str:
@@ -167,6 +169,17 @@ def digest_of(files: Directory, path: str) -> str:
         while piece := file.read(_PIECE):
             digest.update(piece)
     return digest.hexdigest()
+
+
+def leftovers_of(files: Directory, listing: Iterable[str], batch: int) -> tuple[FileFacts, ...]:
+    """Return the identities of the state files in a listing that a batch after ``batch`` has written."""
+    return facts_of(files, (path for path in listing if is_later(path, batch)))
+
+
+def is_later(path: str, batch: int) -> bool:
+    """Return whether a file is a state file of a batch after ``batch``."""
+    parsed = layout.parse_state_file(path.rpartition("/")[2]) if path.startswith(f"{layout.STATE}/") else None
+    return parsed is not None and parsed.version > batch + 1
 
 
 def facts_of(files: Directory, paths: Iterable[str]) -> tuple[FileFacts, ...]:
@@ -275,9 +288,12 @@ def read_journal(files: Directory, run: str) -> Journal | None:
     try:
         document: dict[str, Any] = dict(json.loads(files.read(path, _MAX_JOURNAL_BYTES)))
         moves = tuple(Move(str(m["source"]), str(m["target"])) for m in document.pop("moves"))
-        published, logs = (tuple(FileFacts(**f) for f in document.pop(name, ())) for name in ("published", "logs"))
+        published, logs, leftovers = (
+            tuple(FileFacts(**f) for f in document.pop(name, ())) for name in ("published", "logs", "leftovers")
+        )
         preserved = tuple(map(str, document.pop("preserved", ())))
-        journal = Journal(**document, moves=moves, published=published, logs=logs, preserved=preserved)
+        document |= {"published": published, "logs": logs, "leftovers": leftovers, "preserved": preserved}
+        journal = Journal(**document, moves=moves)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CorruptionError(
             f"{where} is not a journal that ttlsnap wrote ({error!r}). Nothing was changed"
@@ -299,7 +315,7 @@ def _check_facts(journal: Journal, run: str, where: str) -> None:
         "fence": isinstance(journal.fence, str) and journal.fence_batch is not None,
         "planned": isinstance(journal.planned, str | None),
         "replaces": isinstance(journal.replaces, str | None),
-        "published": all(map(_is_valid, (*journal.published, *journal.logs))),
+        "published": all(map(_is_valid, (*journal.published, *journal.logs, *journal.leftovers))),
         "preserved": all(_may_move(journal, path.split("/")) and _is_plain(path) for path in journal.preserved),
     }
     wrong = [name for name, right in facts.items() if not right]

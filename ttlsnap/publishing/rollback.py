@@ -29,6 +29,8 @@ from ttlsnap.publishing.journal import (
     backup_path,
     facts_of,
     find_planning_run,
+    is_later,
+    is_same,
     next_number,
     read_journals,
 )
@@ -95,7 +97,7 @@ def rollback(
         back = [*(Move(m.target, m.source) for m in kept), *(Move(backup_path(last.run, p), p) for p in lost)]
         moves = _plan_moves(files, last, run, back)
         # A planned batch that Spark has begun to run stays and is run again. The sink may already have its number.
-        is_ours = planned is not None and planned.run == last.run and not _has_state_of(before, last.batch + 1)
+        is_ours = planned is not None and planned.run == last.run and not _has_later_state(files, before, last)
         if last.kind == "migrate" and not is_ours:
             _refuse_begun(files, last, logs, before)
         times = stat_files(files, [move.source for move in back])
@@ -129,7 +131,7 @@ def _refuse_begun(files: Directory, last: Journal, logs: Logs, listing: Listing)
     """Raise RefusedError if Spark has begun a batch with the settings of a migration: it would run again with them."""
     replaced = {move.target for move in last.new}
     later = [batch for batch in logs.offsets if batch > last.batch and layout.offset_file(batch) not in replaced]
-    if later or _has_state_of(listing, last.batch + 1):
+    if later or _has_later_state(files, listing, last):
         raise RefusedError(
             f"{files.root}: batch {last.batch + 1} was begun after the migration {last.run}, with its settings. It "
             "would run again with them, on the old state. Nothing was changed. Start the query: it can only continue "
@@ -145,10 +147,11 @@ def _logs_after(files: Directory, last: Journal, back: Sequence[Move]) -> tuple[
     return tuple(replace(facts, path=path) for path, there in zip(paths, found, strict=True) for facts in there)
 
 
-def _has_state_of(listing: Listing, batch: int) -> bool:
-    """Return whether Spark has started to run a batch: state files of it exist."""
-    parsed = [layout.parse_state_file(path.rpartition("/")[2]) for path in listing if path.startswith(layout.STATE)]
-    return any(name is not None and name.version > batch for name in parsed)
+def _has_later_state(files: Directory, listing: Listing, last: Journal) -> bool:
+    """Return whether Spark has started to run a batch after the run: there are state files of it, and new ones."""
+    known = {facts.path: facts for facts in last.leftovers}
+    later = [path for path in listing if is_later(path, last.batch)]
+    return any(path not in known or not is_same(files, known[path], listing[path]) for path in later)
 
 
 def _require_loadable(files: Directory) -> None:
