@@ -289,7 +289,9 @@ def migrate(
     drops entries, as [bold]ttlsnap compact[/bold] does, and reads the state only once.
     """
     from ttlsnap.compaction.options import CompactOptions
+    from ttlsnap.contract.functions import digest_of_rules
     from ttlsnap.delta import is_table
+    from ttlsnap.expired.receivers import ExpiredCallback
     from ttlsnap.migration.changes import Changes
     from ttlsnap.migration.reviewed import read_plan, write_plan
     from ttlsnap.migration.run import migrate as run
@@ -363,6 +365,11 @@ def migrate(
     if apply is not None:
         reviewed = read_plan(apply)
         reviewed.require_target(open_directory(target).root)
+    archive = parse_archive(expired_to)
+    rules: list[object] = [*factories, *converters]
+    rules += [archive.function] if isinstance(archive, ExpiredCallback) else []
+    if reviewed is not None:
+        reviewed.require_rules(digest_of_rules(rules))
     dry_run = dry_run or plan_out is not None
     asks = not yes and not dry_run and reviewed is None and sys.stdin.isatty()
     options = CompactOptions(
@@ -377,7 +384,7 @@ def migrate(
         stopped=stopped,
         planned_batch=not no_planned_batch,
         max_drop=None if max_drop is None else parse_share(max_drop),
-        expired_to=parse_archive(expired_to),
+        expired_to=archive,
     )
     new_query = None
     if to is not None:
@@ -409,7 +416,7 @@ def migrate(
         print_warning(warning)
     has_plan = plan_out is not None and report.changed
     if plan_out is not None and has_plan:
-        write_whole(plan_out, write_plan(report))
+        write_whole(plan_out, write_plan(report, digest_of_rules(rules)))
     if text:
         _show(console(), report, tables=not listener.shown, output=output, to=to, planned=plan_out is not None)
         if has_plan:

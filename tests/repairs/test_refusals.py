@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import linecache
 import math
+import os
 import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -190,6 +193,35 @@ def test_a_plan_is_applied_only_as_it_was_reviewed(ttlsnap: Ttlsnap, tmp_path: P
     assert bytes_of(target) == before
     assert ttlsnap("migrate", target, *filled, "--apply", plan).code == 0
     assert ttlsnap("migrate", target, *filled, "--apply", plan).code != 0
+
+
+def test_a_plan_is_applied_only_with_its_transformers(
+    ttlsnap: Ttlsnap, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = sample("agg-deltas-lz4-4.2", tmp_path)
+    before, plan, code = bytes_of(target), tmp_path / "plan.json", tmp_path / "halves.py"
+    monkeypatch.syspath_prepend(tmp_path)
+    words = ["migrate", target, "--partitions", "3", "--stopped", "--max-drop", "100%"]
+
+    def write(number: int, kept: str) -> None:
+        code.write_text(f"from ttlsnap import Drop, Keep\ndef f(key, value):\n    return {kept}\n")
+        sys.modules.pop("halves", None)
+        linecache.clearcache()
+        os.utime(code, (number, number))  # otherwise Python would reuse the compiled file
+
+    # Both keep every second key, so the numbers are the same.
+    write(1, "Keep() if int(key['key'][-1]) % 2 else Drop()")
+    ended = ttlsnap(*words, "--transformer", "halves:f", "--plan-out", plan)
+    assert ended.code == 0, ended.err
+    write(2, "Drop() if int(key['key'][-1]) % 2 else Keep()")
+    ended = ttlsnap(*words, "--transformer", "halves:f", "--apply", plan)
+    assert (ended.code, bytes_of(target)) == (4, before)
+    assert "their options or their code have changed" in " ".join(ended.err.split())
+    assert ttlsnap(*words, "--ttl", "1000d", "--timestamp", "value.max", "--plan-out", plan).code == 0
+    assert ttlsnap(*words, "--ttl", "1001d", "--timestamp", "value.max", "--apply", plan).code == 4
+    assert bytes_of(target) == before
+    ended = ttlsnap(*words, "--ttl", "1000d", "--timestamp", "value.max", "--apply", plan)
+    assert ended.code == 0, ended.err
 
 
 def test_values_that_do_not_fit_are_counted(ttlsnap: Ttlsnap, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import copyreg
 import functools
 import hashlib
 import importlib.util
+import json
 import re
 import sys
 import sysconfig
@@ -80,6 +81,12 @@ def digests(subject: Any, declared: Declared | None = None) -> dict[str, str]:
     if declared is not None:
         found[NAMES] = _Walk(own, True).digest(declared.named)
     return found
+
+
+def digest_of_rules(rules: Iterable[object]) -> str:
+    """Return one digest for transformers and callbacks: of their code and their options."""
+    said = [[type(rule).__qualname__, digests(rule)] for rule in rules]
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
 def name_of(subject: Any) -> str:

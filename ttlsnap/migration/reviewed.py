@@ -23,15 +23,27 @@ _CHANGES = ("batch", "fingerprint", "partitions", "provider", "settings", "sessi
 
 @dataclass(frozen=True)
 class ReviewedMigration:
-    """A migration of ``target`` that was reviewed. ``facts`` are those that must be the same when it is applied."""
+    """A migration of ``target`` that was reviewed. ``facts`` are those that must be the same when it is applied.
+
+    ``rules`` is the digest of its transformers, their code and their options; None in a plan of ttlsnap 0.2.
+    """
 
     target: str
     facts: Mapping[str, Any]
+    rules: str | None
 
     def require_target(self, target: str) -> None:
         """Raise UsageError if this is a plan for another checkpoint."""
         if target != self.target:
             raise UsageError(f"the plan is for {self.target}, not for {target}")
+
+    def require_rules(self, rules: str) -> None:
+        """Raise RefusedError if the transformers, by their digest, are not the reviewed ones."""
+        if rules != self.rules:
+            raise RefusedError(
+                f"the transformers of the plan for {self.target}, their options or their code have changed since then. "
+                "Nothing was changed. Make a new plan with --plan-out"
+            )
 
     def confirm(self, report: MigrationReport) -> None:
         """Raise RefusedError unless ``report`` is the reviewed one."""
@@ -46,9 +58,10 @@ class ReviewedMigration:
             )
 
 
-def write_plan(report: MigrationReport) -> bytes:
-    """Return the plan from the report of a dry run, as a document."""
-    document = {"version": VERSION, "kind": "migrate", "target": report.target, "facts": facts_of(report)}
+def write_plan(report: MigrationReport, rules: str) -> bytes:
+    """Return the plan from the report of a dry run, and the digest of its transformers, as a document."""
+    facts = facts_of(report)
+    document = {"version": VERSION, "kind": "migrate", "target": report.target, "rules_digest": rules, "facts": facts}
     return (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode("utf-8", "surrogateescape")
 
 
@@ -60,7 +73,12 @@ def read_plan(path: str) -> ReviewedMigration:
 def _parse(document: dict[str, Any]) -> ReviewedMigration:
     if document["kind"] != "migrate":
         raise ValueError(f"it is a plan of {document['kind']}")
-    return ReviewedMigration(require_type(document["target"], str), require_type(document["facts"], dict))
+    rules = document.get("rules_digest")
+    return ReviewedMigration(
+        require_type(document["target"], str),
+        require_type(document["facts"], dict),
+        None if rules is None else require_type(rules, str),
+    )
 
 
 def facts_of(report: MigrationReport | CompactionReport) -> dict[str, Any]:
