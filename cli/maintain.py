@@ -184,7 +184,7 @@ def maintain(
             elif plan:
                 console().print("Plan: nothing was changed. Without --plan, ttlsnap does this.")
         if plan_out is not None:
-            write_whole(plan_out, write_plan(found, results))
+            write_whole(plan_out, write_plan(found, results), [result.target for result in results])
         write_pages(pages, "maintain", document)
         if metrics is not None:
             write_whole(metrics, measured(results, time.time()).encode())

@@ -416,7 +416,7 @@ def migrate(
         print_warning(warning)
     has_plan = plan_out is not None and report.changed
     if plan_out is not None and has_plan:
-        write_whole(plan_out, write_plan(report, digest_of_rules(rules)))
+        write_whole(plan_out, write_plan(report, digest_of_rules(rules)), [target])
     if text:
         _show(console(), report, tables=not listener.shown, output=output, to=to, planned=plan_out is not None)
         if has_plan:

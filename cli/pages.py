@@ -16,10 +16,11 @@ _STATE = ("offsets", "commits", "state", "_delta_log")
 
 @dataclass(frozen=True)
 class PageFile:
-    """The file of a page. ``show_keys`` is whether it shows keys and values of entries."""
+    """The file of a page. ``show_keys`` is whether it shows keys and values of the entries of ``targets``."""
 
     path: Path
     show_keys: bool
+    targets: tuple[str, ...]
 
     def write(self, command: str, document: Any) -> None:
         """Write the page of a command's JSON document, completely or not at all.
@@ -34,7 +35,7 @@ class PageFile:
 
         page = render(command, document, show_keys=self.show_keys, version=version("ttlsnap"), at=datetime.now(UTC))
         _require_replaceable(self.path)
-        write_whole(self.path, page)
+        write_whole(self.path, page, self.targets if self.show_keys else ())
 
 
 def parse_pages(
@@ -71,7 +72,7 @@ def check_pages(
         _require_replaceable(path)
         if [other.resolve() for other in files].count(path.resolve()) > 1:
             raise UsageError(f"--report html={path} is given twice")
-    return [PageFile(path, show_keys) for path in files]
+    return [PageFile(path, show_keys, tuple(targets)) for path in files]
 
 
 def write_pages(files: Iterable[PageFile], command: str, document: Any) -> None:

@@ -495,8 +495,8 @@ BREAKS = (
     Break(
         "an export is more readable than its checkpoint",
         "exports/sinks.py",
-        'self._folder.set_access(f"{folder}/{info.name}", replace(access, mode=access.mode & 0o666))',
-        'self._folder.set_access(f"{folder}/{info.name}", replace(access, mode=0o666))',
+        "access_outside([self._source], self._found)",
+        "own_access(0o644)",
     ),
     Break(
         "a value in a CSV loses its last character",

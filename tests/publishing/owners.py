@@ -58,6 +58,15 @@ def give(folder: Path, user: int, group: int, *, files: int, folders: int) -> Pa
     return folder
 
 
+def make_reachable(folder: Path) -> Path:
+    """Let other users reach a folder. Return it."""
+    for above in (folder, *folder.parents):
+        mode = above.stat().st_mode
+        if not mode & stat.S_IXOTH:
+            above.chmod(mode | stat.S_IXGRP | stat.S_IROTH | stat.S_IXOTH)
+    return folder
+
+
 @contextlib.contextmanager
 def umask(mask: int) -> Iterator[None]:
     """Set the umask of this process within the block."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from ..judge.spark import Judge
 from ..matrix import FULL
 from ..samples import COMPACTABLE, bytes_of, sample
 from .hosts import Host, moves_of
-from .owners import NOBODY, THEIRS, Owned, give, kinds, owned, owners, require_root, umask
+from .owners import NOBODY, THEIRS, Owned, give, kinds, make_reachable, owned, owners, require_root, umask
 from .trees import copy
 
 GROUP = 4321
@@ -52,11 +51,7 @@ def nobody() -> Iterator[Confinement]:
 @pytest.fixture
 def reachable(tmp_path: Path) -> Path:
     """Return a folder that other users can reach."""
-    for folder in (tmp_path, *tmp_path.parents):
-        mode = folder.stat().st_mode
-        if not mode & stat.S_IXOTH:
-            folder.chmod(mode | stat.S_IXGRP | stat.S_IROTH | stat.S_IXOTH)
-    return tmp_path
+    return make_reachable(tmp_path)
 
 
 def compacting(target: Path, *options: str | Path) -> list[str | Path]:

@@ -11,6 +11,7 @@ from pathlib import Path
 import xxhash
 
 from ttlsnap.errors import StorageError, UsageError
+from ttlsnap.storage.access import PRIVATE_FOLDER
 from ttlsnap.storage.lease import Owner
 
 _OWNER = "owner.json"
@@ -27,7 +28,7 @@ def claim_scratch(given: str, target: str, run: str) -> str:
     """Create the run's own folder in the user's one, with a file that names this process. Return its path."""
     folder = Path(given) / f"{_scratch_beginning(target)}{run}"
     try:
-        folder.mkdir()
+        folder.mkdir(PRIVATE_FOLDER)
         (folder / _OWNER).write_text(json.dumps(asdict(Owner.of_this_process())))
     except OSError as error:
         raise StorageError(f"cannot make a scratch folder in {given}: {error.strerror}") from error

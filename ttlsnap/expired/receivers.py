@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ttlsnap.checkpoint.outside import access_outside, folder_access, limit
 from ttlsnap.errors import CorruptionError, RefusedError, StorageError, TransformerError, TtlsnapError, UsageError
 from ttlsnap.expired.writing import SCHEMA, SUFFIX
 from ttlsnap.extras import require_package
-from ttlsnap.storage.access import Access, own_access, umask
+from ttlsnap.storage.access import PRIVATE_FOLDER, Access, umask
 from ttlsnap.storage.directory import SCRATCH, Directory
 from ttlsnap.storage.local import LocalDirectory
 from ttlsnap.storage.new_access import access_of_new
@@ -95,7 +96,8 @@ class Folder:
             hidden = f".{name}{SCRATCH}"  # Spark ignores names that begin with a dot
             with files.open(path) as old, self._folder.writer(hidden) as new:
                 shutil.copyfileobj(old, new, _PIECE)
-            self._folder.set_access(hidden, files.effective_access(path) or own_access(0o666 & ~umask()))
+            access = files.effective_access(path)
+            self._folder.set_access(hidden, access_outside([]) if access is None else limit(access))
             if self._folder.stat(name) is not None and not self._are_same(hidden, name):
                 self._folder.remove(hidden)
                 raise StorageError(
@@ -174,7 +176,9 @@ class Table:
         self.check(make=True, source=files)
         if not paths:
             return
-        with self._translate_errors(), _write_privately(self._folder, files.effective_access(paths[0])):
+        access = files.effective_access(paths[0])
+        access = None if access is None else limit(access)
+        with self._translate_errors(), _write_privately(self._folder, access):
             found = self._open_table()
             assert found is not None
             if found.transaction_version(_application(run)) is not None:
@@ -336,6 +340,7 @@ def _make_folder(folder: Directory, source: Directory | None) -> None:
     folder.mkdirs("")
     access = source.effective_access("") if source is not None else None
     if access is not None:
+        access = replace(access, mode=access.mode & ~umask() | PRIVATE_FOLDER)
         for made in missing:
             LocalDirectory(str(made)).set_access("", access)
 
@@ -354,8 +359,7 @@ def _write_privately(folder: Directory, access: Access | None) -> Iterator[None]
         finally:
             os.umask(old)
         for path, is_dir in sorted(set(_all_below(folder, "")) - before):
-            mode = access.mode | (access.mode & 0o444) >> 2 if is_dir else access.mode
-            folder.set_access(path, replace(access, mode=mode))
+            folder.set_access(path, folder_access(access) if is_dir else access)
 
 
 def _all_below(folder: Directory, path: str) -> Iterator[tuple[str, bool]]:

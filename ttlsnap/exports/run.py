@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from typing import Any, BinaryIO
 
 from ttlsnap.checkpoint import open_checkpoint
 from ttlsnap.checkpoint.checkpoint import Schemas
+from ttlsnap.checkpoint.outside import access_outside
 from ttlsnap.clock import TimeCharacteristic, clock_at
 from ttlsnap.compaction.given_schemas import check_partition
 from ttlsnap.compaction.task import Progress
@@ -26,8 +26,8 @@ from ttlsnap.exports.plan import ExportPlan, ExportTask, Wanted, plan_export
 from ttlsnap.exports.sinks import DeltaTables, ParquetFolder, Sink, TextStream, require_outside
 from ttlsnap.exports.text import CsvLines, JsonLines
 from ttlsnap.operators.registry import AnyOf, Selection
-from ttlsnap.storage.access import PRIVATE_FILE, own_access, umask
-from ttlsnap.storage.directory import Directory
+from ttlsnap.storage.access import open_private
+from ttlsnap.storage.directory import Directory, scratch_name
 from ttlsnap.storage.open import open_for_reading, open_local
 from ttlsnap.storage.uris import is_local
 
@@ -171,21 +171,16 @@ def _open_sink(to: str | BinaryIO, file_format: str | None, plan: ExportPlan) ->
 @contextlib.contextmanager
 def _new_file(path: Path, source: Directory) -> Iterator[BinaryIO]:
     """Open a file that has its name only when it is complete, and that is no more readable than the checkpoint."""
-    hidden = path.with_name(f".{path.name}.tmp")
+    hidden = path.with_name(scratch_name(f".{path.name}"))
     try:
-        with open(hidden, "wb", opener=_open_private) as stream:
+        with open(hidden, "xb", opener=open_private) as stream:
             yield stream
-        access = source.effective_access("") or own_access(0o666 & ~umask())
-        open_local(str(path.parent)).set_access(hidden.name, replace(access, mode=access.mode & 0o666))
+        open_local(str(path.parent)).set_access(hidden.name, access_outside([source]))
         hidden.rename(path)
     except OSError as error:
         raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
     finally:
         hidden.unlink(missing_ok=True)
-
-
-def _open_private(name: str, flags: int) -> int:
-    return os.open(name, flags, PRIVATE_FILE)
 
 
 @contextlib.contextmanager

@@ -6,12 +6,12 @@ import contextlib
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 import pyarrow as pa
 
+from ttlsnap.checkpoint.outside import access_outside, folder_access
 from ttlsnap.checkpoint.recognize import find_owner
 from ttlsnap.errors import StorageError, UsageError
 from ttlsnap.exports.plan import ExportTask
@@ -19,7 +19,7 @@ from ttlsnap.exports.tables import StateTable
 from ttlsnap.exports.text import CsvLines, JsonLines
 from ttlsnap.extras import require_package
 from ttlsnap.publishing.moves import remove_if_empty
-from ttlsnap.storage.access import PRIVATE_FOLDER, Access, own_access, umask
+from ttlsnap.storage.access import PRIVATE_FOLDER, Access, own_access
 from ttlsnap.storage.directory import SCRATCH, Directory
 from ttlsnap.storage.open import open_directory, open_local
 from ttlsnap.storage.uris import is_local
@@ -71,9 +71,10 @@ class ParquetFolder:
 
     is_parallel = True
 
-    def __init__(self, path: str, source: Directory, *, complete: bool = True) -> None:
-        self._folder, self._source, self._complete = open_directory(path), source, complete
+    def __init__(self, path: str, source: Directory) -> None:
+        self._folder, self._source = open_directory(path), source
         self._tables: Sequence[StateTable] = ()  # those whose folders this run has made
+        self._found: Access | None = None
         self._is_new = False
         self.name = self._folder.root
 
@@ -84,7 +85,7 @@ class ParquetFolder:
             raise UsageError(f"{self.name} exists and is not an empty folder. Choose another --to")
         for table in tables:
             _require_writable(table)
-        self._tables, self._is_new = tables, found is None
+        self._tables, self._is_new, self._found = tables, found is None, self._folder.access("")
         self._folder.mkdirs("")
         self._folder.set_access("", own_access(PRIVATE_FOLDER))  # until everything is written
         for table in tables:
@@ -107,23 +108,24 @@ class ParquetFolder:
             if not any(info.name.endswith(_SUFFIX) for info in self._folder.list(table.name)):
                 with _PartFile(self._folder, table, 0):
                     pass  # an empty file has the schema
-            if self._complete:
-                with self._folder.writer(f"{table.name}/{_DONE}"):
-                    pass
-            self._share(table.name)
+            self.complete(table)
             self._folder.sync(table.name)
-        self._folder.set_access("", self._access_of_folders())
+        self._share("", access_outside([self._source], self._found))
 
-    def _share(self, folder: str) -> None:
-        """Give a folder and its files the access of the checkpoint: who may not read the state there may not here."""
-        access = self._access_of_folders()
-        for info in self._folder.list(folder):
-            self._folder.set_access(f"{folder}/{info.name}", replace(access, mode=access.mode & 0o666))
-        self._folder.set_access(folder, access)
+    def complete(self, table: StateTable) -> None:
+        """Complete a table after its files."""
+        with self._folder.writer(f"{table.name}/{_DONE}"):
+            pass
 
-    def _access_of_folders(self) -> Access:
-        found = self._source.effective_access("") or own_access(0o777 & ~umask())
-        return replace(found, mode=found.mode | 0o700)  # the checkpoint may be read-only
+    def _share(self, path: str, access: Access) -> None:
+        """Give a folder and all below it an access; last the folder, so that nobody reads in it before."""
+        for info in self._folder.list(path):
+            inner = f"{path}/{info.name}" if path else info.name
+            if info.is_dir:
+                self._share(inner, access)
+            else:
+                self._folder.set_access(inner, access)
+        self._folder.set_access(path, folder_access(access))
 
     def discard(self) -> None:
         """See ``Sink.discard``."""
@@ -135,6 +137,8 @@ class ParquetFolder:
         remove_if_empty(self._folder, [table.name for table in self._tables])
         if self._is_new:
             remove_if_empty(self._folder, [""])
+        elif self._found is not None:
+            self._folder.set_access("", self._found)
 
 
 class _PartFile:
@@ -195,21 +199,18 @@ class DeltaTables(ParquetFolder):
 
     def __init__(self, path: str, source: Directory) -> None:
         require_package("deltalake")
-        super().__init__(path, source, complete=False)
+        super().__init__(path, source)
 
-    def finish(self, tables: Sequence[StateTable]) -> None:
-        """See ``Sink.finish``."""
+    def complete(self, table: StateTable) -> None:
+        """See ``ParquetFolder.complete``: the log of the table."""
         from deltalake import convert_to_deltalake
 
-        super().finish(tables)
         options: dict[str, str] = {}
         if not is_local(self.name):
             from ttlsnap.storage.objects import storage_options
 
             options = storage_options(self.name)
-        for table in tables:
-            convert_to_deltalake(f"{self.name}/{table.name}", storage_options=options)
-            self._share(f"{table.name}/_delta_log")
+        convert_to_deltalake(f"{self.name}/{table.name}", storage_options=options)
 
 
 class TextStream:

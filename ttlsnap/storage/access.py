@@ -91,6 +91,11 @@ def write_access(path: str, access: Access) -> bool:
     return given
 
 
+def open_private(path: str, flags: int) -> int:
+    """Open a file as ``opener`` of ``open``: only its owner may use a new file."""
+    return os.open(path, flags, PRIVATE_FILE)
+
+
 def own_access(mode: int) -> Access:
     """Return the access of a file or folder that this process makes with ``mode``."""
     return Access(os.geteuid(), os.getegid(), mode)

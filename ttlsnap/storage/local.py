@@ -17,7 +17,15 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ttlsnap.errors import BusyError, RefusedError, StorageError, UnsupportedError
-from ttlsnap.storage.access import PRIVATE_FILE, PRIVATE_FOLDER, Access, may_reach, read_access, write_access
+from ttlsnap.storage.access import (
+    PRIVATE_FILE,
+    PRIVATE_FOLDER,
+    Access,
+    may_reach,
+    open_private,
+    read_access,
+    write_access,
+)
 from ttlsnap.storage.directory import OWN, SCRATCH, FileInfo, scratch_for, scratch_name
 from ttlsnap.storage.lease import Lease
 from ttlsnap.storage.local_lock import LocalLock
@@ -250,7 +258,7 @@ class LocalDirectory:
     def writer(self, path: str) -> Iterator[BinaryIO]:
         """Provide a file that is empty at first, and synced when the block ends. Only its owner may use a new file."""
         self._require_lease()
-        with _errors("write", self, path), open(self.locate(path), "wb", opener=_open_private) as file:
+        with _errors("write", self, path), open(self.locate(path), "wb", opener=open_private) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -420,10 +428,6 @@ class _RawFile(io.FileIO):
     def readall(self) -> bytes:
         with _errors("read", *self._place):
             return super().readall()
-
-
-def _open_private(path: str, flags: int) -> int:
-    return os.open(path, flags, PRIVATE_FILE)
 
 
 def _mount(folder: Path) -> Hashable:

@@ -23,8 +23,7 @@ def access_of_new(files: Directory, path: str) -> Access | None:
     if files.stat(path) is not None:
         return files.access(path)
     folder = path.rpartition("/")[0]
-    beside = [info for info in files.list(folder) if not info.is_dir and not info.name.endswith(".tmp")]
-    if (newest := _newest(files, folder, beside)) is not None:
+    if (newest := newest_file(files, folder)) is not None:
         return files.access(newest)
     if folder and files.stat(folder) is None:
         return access_of_new(files, folder)
@@ -38,6 +37,12 @@ def access_of_new_folder(files: Directory, path: str) -> Access | None:
     beside = [info for info in files.list("") if info.is_dir] if not parent else []
     newest = _newest(files, "", beside)
     return files.access(parent if newest is None else newest)
+
+
+def newest_file(files: Directory, folder: str) -> str | None:
+    """Return the path of the newest complete file in a folder that is not a symbolic link; None if it has none."""
+    beside = [info for info in files.list(folder) if not info.is_dir and not info.name.endswith(".tmp")]
+    return _newest(files, folder, beside)
 
 
 def _newest(files: Directory, folder: str, infos: Iterable[FileInfo]) -> str | None:
