@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ttlsnap.cli.help import Command
 from ttlsnap.cli.options import Format, FormatOption, Target
-from ttlsnap.cli.output import MISSING, console, number, print_json, say, table
+from ttlsnap.cli.output import MISSING, console, number, print_json, say, size, table
 from ttlsnap.cli.tabular import TextTable
+from ttlsnap.errors import RefusedError, UsageError
 
 if TYPE_CHECKING:
     from ttlsnap.publishing.history import HistoryEntry
+    from ttlsnap.publishing.pruning import Backup
 
 _SPARE = ("rule", "backup", "rewritten", "of", "batch", "version", "kind")
 """Columns to leave out on a narrow terminal, first to last."""
@@ -31,27 +35,45 @@ def history(
             "--prune", help="Remove the backups. The runs that they belong to can then no longer be rolled back."
         ),
     ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="With --prune: show the backups that it would remove, and remove nothing."),
+    ] = False,
+    yes: Annotated[
+        bool,
+        typer.Option(
+            "--yes",
+            "-y",
+            help="With --prune: do not ask before removing the backup of a run that can still be rolled back. Required "
+            "without a terminal.",
+        ),
+    ] = False,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
     """List the runs on a checkpoint or a Delta table, oldest first."""
     from ttlsnap.checkpoint.logs import read_logs
     from ttlsnap.delta import is_table
-    from ttlsnap.publishing.cleanup import prune as remove
     from ttlsnap.publishing.history import history as read
     from ttlsnap.publishing.journal import find_planning_run
+    from ttlsnap.publishing.pruning import find_backups
+    from ttlsnap.publishing.pruning import prune as remove
     from ttlsnap.storage.open import open_directory
 
+    if not prune and (option := "--dry-run" if dry_run else "--yes" if yes else None):
+        raise UsageError(f"{option} needs --prune")
     if is_table(open_directory(target)):
         _of_table(target, prune, output_format)
         return
-    pruned = remove(target) if prune else []
+    backups = find_backups(target) if dry_run else []
+    pruned = remove(target, confirm=None if yes else partial(_ask, target)) if prune and not dry_run else []
     entries = read(target)
     files = open_directory(target)
     waiting = find_planning_run(files, read_logs(files))
     planned = waiting.fence_batch if waiting is not None else None
     if output_format is Format.JSON:
         runs: list[dict[str, Any]] = [entry.to_json() for entry in entries]
-        print_json({"target": target, "runs": runs, "pruned": pruned})
+        planned_removal = {"to_prune": [backup.to_json() for backup in backups]} if dry_run else {}
+        print_json({"target": target, "runs": runs, "pruned": pruned, **planned_removal})
         return
     if not entries:
         say(f"{target}: no runs.")
@@ -72,11 +94,35 @@ def history(
             say(f"The entries that run {entry.run} dropped are not archived yet. The next run will try again.")
     for run in pruned:
         say(f"Removed the backup of run {run}.")
+    if dry_run:
+        for backup in backups:
+            only = " The run can still be rolled back, but only with it." if backup.needed_to_undo else ""
+            say(f"--prune would remove the backup of run {backup.run} ({_size(backup)}).{only}")
+        say("Nothing was removed.")
+
+
+def _ask(target: str, backup: Backup) -> bool:
+    """Ask a person whether the last run may become final. Raise RefusedError if there is no terminal."""
+    told = (
+        f"{target}: no batch was committed after run {backup.run}, so it can still be rolled back, but only with its "
+        f"backup ({_size(backup)})."
+    )
+    if not sys.stdin.isatty():
+        raise RefusedError(f"{told} Nothing was removed. To remove the backup without a terminal, add --yes")
+    typer.echo(told, err=True)
+    if typer.confirm("Remove its backup?", err=True):
+        return True
+    typer.echo("Nothing was removed.", err=True)
+    return False
+
+
+def _size(backup: Backup) -> str:
+    files = "file" if backup.files == 1 else "files"
+    return f"{number(backup.files)} {files}, {size(backup.bytes)}"
 
 
 def _of_table(target: str, prune: bool, output_format: Format) -> None:
     from ttlsnap.delta.history import table_history
-    from ttlsnap.errors import UsageError
 
     if prune:
         raise UsageError(f"{target} is a Delta table: VACUUM removes its old files")

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from ttlsnap.library import compact, migrate
     from ttlsnap.migration.report import MigrationReport
     from ttlsnap.operators.registry import Selection
-    from ttlsnap.publishing.cleanup import prune
     from ttlsnap.publishing.history import HistoryEntry, history
+    from ttlsnap.publishing.pruning import prune
     from ttlsnap.publishing.recover import RecoverReport, recover
     from ttlsnap.publishing.rollback import RollbackReport, rollback
     from ttlsnap.transform.converters import ConvertsValues, for_new_query
@@ -80,7 +80,7 @@ _HOMES = {
     "inspection.run": ("Inspection", "inspect"),
     "operators.registry": ("Selection",),
     "compaction.plan": ("Plan", "plan_compaction"),
-    "publishing.cleanup": ("prune",),
+    "publishing.pruning": ("prune",),
     "publishing.recover": ("RecoverReport", "recover"),
     "publishing.rollback": ("RollbackReport", "rollback"),
     "compaction.report": ("CompactionReport", "Counts", "StateReport"),

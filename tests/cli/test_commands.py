@@ -268,7 +268,7 @@ def test_pruning_removes_the_backup_and_prevents_a_rollback(ttlsnap: Ttlsnap, tm
         "compact", target, "--ttl", "1h", "--timestamp", "value.max", "--now", "wall", *QUICK, "--format", "json"
     )
     assert report.json["totals"]["dropped"] > 0
-    pruned = ttlsnap("history", target, "--prune", "--format", "json").json
+    pruned = ttlsnap("history", target, "--prune", "--yes", "--format", "json").json
     assert (pruned["pruned"], pruned["runs"][0]["backup"]) == ([report.json["run"]], False)
     refused = ttlsnap("rollback", target)
     assert (refused.code, "was removed, so the run cannot be rolled back" in refused.err) == (4, True)

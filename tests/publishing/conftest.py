@@ -39,7 +39,7 @@ def commands(rich: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> Iter
                 compact(scratch),
                 ["rollback", scratch],
                 ["recover", scratch, "--format", "json"],
-                ["history", scratch, "--prune", "--format", "json"],
+                ["history", scratch, "--prune", "--yes", "--format", "json"],
                 compact(scratch, "--output", f"{scratch}-new"),
             ]
 

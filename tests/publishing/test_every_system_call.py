@@ -131,7 +131,7 @@ def test_a_permanent_disk_error_is_reported_and_recover_works_afterwards(worksho
 
 
 def test_a_killed_prune_leaves_a_usable_backup_or_none(workshop: Workshop, compaction: Step, published: Path) -> None:
-    step = workshop.step("prune", published, lambda path: ["history", str(path), "--prune"])
+    step = workshop.step("prune", published, lambda path: ["history", str(path), "--prune", "--yes"])
     assert step.new == step.old
 
     def judge(step: Step, point: Point) -> None:

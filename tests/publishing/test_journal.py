@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ttlsnap.errors import CorruptionError, RefusedError, TtlsnapError
-from ttlsnap.publishing.cleanup import prune
+from ttlsnap.publishing.pruning import prune
 from ttlsnap.publishing.recover import recover
 from ttlsnap.publishing.rollback import rollback
 

@@ -120,7 +120,7 @@ def test_the_umask_does_not_change_owners_and_modes(
         compacting(target),
         ["rollback", target, "--stopped"],
         compacting(target),
-        ["history", target, "--prune"],
+        ["history", target, "--prune", "--yes"],
         ["migrate", target, "--partitions", "5", "--stopped", "--yes"],
         ["migrate", target, "--partitions", "1", "--stopped", "--yes"],
         ["rollback", target, "--stopped"],

@@ -409,7 +409,7 @@ def test_maintenance_begins_a_ledger(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
     ended = ttlsnap("maintain", policy, "--engine", "local")
     assert ended.code == 0, ended.err
     assert len(list(target.glob(f"{LEDGERS}/**/*.ledger"))) == len(list(target.glob("state/0/[0-9]*")))
-    assert ttlsnap("history", target, "--prune").code == 0
+    assert ttlsnap("history", target, "--prune", "--yes").code == 0
     assert len(list(target.glob(f"{LEDGERS}/**/*.ledger"))) > 0
     assert len(written(target)) == 9
     ended = ttlsnap("compact", target, "--ttl", "1s", "--timestamp", "@written", "--time", "event", "--dry-run")

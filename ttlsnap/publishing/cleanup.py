@@ -5,7 +5,6 @@ from __future__ import annotations
 from ttlsnap.checkpoint import layout
 from ttlsnap.errors import (
     CorruptionError,
-    RefusedError,
     TtlsnapError,
 )
 from ttlsnap.interrupts import defer_signals
@@ -20,27 +19,11 @@ from ttlsnap.publishing.journal import (
     scratch_path,
     staged_path,
 )
-from ttlsnap.publishing.runs import open_existing, refuse_if_interrupted
 from ttlsnap.storage.directory import OWN, SCRATCH, Directory, each
 
 
-def prune(target: str) -> list[str]:
-    """Remove the backups of all ended runs. Return the names of these runs.
-
-    Raise RefusedError if a backup has the only copy of a table that a snapshot needs.
-    """
-    files = open_existing(target)
-    with files.lock():
-        refuse_if_interrupted(files)
-        for held in find_held_tables(files, _list_ended_runs(files)):
-            raise RefusedError(
-                f"{files.root}/{held.path} is missing, but {held.needed_by} needs it. The only copy is in the backup "
-                f"of run {held.run}. Nothing was removed. First run: ttlsnap doctor {files.root} --fix table-in-backup"
-            )
-        return discard_backups(files, keep=None)
-
-
-def _list_ended_runs(files: Directory) -> list[str]:
+def list_ended_runs(files: Directory) -> list[str]:
+    """Return the runs that are not interrupted, oldest first."""
     return [journal.run for journal in read_journals(files) if journal.status != "open"]
 
 
@@ -49,7 +32,7 @@ def discard_backups(files: Directory, keep: str | None) -> list[str]:
 
     A backup with the only copy of a table that a snapshot needs stays.
     """
-    ended = [run for run in _list_ended_runs(files) if run != keep]
+    ended = [run for run in list_ended_runs(files) if run != keep]
     needed = {held.run for held in find_held_tables(files, ended)}
     ended = [run for run in ended if run not in needed]
     had_backup = each(files, lambda run: discard_files(files, run), ended)

@@ -16,6 +16,7 @@ from ttlsnap.checkpoint.starting import describe_obstacles
 from ttlsnap.errors import (
     CorruptionError,
     RefusedError,
+    TtlsnapError,
     UnsupportedError,
 )
 from ttlsnap.expired.places import Confirm
@@ -77,24 +78,14 @@ def rollback(
     places = allowed_places(target, expired_to, confirm)
     with files.lock():
         refuse_if_interrupted(files)
-        last = next((j for j in reversed(read_journals(files)) if j.status == "done"), None)
-        if last is None or last.kind == "rollback":
-            after = f": the last run, {last.run}, is a rollback itself" if last is not None else ""
-            raise RefusedError(f"{files.root}: there is no run to roll back{after}")
+        last = _find_last(files)
         before = list_activity(files)
         logs = read_logs(files)
         committed = _refuse_moved_on(files, last, logs)
         planned = find_planning_run(files, logs)
-        kept = [move for move in last.to_backup if not _is_withdrawn(files, move.source, last.batch, committed)]
-        lost = [path for path in last.preserved if files.stat(path) is None]
-        backup = [*(move.target for move in kept), *(backup_path(last.run, path) for path in lost)]
-        if len(find_existing(files, backup)) < len(backup):
-            raise RefusedError(
-                f"{files.root}: the backup of run {last.run} was removed, so the run cannot be rolled back"
-            )
+        back = _find_old_files(files, last, committed)
         refuse_if_running(files, query_id(files), stopped=stopped)
         run = new_run_id()
-        back = [*(Move(m.target, m.source) for m in kept), *(Move(backup_path(last.run, p), p) for p in lost)]
         moves = _plan_moves(files, last, run, back)
         # A planned batch that Spark has begun to run stays and is run again. The sink may already have its number.
         is_ours = planned is not None and planned.run == last.run and not _has_later_state(files, before, last)
@@ -125,6 +116,43 @@ def rollback(
         _remove_empty_folders(files, last)
         warnings = (*take_back_if_allowed(files, last.run, places), *describe_obstacles(files, read_logs(files)))
         return RollbackReport(files.root, run, last.run, len(back), warnings, last.kind)
+
+
+def undoable_run(files: Directory) -> str | None:
+    """Return the run that ``rollback`` can undo as long as its backup exists; None if there is none.
+
+    If the logs are damaged, it is the last run: after they are repaired, ``rollback`` may be possible.
+    """
+    try:
+        last = _find_last(files)
+    except RefusedError:
+        return None
+    try:
+        _find_old_files(files, last, _refuse_moved_on(files, last, read_logs(files)))
+    except RefusedError:
+        return None
+    except TtlsnapError:
+        pass
+    return last.run
+
+
+def _find_last(files: Directory) -> Journal:
+    """Return the last published run. Raise RefusedError if there is none, or if it is a rollback."""
+    last = next((j for j in reversed(read_journals(files)) if j.status == "done"), None)
+    if last is None or last.kind == "rollback":
+        after = f": the last run, {last.run}, is a rollback itself" if last is not None else ""
+        raise RefusedError(f"{files.root}: there is no run to roll back{after}")
+    return last
+
+
+def _find_old_files(files: Directory, last: Journal, committed: int) -> list[Move]:
+    """Return the moves of the replaced files from the backup to their places. Raise RefusedError if one is missing."""
+    kept = [move for move in last.to_backup if not _is_withdrawn(files, move.source, last.batch, committed)]
+    lost = [path for path in last.preserved if files.stat(path) is None]
+    back = [*(Move(m.target, m.source) for m in kept), *(Move(backup_path(last.run, p), p) for p in lost)]
+    if len(find_existing(files, [move.source for move in back])) < len(back):
+        raise RefusedError(f"{files.root}: the backup of run {last.run} was removed, so the run cannot be rolled back")
+    return back
 
 
 def _refuse_begun(files: Directory, last: Journal, logs: Logs, listing: Listing) -> None:

@@ -1,0 +1,79 @@
+"""``history --prune``: remove the backups of ended runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ttlsnap.checkpoint import layout
+from ttlsnap.errors import RefusedError
+from ttlsnap.publishing.backups import find_held_tables
+from ttlsnap.publishing.cleanup import discard_backups, list_ended_runs, only_copies
+from ttlsnap.publishing.rollback import undoable_run
+from ttlsnap.publishing.runs import open_existing, refuse_if_interrupted
+from ttlsnap.storage.directory import Directory
+
+
+@dataclass(frozen=True)
+class Backup:
+    """The backup of an ended run: its files, and their size in bytes.
+
+    ``needed_to_undo``: the run is the last one, and no batch was committed since. So ``rollback`` can undo it, but only
+    with this backup.
+    """
+
+    run: str
+    files: int
+    bytes: int
+    needed_to_undo: bool
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def find_backups(target: str) -> list[Backup]:
+    """Return the backups that ``prune`` would remove, oldest first, and change nothing. Raise what ``prune`` raises."""
+    files = open_existing(target)
+    with files.lock(shared=True):
+        return _find(files)
+
+
+def prune(target: str, *, confirm: Callable[[Backup], bool] | None = None) -> list[str]:
+    """Remove the backups of all ended runs. Return the names of these runs.
+
+    ``confirm``, if given, is called with the backup that is needed to undo the last run, if there is one. If it returns
+    False, nothing is removed. Raise RefusedError if a backup has the only copy of a table that a snapshot needs.
+    """
+    files = open_existing(target)
+    with files.lock():
+        needed = next((backup for backup in _find(files) if backup.needed_to_undo), None)
+        if needed is not None and confirm is not None and not confirm(needed):
+            return []
+        return discard_backups(files, keep=None)
+
+
+def _find(files: Directory) -> list[Backup]:
+    refuse_if_interrupted(files)
+    runs = list_ended_runs(files)
+    for held in find_held_tables(files, runs):
+        raise RefusedError(
+            f"{files.root}/{held.path} is missing, but {held.needed_by} needs it. The only copy is in the backup "
+            f"of run {held.run}. Nothing was removed. First run: ttlsnap doctor {files.root} --fix table-in-backup"
+        )
+    undoable = undoable_run(files)
+    found = []
+    for run in runs:
+        folder = f"{layout.run_directory(run)}/backup"
+        if files.stat(folder) is not None and not only_copies(files, run):
+            found.append(Backup(run, *_measure(files, folder), needed_to_undo=run == undoable))
+    return found
+
+
+def _measure(files: Directory, folder: str) -> tuple[int, int]:
+    """Return the number of files below a folder, and their size in bytes."""
+    count = size = 0
+    for info in files.list(folder):
+        more = _measure(files, f"{folder}/{info.name}") if info.is_dir else (1, info.size)
+        count, size = count + more[0], size + more[1]
+    return count, size
