@@ -33,7 +33,7 @@ from ttlsnap.cli import (
 )
 from ttlsnap.cli.output import OutputError, StandardOutput, print_error, print_marked, verbosity
 from ttlsnap.errors import TtlsnapError, UsageError
-from ttlsnap.interrupts import Terminated, catch_sigterm, defer_signals
+from ttlsnap.interrupts import Stop, catch_signals, prepare_exit, raise_received, set_exit_code
 
 EXIT_CODES = (
     "Exit codes: 0 done, or compatible; 1 findings of check, diff or doctor, or no entry for explain; 2 wrong usage, "
@@ -42,7 +42,7 @@ EXIT_CODES = (
     "stopped by Ctrl-C and by SIGTERM."
 )
 
-_TERMINATED = 128 + signal.SIGTERM
+_INTERRUPTED = 128 + signal.SIGINT
 _BROKEN_PIPE = 128 + signal.SIGPIPE
 _READERS = ("inspect", "export", "diff", "explain", "contract", "check", "transformers")
 
@@ -94,10 +94,13 @@ def _options(
 
 
 def main() -> None:
-    """Run the ``ttlsnap`` script."""
+    """Run the command line of the process, and end it."""
+    prepare_exit()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout = StandardOutput.of(sys.stdout)
-    sys.exit(run(sys.argv[1:], last=True))
+    code = run(sys.argv[1:], last=True)
+    set_exit_code(code)
+    sys.exit(code)
 
 
 _FLAGS = {"--debug": "debug", "--quiet": "quiet", "-q": "quiet", "--verbose": "verbose", "-v": "verbose"}
@@ -118,31 +121,51 @@ def _take_flags(arguments: list[str]) -> tuple[list[str], set[str]]:
 
 
 def run(arguments: list[str], *, last: bool = False) -> int:
-    """Run one command line. Return its exit code, 143 if SIGTERM stopped it. The process ends after the ``last``."""
+    """Run one command line. Return its exit code, 130 after Ctrl-C and 143 after SIGTERM.
+
+    The process ends after the ``last``.
+    """
     arguments, flags = _take_flags(arguments)
     verbosity.quiet, verbosity.verbose = "quiet" in flags, "verbose" in flags
     debug = "debug" in flags
-    with catch_sigterm(last=last) as received:
+    with catch_signals(last=last) as stop:
+        code = _INTERRUPTED
+        # Python runs handlers after calls, and not between the end of this block and the assignments.
         try:
+            raise_received()
             code = _run(arguments, debug)
-        except Terminated:
-            code = _TERMINATED
-        if received.signum is None:
+            stop.is_armed = False
+        except KeyboardInterrupt:
+            stop.is_armed = False
+        if stop.signum is None and code != _INTERRUPTED:
             return code
-        with defer_signals() as more:
-            typer.echo(f"Stopped by SIGTERM. {_describe_stop(arguments)}", err=True)
-            more.take()
-        return _TERMINATED
+        signum = stop.signum or signal.SIGINT  # PySpark has its own handler for SIGINT
+        with suppress(OSError):  # the reader may be gone
+            name = "Ctrl-C" if signum == signal.SIGINT else "SIGTERM"
+            typer.echo(f"Stopped by {name}. {_describe_stop(arguments, stop)}", err=True)
+        return 128 + signum
 
 
 def _only_reads(arguments: list[str]) -> bool:
     return next((word for word in arguments if not word.startswith("-")), None) in _READERS
 
 
-def _describe_stop(arguments: list[str]) -> str:
+def _describe_stop(arguments: list[str], stop: Stop) -> str:
+    """Return what a stopped command has done."""
     if _only_reads(arguments):
         return "Nothing was changed."
-    return "Everything is complete or undone; ttlsnap history shows whether a run was published."
+    if stop.open:
+        target = next(iter(stop.open.values()))
+        return f"A run had begun to publish. To see whether it was published: ttlsnap history {target}"
+    told = "No run was published."
+    if len(stop.published) == 1:
+        ((run, target),) = stop.published.items()
+        told = (
+            f"The new checkpoint {target} was completed." if run == target else f"Run {run} on {target} was published."
+        )
+    elif stop.published:
+        told = f"{len(stop.published)} runs were published. ttlsnap history TARGET shows those of a target."
+    return f"Everything is complete or undone. {told}"
 
 
 @cache

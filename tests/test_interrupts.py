@@ -13,7 +13,7 @@ from types import FrameType
 import pytest
 
 from ttlsnap.errors import StorageError
-from ttlsnap.interrupts import SIGNALS, Terminated, catch_sigterm, defer_signals, raise_received
+from ttlsnap.interrupts import SIGNALS, Terminated, catch_signals, defer_signals, raise_received
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +26,7 @@ def handlers_stay() -> Iterator[None]:
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_is_delivered_when_the_block_has_ended(number: signal.Signals) -> None:
     steps = []
-    with catch_sigterm(), pytest.raises(KeyboardInterrupt) as raised, defer_signals() as received:
+    with catch_signals(), pytest.raises(KeyboardInterrupt) as raised, defer_signals() as received:
         for step in range(3):
             signal.raise_signal(number)
             steps.append(step)
@@ -37,7 +37,7 @@ def test_a_signal_is_delivered_when_the_block_has_ended(number: signal.Signals) 
 
 def test_nested_blocks_deliver_when_the_outer_block_has_ended() -> None:
     steps = []
-    with catch_sigterm(), pytest.raises(Terminated), defer_signals():
+    with catch_signals(), pytest.raises(Terminated), defer_signals():
         with defer_signals():
             signal.raise_signal(signal.SIGTERM)
             steps.append("inner")
@@ -60,7 +60,7 @@ def test_a_decorated_function_finishes_before_the_signal() -> None:
 
 
 def test_an_error_in_the_block_takes_precedence_over_the_signal() -> None:
-    with catch_sigterm() as received:
+    with catch_signals() as received:
         with pytest.raises(StorageError), defer_signals():
             signal.raise_signal(signal.SIGTERM)
             raise StorageError("the disk is full")
@@ -94,7 +94,7 @@ def test_a_foreign_handler_is_called_once() -> None:
 def test_an_ignored_signal_stays_ignored() -> None:
     old = signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
-        with catch_sigterm() as received, defer_signals():
+        with catch_signals() as received, defer_signals():
             signal.raise_signal(signal.SIGTERM)
         assert received.signum is None
     finally:
@@ -102,7 +102,7 @@ def test_an_ignored_signal_stays_ignored() -> None:
 
 
 def test_a_suppressed_exception_is_raised_again() -> None:
-    with catch_sigterm():
+    with catch_signals():
         with contextlib.suppress(KeyboardInterrupt):
             signal.raise_signal(signal.SIGTERM)
         with pytest.raises(Terminated):
@@ -114,7 +114,7 @@ def test_both_guards_do_nothing_in_other_threads() -> None:
     done = []
 
     def work() -> None:
-        with catch_sigterm(), defer_signals():
+        with catch_signals(), defer_signals():
             done.append(True)
 
     thread = threading.Thread(target=work)

@@ -1,23 +1,33 @@
-"""Signals that end the process: SIGTERM works like Ctrl-C, and neither interrupts a critical step.
+"""Signals that end the process: SIGTERM and Ctrl-C work alike, and neither interrupts a critical step.
 
 Python runs signal handlers in the main thread, between two instructions. So the exception of a handler may arrive
 anywhere. Some steps must finish once they have begun: publishing, undoing, removing staged files. They run within
-``defer_signals``, which delivers a signal only after the step. ``catch_sigterm`` makes SIGTERM raise ``Terminated``.
+``defer_signals``, which delivers a signal only after the step. ``catch_signals`` makes SIGTERM raise ``Terminated``.
 This is a ``KeyboardInterrupt``, so all code that cleans up after Ctrl-C also cleans up after SIGTERM.
+
+The exit code of a process that a signal stopped is always 128 + its number, from the first line of the program:
+
+* ``__main__`` installs handlers before the slow imports. Until a command begins, a signal ends the process at once.
+* While a command runs, a signal raises. Once the outcome is known, it only ends the waiting for other threads.
+* Python gives signals their default actions back when it ends, and then they kill the process. So ``prepare_exit`` lets
+  Python ignore them before that. If a signal has stopped the command, it leaves without that end: native threads of
+  libraries may still be at work, and could abort the process.
 
 Docker, Kubernetes, systemd and Airflow send SIGTERM, and SIGKILL some time later. After SIGKILL only ``recover`` helps.
 """
 
 from __future__ import annotations
 
-import logging
+import atexit
+import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from types import FrameType
-from typing import Any
+from typing import Any, Literal
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _Handlers = Sequence[tuple[signal.Signals, Any]]
@@ -36,8 +46,8 @@ class Received:
     def note(self, signum: int, frame: FrameType | None) -> None:
         """Remember a signal. This is a signal handler that does nothing else."""
         self.signum = self.signum or signum
-        if signum == signal.SIGTERM and _command is not None:
-            _command.signum = signum
+        if _command is not None:
+            _command.signum = _command.signum or signum
 
     def take(self) -> int | None:
         """Return the signal and forget it, so that it is not delivered."""
@@ -45,42 +55,108 @@ class Received:
         return signum
 
 
-_command: Received | None = None
-"""The SIGTERM that the running command has received, independent of the handler that got it."""
+@dataclass
+class Stop(Received):
+    """The signal that stops a command. It raises an exception only while ``is_armed``.
+
+    ``published`` has the runs that the command has published, with their targets, and ``open`` those that it has begun
+    to publish. A copy has no name of a run.
+    """
+
+    is_armed: bool = True
+    published: dict[str, str] = field(default_factory=dict)
+    open: dict[str, str] = field(default_factory=dict)
+
+    def raise_for(self, signum: int, frame: FrameType | None = None) -> None:
+        """Raise the exception of a signal. This is a signal handler."""
+        self.signum = self.signum or signum
+        if not self.is_armed:
+            return
+        if (logging := sys.modules.get("logging")) is not None:
+            logging.disable(logging.ERROR)  # py4j would log the exception, with its traceback
+        raise Terminated if self.signum == signal.SIGTERM else KeyboardInterrupt
+
+
+_command: Stop | None = None
+"""The signal that the running command has received, independent of the handler that got it."""
+
+
+_exit_code: int | None = None
+"""The exit code of the process, once it is known."""
 
 
 @contextmanager
-def catch_sigterm(*, last: bool = False) -> Iterator[Received]:
-    """Raise ``Terminated`` on SIGTERM within the block. Yield the received signal, also while it is deferred.
+def catch_signals(*, last: bool = False) -> Iterator[Stop]:
+    """Raise ``Terminated`` on SIGTERM and KeyboardInterrupt on SIGINT within the block. Yield the received signal.
 
-    If the parent process ignores SIGTERM, so does this one. ``last`` says that the process ends after the block. Then
-    a second SIGTERM after the block is ignored, so that the exit code does not change.
+    The signal is known while it is deferred, too. If the parent process ignores a signal, so does this one. ``last``
+    says that the process ends after the block. Then no signal after the block changes the exit code.
     """
     global _command
-    received = Received()
-    if not _is_main_thread() or signal.getsignal(signal.SIGTERM) in (signal.SIG_IGN, None):
-        yield received
+    stop = Stop()
+    if not _is_main_thread():
+        yield stop
         return
-
-    def terminate(signum: int, frame: FrameType | None) -> None:
-        received.signum = signum
-        logging.disable(logging.ERROR)  # py4j would log the exception, with its traceback
-        raise Terminated
-
-    old, _command = [(signal.SIGTERM, signal.getsignal(signal.SIGTERM))], received
+    old = _caught()
+    _command = stop
     try:
-        signal.signal(signal.SIGTERM, terminate)
-        yield received
+        for number, _ in old:
+            signal.signal(number, stop.raise_for)
+        yield stop
     finally:
         _command = None
-        logging.disable(logging.NOTSET)
-        _restore([(signal.SIGTERM, signal.SIG_IGN)] if last and received.signum is not None else old)
+        if (logging := sys.modules.get("logging")) is not None:
+            logging.disable(logging.NOTSET)
+        _restore([(number, _leave) for number, _ in old] if last else old)
 
 
 def raise_received() -> None:
-    """Raise ``Terminated`` if SIGTERM was received but its exception was lost, for example in a destructor."""
+    """Raise the exception of a received signal again if it was lost, for example in a destructor."""
     if _command is not None and _command.signum is not None:
-        raise Terminated
+        raise Terminated if _command.signum == signal.SIGTERM else KeyboardInterrupt
+
+
+def note_run(target: str, run: str, status: Literal["open", "done", "undone"]) -> None:
+    """Remember for the message after a signal that a run begins to publish, is published, or is undone."""
+    if _command is None:
+        return
+    _command.open.pop(run, None)
+    if status == "open":
+        _command.open[run] = target
+    elif status == "done":
+        _command.published[run] = target
+
+
+def prepare_exit() -> None:
+    """Let the process end with the code of ``set_exit_code`` whatever signals arrive.
+
+    Call it early: functions that other libraries register with ``atexit`` run before that end.
+    """
+    atexit.register(_end)
+
+
+def set_exit_code(code: int) -> None:
+    """Set the exit code. From now on, a signal ends the process with it, without waiting for anything."""
+    global _exit_code
+    _exit_code = code
+
+
+def _leave(signum: int, frame: FrameType | None) -> None:
+    """End the process if its exit code is known. This is a signal handler."""
+    if _exit_code is not None:
+        os._exit(_exit_code)
+
+
+def _end() -> None:
+    if _exit_code is None:
+        return
+    for number, _ in _caught():
+        signal.signal(number, signal.SIG_IGN)
+    if _exit_code in [128 + number for number in SIGNALS]:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(_exit_code)
 
 
 @contextmanager
@@ -94,8 +170,7 @@ def defer_signals() -> Iterator[Received]:
     if not _is_main_thread():
         yield received
         return
-    old = [(number, signal.getsignal(number)) for number in SIGNALS]
-    old = [(number, handler) for number, handler in old if handler not in (signal.SIG_IGN, None)]
+    old = _caught()
     try:
         for number, _ in old:
             signal.signal(number, received.note)
@@ -109,6 +184,12 @@ def defer_signals() -> Iterator[Received]:
     signum = received.take()
     if signum is not None:
         signal.raise_signal(signum)
+
+
+def _caught() -> _Handlers:
+    """Return the handlers of the signals that the process does not ignore."""
+    found = [(number, signal.getsignal(number)) for number in SIGNALS]
+    return [(number, handler) for number, handler in found if handler not in (signal.SIG_IGN, None)]
 
 
 def _restore(handlers: _Handlers) -> None:

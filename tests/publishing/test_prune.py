@@ -85,7 +85,12 @@ def test_the_only_undo_is_not_pruned_without_consent(tmp_path: Path) -> None:
     before = bytes_of(target)
     (run,) = history(str(target))
     asked: list[Backup] = []
-    assert prune(str(target), confirm=lambda backup: bool(asked.append(backup))) == []
+
+    def refuse(backup: Backup) -> bool:
+        asked.append(backup)
+        return False
+
+    assert prune(str(target), confirm=refuse) == []
     assert [(backup.run, backup.needed_to_undo) for backup in asked] == [(run.run, True)]
     assert bytes_of(target) == before
     assert prune(str(target), confirm=lambda backup: True) == [run.run]

@@ -47,6 +47,7 @@ def judge_signals(workshop: Workshop, *, again: bool = False, given: Sequence[st
         )
         assert "Traceback" not in ended.err, ended.err
         assert ("Stopped by SIGTERM" in ended.err) is (point.fault == TERM)
+        assert ("Stopped by Ctrl-C" in ended.err) is (point.fault == INT)
         found = tree(path)
         if fenced:  # the checkpoint was fenced when the command began
             assert is_fenced(path) is (found not in (step.old, step.new))

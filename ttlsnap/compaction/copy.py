@@ -21,7 +21,7 @@ from ttlsnap.checkpoint.metadata import with_schema_paths_under
 from ttlsnap.compaction.plan import Plan
 from ttlsnap.compaction.task import PartitionResult
 from ttlsnap.errors import RefusedError, StorageError, UsageError
-from ttlsnap.interrupts import defer_signals
+from ttlsnap.interrupts import defer_signals, note_run
 from ttlsnap.publishing.journal import report_path
 from ttlsnap.publishing.liveness import LONGEST_GAP, longest_gap_ms
 from ttlsnap.storage.access import PRIVATE_FOLDER, Access, own_access, read_access, umask
@@ -149,11 +149,13 @@ def write_report(source: Directory, staging: LocalDirectory, run: str, report: d
         new.write(json.dumps(report, indent=1).encode())
 
 
+@defer_signals()
 def finish_copy(staging: LocalDirectory, destination: LocalDirectory) -> None:
     """Rename the copy into place after all of it is on the disk."""
     _sync_names(staging, "")
     try:
         os.rename(staging.root, destination.root)  # noqa: PTH104 - one system call
+        note_run(destination.root, destination.root, "done")
         parent = os.open(Path(destination.root).parent, os.O_RDONLY)
         try:
             os.fsync(parent)

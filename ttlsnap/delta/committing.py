@@ -13,6 +13,7 @@ from ttlsnap.delta.cutoff import quote_identifier
 from ttlsnap.delta.log import Commit, commits, newest_version
 from ttlsnap.engines.launch import first_lines, set_temporarily
 from ttlsnap.errors import BusyError, TtlsnapError, UnsupportedError
+from ttlsnap.interrupts import note_run
 from ttlsnap.storage.directory import Directory
 
 if TYPE_CHECKING:
@@ -76,13 +77,16 @@ def commit(spark: SparkSession, files: Directory, statement: str | Callable[[], 
 
     If another writer was faster, run it again after a growing pause. Raise BusyError if that happened every time.
     """
-    before = newest_version(files)
+    before, run = newest_version(files), str(words.get("run"))
     for attempt in range(1, TRIES + 1):
+        note_run(files.root, run, "open")
         try:
             with set_run_metadata(spark, words), translate_errors(files):
                 spark.sql(statement if isinstance(statement, str) else statement())
+            note_run(files.root, run, "done")
             return
         except ConflictError as conflict:
+            note_run(files.root, run, "undone")
             if attempt == TRIES:
                 raise BusyError(
                     f"{files.root}: another writer committed first, {TRIES} times; this statement changed nothing. "
@@ -93,6 +97,7 @@ def commit(spark: SparkSession, files: Directory, statement: str | Callable[[], 
         except UnsureError:
             # It may fail behind the commit, as in a hook: the log has the last word.
             if any(read_run_metadata(made) == words for made in commits(files) if made.version > before):
+                note_run(files.root, run, "done")
                 return
             raise
 

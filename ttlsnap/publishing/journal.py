@@ -23,6 +23,7 @@ import xxhash
 from ttlsnap.checkpoint import Logs, layout
 from ttlsnap.checkpoint.logs import MAX_LOG_BYTES
 from ttlsnap.errors import CorruptionError
+from ttlsnap.interrupts import note_run
 from ttlsnap.schema.strict_json import parse_json
 from ttlsnap.storage.directory import Directory, FileInfo, each
 
@@ -252,7 +253,9 @@ def write_journal(files: Directory, journal: Journal) -> None:
     """Write the journal whole and durably."""
     files.mkdirs(layout.run_directory(journal.run))
     document = asdict(journal)
+    note_run(files.root, journal.run, "open")
     files.replace(journal.path, json.dumps(document, indent=1).encode())
+    note_run(files.root, journal.run, journal.status)
 
 
 def close_journal(files: Directory, journal: Journal, status: Status) -> Journal:

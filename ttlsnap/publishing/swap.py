@@ -30,7 +30,7 @@ from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.listing import Listing, difference, is_temporary, list_activity
 from ttlsnap.checkpoint.logs import read_logs
 from ttlsnap.errors import BusyError, RefusedError, StorageError
-from ttlsnap.interrupts import defer_signals, raise_received
+from ttlsnap.interrupts import defer_signals, note_run, raise_received
 from ttlsnap.publishing import journal as journals
 from ttlsnap.publishing.fence import raise_fence, replace_fence, require_place_for_fence, undo_fence
 from ttlsnap.publishing.journal import (
@@ -206,6 +206,7 @@ def close_undone(files: Directory, journal: Journal) -> None:
         close_journal(files, journal, "undone")
     except StorageError:
         files.remove(journal.path)
+        note_run(files.root, journal.run, "undone")
         files.sync(layout.run_directory(journal.run))
 
 
