@@ -20,6 +20,7 @@ from ttlsnap.cli.options import (
     select,
 )
 from ttlsnap.cli.output import console, number, print_json, print_warning, table
+from ttlsnap.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from ttlsnap.differences.run import DiffReport
@@ -35,7 +36,7 @@ Examples:
   # two checkpoints
   ttlsnap diff ck copy
 
-  # only whether they differ, for scripts: exit code 0 or 1
+  # only whether they differ, for scripts: exit code 0, 1, or 3 if a state could not be compared
   ttlsnap diff ck copy --examples 0 --quiet
 """
 
@@ -78,7 +79,8 @@ def diff(
 ) -> None:
     """Compare two batches of a checkpoint, or two checkpoints: entries that were added, removed and changed.
 
-    diff needs no JVM. It ends with exit code 1 if there is a difference.
+    diff needs no JVM. It ends with exit code 1 if there is a difference, and with 3 if it found none, but could not
+    compare every state.
     """
     from ttlsnap.cli.progress import ReadingProgress
     from ttlsnap.differences.run import diff as run
@@ -105,6 +107,8 @@ def diff(
         _show(report)
     if report.differs:
         raise typer.Exit(1)
+    if report.differs is None:
+        raise typer.Exit(UnsupportedError.exit_code)
 
 
 def _show(report: DiffReport) -> None:
@@ -120,18 +124,31 @@ def _show(report: DiffReport) -> None:
         rows.add_row(state.name, *map(number, counts))
     out.print(rows)
     for state in report.states:
-        if state.schemas is not None:
-            out.print(f"{state.name}: the schemas differ, so entries were not compared: {state.schemas}")
+        if state.not_compared is not None:
+            out.print(f"{state.name}: not compared: {state.not_compared}")
         elif state.only_in is not None:
             out.print(f"{state.name}: only {state.only_in} has this state")
+        for field in state.fields_not_compared:
+            out.print(f"{state.name}: {field} was not compared, because only one side records it")
         for example in state.examples:
             fields = f": {', '.join(example['fields'])}" if example["fields"] else ""
             out.print(f"{state.name}: {example['change']} {_text(example['key'])}{fields}")
             for side in ("old", "new"):
                 if example[side] is not None:
                     out.print(f"  {side}: {_text({k: v for k, v in example[side].items() if k != 'key'})}")
-    if not report.differs:
-        out.print("There is no difference.")
+        if 0 < len(state.examples) < state.differences:
+            more = number(state.differences - len(state.examples))
+            out.print(f"{state.name}: {more} more differences; --examples N shows N of them")
+    for names, why in (
+        (report.excluded, "the options exclude them"),
+        (report.derived, "Spark derives them from other entries"),
+    ):
+        if names:
+            out.print(f"Not compared, because {why}: {'; '.join(names)}")
+    if report.differs is None:
+        out.print("No difference was found, but not every state was compared.")
+    elif not report.differs:
+        out.print(f"There is no difference{' in what was compared' if report.excluded else ''}.")
 
 
 def _text(value: object) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -76,8 +77,8 @@ def test_every_pair_of_batches(inputs: Judge, query: Query) -> None:
             for state in report.states:
                 found = state.added, state.removed, state.changed
                 assert found == wanted.get(state.name, (0, 0, 0)), (old, new, state.name)
-                kinds.update(added=found[0], removed=found[1], changed=found[2])
-                assert len(state.examples) == min(10, sum(found))
+                kinds.update(added=state.added or 0, removed=state.removed or 0, changed=state.changed or 0)
+                assert len(state.examples) == min(10, state.differences)
             assert report.differs == (states[old] != states[new])
     assert min(kinds.values()) > 0
 
@@ -87,9 +88,9 @@ def test_examples_are_differences(tmp_path: Path) -> None:
     report = diff(str(target), old_batch=3, examples=400)
     old, new = ({(key, value) for _, key, value in rows(target, batch)} for batch in (3, 6))
     (state,) = report.states
-    assert len(state.examples) == state.added + state.removed + state.changed > 10
+    assert len(state.examples) == state.differences > 10
     counts = Counter(example["change"] for example in state.examples)
-    assert counts == Counter(added=state.added, removed=state.removed, changed=state.changed) - Counter()
+    assert counts == Counter({name: getattr(state, name) for name in ("added", "removed", "changed")}) - Counter()
     for example in state.examples:
         for side, entries, others in (("old", old, new), ("new", new, old)):
             if example[side] is not None:
@@ -112,8 +113,8 @@ def test_a_migration_makes_no_difference(tmp_path: Path, name: str, change: dict
     target, other = sample(name, tmp_path / "a"), sample(name, tmp_path / "b")
     migrate(str(other), stopped=True, **change)
     report = diff(str(target), str(other))
-    assert not report.differs
-    assert sum(state.entries_old for state in report.states) > 0
+    assert report.differs is False
+    assert any(state.entries_old for state in report.states)
     assert not any(state.schemas for state in report.states)
 
 
@@ -125,7 +126,7 @@ def test_formats_are_compared_by_what_both_have(tmp_path: Path) -> None:
     (found,) = diff(str(target), str(other), old_batch=2, examples=1000).states
     assert found.schemas is None
     assert (found.added, found.removed, found.changed) == (wanted.added, wanted.removed, wanted.changed)
-    assert min(found.added, found.changed) > 0
+    assert found.added and found.changed
 
     def changes(examples: Any) -> list[Any]:
         return sorted([e["change"], e["key"]["key"], e["fields"]] for e in examples)
@@ -205,6 +206,9 @@ def test_states_of_other_types_are_not_compared(tmp_path: Path) -> None:
     (state,) = diff(str(target), str(other), selection=Selection(operator=0)).states
     assert state.schemas is not None
     assert state.differs
+    assert (state.added, state.removed, state.changed) == (None, None, None)
+    assert state.not_compared == f"the schemas differ: {state.schemas}"
+    assert state.entries_old and state.entries_new
 
 
 def test_the_command_has_an_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -230,5 +234,76 @@ def test_a_join_of_format_1_has_the_rows_of_format_2(inputs: Judge, tmp_path: Pa
     migrate(str(other), settings={"join-format": "2"}, stopped=True)
     report = diff(str(written.path), str(other))
     assert [state.schemas for state in report.states] == [None, None]
-    assert not report.differs
-    assert min(state.entries_old for state in report.states) > 0
+    assert [state.fields_not_compared for state in report.states] == [("matched",)] * 2
+    assert report.differs is False
+    assert all(state.entries_old for state in report.states)
+
+
+def without_schema(tmp_path: Path, store: str) -> str:
+    """Return a copy of the join whose ``store`` lost its schema."""
+    target = sample("join-4.2", tmp_path)
+    for schema in (target / "state/0/0" / store / "_metadata").iterdir():
+        schema.unlink()
+    return str(target)
+
+
+def test_a_state_that_one_side_cannot_read_has_no_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole, lost = str(SAMPLES / "join-4.2"), without_schema(tmp_path, "right-keyWithIndexToValue")
+    for pair, sides in (((whole, lost), ("old", "new")), ((lost, whole), ("new", "old"))):
+        document = diff(*pair).to_json()
+        left, right = document["states"]
+        assert (left["added"], left["removed"], left["changed"], left["not_compared"]) == (0, 0, 0, None)
+        assert [right[name] for name in ("added", "removed", "changed", "only_in")] == [None] * 4
+        assert (right[f"entries_{sides[0]}"], right[f"entries_{sides[1]}"]) == (9, None)
+        assert right["not_compared"] == f"{sides[1]} has a state that ttlsnap cannot read, and that may be this one"
+        assert document["differs"] is None
+        assert [line.partition(":")[0] for line in document["left_out"]] == [
+            "operator 0, store right-keyWithIndexToValue"
+        ]
+    assert run(["diff", whole, lost]) == 3
+    told = capsys.readouterr()
+    assert re.search(r"^0\.right +9 +- +- +- +-$", told.out, re.MULTILINE)
+    assert "0.right: not compared: new has a state that ttlsnap cannot read" in told.out
+    assert "There is no difference" not in told.out
+    assert "No difference was found, but not every state was compared." in told.out
+    assert "not compared: operator 0, store right-keyWithIndexToValue: the checkpoint has no state schema" in told.err
+
+
+def test_a_state_that_no_side_can_read_is_not_equal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = without_schema(tmp_path, "right-keyWithIndexToValue")
+    shutil.copytree(target, tmp_path / "copy")
+    report = diff(target, str(tmp_path / "copy"))
+    assert ([state.name for state in report.states], len(report.left_out), report.differs) == (["0.left"], 1, None)
+    assert run(["diff", target, str(tmp_path / "copy"), "--quiet"]) == 3
+    capsys.readouterr()
+    # A difference elsewhere is one, whatever else cannot be read.
+    assert run(["diff", target, "--old-batch", "0"]) == 1
+
+
+def test_states_that_the_options_exclude_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target, lost = str(SAMPLES / "join-4.2"), without_schema(tmp_path, "right-keyWithIndexToValue")
+    for other in (str(sample("join-4.2", tmp_path / "b")), lost):
+        report = diff(target, other, tables=["0.left"])
+        assert report.excluded == ("operator 0 (symmetricHashJoin), store right-keyWithIndexToValue",)
+        assert report.derived == tuple(
+            f"operator 0 (symmetricHashJoin), store {side}-keyToNumValues" for side in ("left", "right")
+        )
+        assert (report.differs, report.left_out) == (False, ())
+        assert run(["diff", target, other, "--table", "0.left"]) == 0
+        told = capsys.readouterr().out
+        assert f"Not compared, because the options exclude them: {report.excluded[0]}\n" in told
+        assert f"Not compared, because Spark derives them from other entries: {'; '.join(report.derived)}\n" in told
+        assert "There is no difference in what was compared." in told
+    with pytest.raises(UsageError, match="there is no table"):
+        diff(target, lost, tables=["0.middle"])
+    assert run(["diff", target, lost, "--table", "0.right"]) == 3
+
+
+def test_more_differences_than_examples_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    target = str(SAMPLES / AGG)
+    (state,) = diff(target, old_batch=3).states
+    assert run(["diff", target, "--old-batch", "3", "--examples", "4"]) == 1
+    assert f"0.state: {state.differences - 4} more differences; --examples N shows N of them" in capsys.readouterr().out
+    for examples in ("0", str(state.differences)):
+        assert run(["diff", target, "--old-batch", "3", "--examples", examples]) == 1
+        assert "more differences" not in capsys.readouterr().out

@@ -20,47 +20,72 @@ from ttlsnap.errors import CorruptionError, UsageError
 from ttlsnap.exports.plan import ExportPlan, ExportTask, Wanted
 from ttlsnap.exports.run import open_plan
 from ttlsnap.exports.tables import StateTable
-from ttlsnap.operators.registry import AnyOf, Selection
+from ttlsnap.operators.join import MATCHED
+from ttlsnap.operators.registry import AnyOf, Selection, states_of
 from ttlsnap.operators.showing import show_entry
+from ttlsnap.operators.transform_with_state import UNUSED
 from ttlsnap.schema.types import StructType, physical
 from ttlsnap.storage.open import open_for_reading
 
 EXAMPLES = 10
+_UNREADABLE = "{} has a state that ttlsnap cannot read, and that may be this one"
+_COUNTS = ("entries_old", "entries_new", "added", "removed", "changed")
 
 
 @dataclass(frozen=True)
 class StateDiff:
     """The differences of one state; ``only_in`` is ``old`` or ``new`` if the other side does not have it.
 
-    ``schemas`` says how the schemas differ, if entries cannot be compared. Each of the ``examples`` has the ``change``,
-    the key, the ``old`` and the ``new`` entry as JSON, and the names of the ``fields`` that changed.
+    ``not_compared`` says why entries were not compared. Then ``added``, ``removed`` and ``changed`` are None.
+    ``schemas`` says how the schemas differ, if that is the reason. The number of entries is None on a side that cannot
+    be read. Each of the ``examples`` has the ``change``, the key, the ``old`` and the ``new`` entry as JSON, and the
+    names of the ``fields`` that changed. ``fields_not_compared`` are the fields that only one side records.
     """
 
     name: str
     state: str
-    entries_old: int
-    entries_new: int
-    added: int = 0
-    removed: int = 0
-    changed: int = 0
+    entries_old: int | None
+    entries_new: int | None
+    added: int | None = 0
+    removed: int | None = 0
+    changed: int | None = 0
     only_in: str | None = None
     schemas: str | None = None
     examples: tuple[Mapping[str, Any], ...] = ()
+    not_compared: str | None = None
+    fields_not_compared: tuple[str, ...] = ()
 
     @property
-    def differs(self) -> bool:
-        return bool(self.added or self.removed or self.changed or self.only_in or self.schemas)
+    def differs(self) -> bool | None:
+        """Whether the state differs; None if that is unknown."""
+        if self.added or self.removed or self.changed or self.only_in or self.schemas:
+            return True
+        return None if self.not_compared else False
+
+    @property
+    def differences(self) -> int:
+        """The number of differences that were found."""
+        return (self.added or 0) + (self.removed or 0) + (self.changed or 0)
+
+    def without_numbers(self, reason: str) -> StateDiff:
+        """Return the result for a state whose entries were not compared."""
+        return replace(self, added=None, removed=None, changed=None, not_compared=reason)
 
     def to_json(self) -> dict[str, Any]:
         names = ("name", "state", "entries_old", "entries_new", "added", "removed", "changed", "only_in", "schemas")
-        return {**{name: getattr(self, name) for name in names}, "examples": list(self.examples)}
+        return {
+            **{name: getattr(self, name) for name in (*names, "not_compared")},
+            "fields_not_compared": list(self.fields_not_compared),
+            "examples": list(self.examples),
+        }
 
 
 @dataclass(frozen=True)
 class DiffReport:
     """The differences between the state ``old`` after a batch, and the state ``new``.
 
-    ``left_out`` says which states are not compared, because ttlsnap cannot read them, and why.
+    ``left_out`` says which states are not compared, because ttlsnap cannot read them, and why. ``excluded`` are the
+    states that the options exclude, and ``derived`` those that Spark derives from others; neither is compared.
     """
 
     old: str
@@ -70,10 +95,15 @@ class DiffReport:
     states: tuple[StateDiff, ...]
     seconds: float
     left_out: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()
+    derived: tuple[str, ...] = ()
 
     @property
-    def differs(self) -> bool:
-        return any(state.differs for state in self.states)
+    def differs(self) -> bool | None:
+        """Whether there is a difference; None if none was found, but a state could not be compared."""
+        if any(state.differs for state in self.states):
+            return True
+        return None if self.left_out or any(state.differs is None for state in self.states) else False
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as JSON; see ``docs/json.md``."""
@@ -85,6 +115,8 @@ class DiffReport:
             "differs": self.differs,
             "states": [state.to_json() for state in self.states],
             "left_out": list(self.left_out),
+            "excluded": list(self.excluded),
+            "derived": list(self.derived),
             "seconds": round(self.seconds, 3),
         }
 
@@ -119,7 +151,8 @@ def diff(
         old_plan = _plan_before(old, new_batch, wanted, schemas)
     else:
         old_plan = open_plan(old, wanted, batch=old_batch, schemas=schemas)
-    before, after = _only(tables, old_plan, open_plan(new or old, wanted, batch=new_batch, schemas=schemas))
+    new_plan = open_plan(new or old, wanted, batch=new_batch, schemas=schemas)
+    before, after = _only(tables, old_plan, new_plan)
     batches = before.checkpoint.batch.id, after.checkpoint.batch.id
     if before.checkpoint.target == after.checkpoint.target and batches[0] == batches[1]:
         raise UsageError(f"both sides are batch {batches[0]} of {old}. Name another checkpoint, or --old-batch")
@@ -130,8 +163,10 @@ def diff(
     found = spread(_Work.run, works, threads, listener.partition_done, listener.progress)
     states = _joined([state for states in found for state in states], examples)
     seconds = time.monotonic() - started
-    left_out = tuple(dict.fromkeys((*before.left_out, *after.left_out)))
-    return DiffReport(before.checkpoint.target, after.checkpoint.target, *batches, tuple(states), seconds, left_out)
+    left_out = tuple(dict.fromkeys(str(one) for one in (*before.left_out, *after.left_out)))
+    excluded, derived = _unwanted((before, after), wanted.selection)
+    targets = before.checkpoint.target, after.checkpoint.target
+    return DiffReport(*targets, *batches, tuple(states), seconds, left_out, excluded, derived)
 
 
 def _plan_before(target: str, batch: int | None, wanted: Wanted, schemas: Schemas | None) -> ExportPlan:
@@ -170,19 +205,45 @@ def _only(names: Sequence[str], before: ExportPlan, after: ExportPlan) -> tuple[
         raise UsageError(f"there is no table {unknown[0]}; there are {', '.join(found)}")
     if not names:
         return before, after
-    first, second = (
-        replace(plan, tables=tuple(table for table in plan.tables if table.name in names)) for plan in (before, after)
-    )
-    return first, second
+    return _narrowed(before, names, after), _narrowed(after, names, before)
+
+
+def _narrowed(plan: ExportPlan, names: Sequence[str], other: ExportPlan) -> ExportPlan:
+    """Return the plan with only the tables of these names, and what may be one of them, but cannot be read."""
+    tables = tuple(table for table in plan.tables if table.name in names)
+    missing = set(names) - {table.name for table in tables}
+    lacked = [table.state for table in other.tables if table.name in missing]
+    left_out = tuple(one for one in plan.left_out if any(map(one.may_be, lacked)))
+    return replace(plan, tables=tables, left_out=left_out)
+
+
+def _unwanted(plans: Sequence[ExportPlan], selection: Selection | AnyOf) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the states that the options exclude, and those that are only compared if they are named."""
+    excluded: dict[str, None] = {}
+    derived: dict[str, None] = {}
+    for plan in plans:
+        known: set[tuple[int, str, str | None]] = {(t.state.operator, *t.state.place) for t in plan.tables}
+        known |= {(one.operator, one.store, one.state) for one in plan.left_out}
+        for operator in plan.checkpoint.operators:
+            for store in operator.stores:
+                for state in states_of(plan.checkpoint, operator, store):
+                    if state.kind != UNUSED and (operator.id, *state.place) not in known:
+                        is_derived = state.role == "derived" and selection.includes(state)
+                        (derived if is_derived else excluded)[str(state)] = None
+    return tuple(excluded), tuple(derived)
 
 
 @dataclass(frozen=True)
 class _Work:
-    """Partitions of both sides that have the same keys. ``pairs`` are their tables on both sides, None if absent."""
+    """Partitions of both sides that have the same keys. ``pairs`` are their tables on both sides, None if absent.
+
+    Of the ``unreadable`` tables, one side has a state that may be the same, but cannot be read.
+    """
 
     old: tuple[ExportTask, ...]
     new: tuple[ExportTask, ...]
     pairs: Sequence[tuple[StateTable | None, StateTable | None]]
+    unreadable: frozenset[str]
     examples: int
 
     def run(self, progress: Progress) -> list[StateDiff]:
@@ -216,10 +277,14 @@ class _Work:
         table = old or new or _none()
         before, after = (side.get(table.name, Side()) for side in (olds, news))
         found = StateDiff(table.name, str(table.state), len(before), len(after))
+        if table.name in self.unreadable and old is None:
+            return replace(found.without_numbers(_UNREADABLE.format("old")), entries_old=None)
+        if table.name in self.unreadable and new is None:
+            return replace(found.without_numbers(_UNREADABLE.format("new")), entries_new=None)
         if old is None or new is None:
             return replace(found, added=len(after), removed=len(before), only_in="new" if old is None else "old")
         if (schemas := _schema_change(before_view, after_view)) is not None:
-            return replace(found, schemas=schemas)
+            return replace(found.without_numbers(f"the schemas differ: {schemas}"), schemas=schemas)
         differences = compare(before, after, self.examples)
         examples = tuple(_examples(differences, before, after, before_view, after_view))
         return replace(
@@ -228,6 +293,7 @@ class _Work:
             removed=differences.removed,
             changed=differences.changed,
             examples=examples,
+            fields_not_compared=(MATCHED,) if old.has_matched != new.has_matched else (),
         )
 
 
@@ -241,12 +307,18 @@ def _works(before: ExportPlan, after: ExportPlan, examples: int) -> Iterator[_Wo
         stores.setdefault((place[0], place[1]), []).append(name)
     for (old_store, new_store), mine in stores.items():
         pairs = [(tables[0].get(name), tables[1].get(name)) for name in mine]
+        unreadable = frozenset(
+            table.name
+            for pair, plan in ((0, after), (1, before))
+            for table in (each[pair] for each in pairs)
+            if table is not None and any(one.may_be(table.state) for one in plan.left_out)
+        )
         olds, news = _tasks(before, old_store, mine), _tasks(after, new_store, mine)
         if old_store is not None and new_store is not None and len(olds) == len(news):
             for old, new in zip(olds, news, strict=True):
-                yield _Work((old,), (new,), pairs, examples)
+                yield _Work((old,), (new,), pairs, unreadable, examples)
         else:
-            yield _Work(tuple(olds), tuple(news), pairs, examples)
+            yield _Work(tuple(olds), tuple(news), pairs, unreadable, examples)
 
 
 def _store_of(table: StateTable | None) -> tuple[int, str] | None:
@@ -308,9 +380,7 @@ def _joined(parts: Sequence[StateDiff], examples: int) -> list[StateDiff]:
         if other is None:
             found[part.name] = part
             continue
-        counts = {
-            name: getattr(other, name) + getattr(part, name)
-            for name in ("entries_old", "entries_new", "added", "removed", "changed")
-        }
+        pairs = {name: (getattr(other, name), getattr(part, name)) for name in _COUNTS}
+        counts: dict[str, Any] = {name: None if None in pair else sum(pair) for name, pair in pairs.items()}
         found[part.name] = replace(other, **counts, examples=(*other.examples, *part.examples)[:examples])
     return [found[name] for name in sorted(found)]

@@ -23,6 +23,7 @@ from ttlsnap.exports.conditions import Condition
 from ttlsnap.exports.tables import MissingColumnError, StateTable
 from ttlsnap.operators import join
 from ttlsnap.operators.registry import AnyOf, Selection, explain_missing_schema, is_join, no_match, states_of
+from ttlsnap.operators.transform_with_state import UNUSED
 from ttlsnap.storage.open import open_for_reading
 from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.open import lineages_of, open_state_store
@@ -125,16 +126,35 @@ class ExportTask:
 
 
 @dataclass(frozen=True)
+class LeftOut:
+    """A state that is not exported, and why, in words. ``state`` is None if the states of the store are unknown."""
+
+    operator: int
+    store: str
+    state: str | None
+    reason: str
+
+    def may_be(self, other: StateDescriptor) -> bool:
+        """Return whether this can be a state that another checkpoint has."""
+        if self.state is None:  # another format can have other stores for the same state
+            return self.operator == other.operator
+        return (self.operator, self.store, self.state) == (other.operator, *other.place)
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+@dataclass(frozen=True)
 class ExportPlan:
     """The tables of an export, and the tasks that fill them.
 
-    ``left_out`` says which states and tables are not exported, and why.
+    ``left_out`` are the states and tables that are not exported.
     """
 
     checkpoint: Checkpoint
     tables: tuple[StateTable, ...]
     conditions: tuple[Condition, ...]
-    left_out: tuple[str, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
 
     @cached_property
     def tasks(self) -> list[ExportTask]:
@@ -169,7 +189,7 @@ def plan_export(checkpoint: Checkpoint, wanted: Wanted, clock: Clock) -> ExportP
         raise UsageError(f"{checkpoint.target} has no table {unknown[0]}; it has {found}")
     tables = [table for table in tables if not wanted.tables or table.name in wanted.tables]
     if not tables:
-        reason = "; ".join(left_out) or "the selected states are derived from others. Name them with --state"
+        reason = "; ".join(map(str, left_out)) or "the selected states are derived from others. Name them with --state"
         raise UnsupportedError(f"{checkpoint.target}: there is no table: {reason}")
     name, states = split_unit(wanted.timestamp or "")[0], [table.state for table in tables]
     if wanted.timestamp is not None and not any(has_time(state, wanted.timestamp) for state in states):
@@ -183,27 +203,33 @@ def plan_export(checkpoint: Checkpoint, wanted: Wanted, clock: Clock) -> ExportP
             complete.append(table)
         except MissingColumnError as error:
             missing.append(error)
-            left_out.append(f"table {table.name} ({table.state}) has no {error.column}")
+            left_out.append(_left_out(table.state, f"table {table.name} ({table.state}) has no {error.column}"))
     if not complete:
         raise missing[0]
     return ExportPlan(checkpoint, tuple(complete), wanted.conditions, tuple(left_out))
 
 
-def _tables(checkpoint: Checkpoint, wanted: Wanted, clock: Clock) -> tuple[list[StateTable], list[str]]:
+def _left_out(state: StateDescriptor, reason: str) -> LeftOut:
+    return LeftOut(state.operator, *state.place, reason)
+
+
+def _tables(checkpoint: Checkpoint, wanted: Wanted, clock: Clock) -> tuple[list[StateTable], list[LeftOut]]:
     """Return the tables of the selected states, and which states have none, and why."""
-    tables, left_out, derived = [], [], False
+    tables: list[StateTable] = []
+    left_out: list[LeftOut] = []
+    derived = False
     for operator in checkpoint.operators:
         for store in operator.stores:
             if not store.families and wanted.selection.includes_store(operator.id, store.name):
-                left_out.append(explain_missing_schema(store))
+                left_out.append(LeftOut(operator.id, store.name, None, explain_missing_schema(store)))
             for state in states_of(checkpoint, operator, store):
                 if not wanted.selection.includes(state):
                     continue
-                if state.opaque:
-                    if wanted.selection.names(state):
-                        raise UnsupportedError(f"{checkpoint.target}: {state}: {state.opaque}; it cannot be exported")
-                    left_out.append(f"{state}: {state.opaque}")
-                elif state.role == "primary" or wanted.selection.names(state):
+                if state.opaque and wanted.selection.names(state):
+                    raise UnsupportedError(f"{checkpoint.target}: {state}: {state.opaque}; it cannot be exported")
+                if state.opaque and state.kind != UNUSED:
+                    left_out.append(_left_out(state, f"{state}: {state.opaque}"))
+                elif not state.opaque and (state.role == "primary" or wanted.selection.names(state)):
                     tables.append(_table(checkpoint, operator, state, wanted, clock))
                 else:
                     derived = True

@@ -104,8 +104,9 @@ def export(
             sink.discard()
             raise
     states = {table.name: str(table.state) for table in plan.tables}
+    left_out = tuple(map(str, plan.left_out))
     seconds = monotonic() - started
-    return ExportReport(checkpoint.target, sink.name, checkpoint.batch.id, dict(rows), states, plan.left_out, seconds)
+    return ExportReport(checkpoint.target, sink.name, checkpoint.batch.id, dict(rows), states, left_out, seconds)
 
 
 def open_plan(
