@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 _WAYS = {"full": "written whole", "tombstones": "written as tombstones over the old files", "untouched": "untouched"}
 _NUMBERS = ("entries", "kept", "dropped", "rewritten", "before", "after")
-_PUBLISHES = "Without --dry-run, ttlsnap publishes this."
-_WARNED = "Read the warnings before you repeat it without --dry-run."
 # The parts that a table leaves out, one after another, until it is narrow enough.
 _SPARE = ("clock", "time of day", "operator name", "rewritten", "state", "kept", "before", "oldest")
 
@@ -28,12 +26,13 @@ _SPARE = ("clock", "time of day", "operator name", "rewritten", "state", "kept",
 def show_report(out: Console, report: CompactionReport, *, tables: bool = True, target: str | None = None) -> None:
     """Print what a run did, and what to do next. ``target`` is named if it is one of several."""
     from ttlsnap.expired.receivers import describe_place
+    from ttlsnap.pages.words import DRY_RUN, after_dry_run
 
     if tables:
         show_counts(out, report)
     lines = []
     if report.dry_run:
-        lines.append(f"Dry run: nothing was changed. {_WARNED if report.warnings else _PUBLISHES}")
+        lines.append(f"{DRY_RUN} {after_dry_run(report.to_json())}")
     elif not report.published:
         lines.append("Nothing was changed.")
     elif report.output is not None:

@@ -36,7 +36,7 @@ Examples:
   # two checkpoints
   ttlsnap diff ck copy
 
-  # only whether they differ, for scripts: exit code 0, 1, or 3 if a state could not be compared
+  # only whether they differ, for scripts: exit code 0, 1, or 3 if unknown
   ttlsnap diff ck copy --examples 0 --quiet
 """
 

@@ -30,6 +30,7 @@ from ttlsnap.cli.options import (
 )
 from ttlsnap.cli.output import console, number, print_json, print_warning, size, table
 from ttlsnap.cli.progress import ReadingProgress
+from ttlsnap.pages.words import DRY_RUN, after_dry_run
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -165,7 +166,7 @@ def import_(
     if not listener.shown:
         _show_tables(out, report)
     if report.dry_run:
-        out.print("Dry run: nothing was changed.")
+        out.print(f"{DRY_RUN} {_after_dry_run(report, yes)}")
     elif not report.published:
         out.print("Nothing was changed." if report.rows else "There is nothing to import. Nothing was changed.")
     elif report.output is not None:
@@ -174,6 +175,17 @@ def import_(
         out.print(f"Published as run {report.run}. The replaced files are in {report.backup}")
         undo = f"ttlsnap rollback {shlex.quote(report.target)} --stopped"
         out.print(f"Next: restart the query. To undo the import before that: {undo}")
+
+
+def _after_dry_run(report: ImportReport, yes: bool) -> str:
+    if not report.rows and report.mode != "replace":
+        return "There is nothing to import."
+    if report.replaced and not yes and not report.refused:
+        return (
+            f"Without --dry-run, ttlsnap asks before it replaces the entries of {number(report.replaced)} keys. If "
+            "nobody can be asked, add --yes."
+        )
+    return after_dry_run(report.to_json())
 
 
 class _Listener(ReadingProgress):

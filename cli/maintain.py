@@ -182,7 +182,7 @@ def maintain(
                 apply_it = f"ttlsnap maintain {policy} --apply {plan_out}"
                 console().print(f"The plan is in {plan_out}; no target was changed. To apply it: {apply_it}")
             elif plan:
-                console().print("Plan: nothing was changed. Without --plan, ttlsnap does this.")
+                console().print(f"Plan: nothing was changed. {_after_plan(results)}")
         if plan_out is not None:
             write_whole(plan_out, write_plan(found, results), [result.target for result in results])
         write_pages(pages, "maintain", document)
@@ -190,6 +190,14 @@ def maintain(
             write_whole(metrics, measured(results, time.time()).encode())
         signum = received.take()
     raise typer.Exit(worst_exit_code(results) if signum is None else 128 + signum)
+
+
+def _after_plan(results: list[TargetResult]) -> str:
+    if any(result.error or (result.report and result.report.warnings) for result in results):
+        return "Read the errors and warnings before you repeat it without --plan."
+    if not any(result.report and result.report.changed for result in results):
+        return "Without --plan, ttlsnap would have nothing to change."
+    return "Without --plan, ttlsnap does this."
 
 
 def _describe_migration(result: TargetResult) -> Iterator[str]:

@@ -389,9 +389,9 @@ def migrate(
     new_query = None
     if to is not None:
         answers = make_answers(rename, swap, drop, fill, birth, narrow=narrow)
-        may_drop = yes or dry_run or asks or reviewed is not None
+        may_drop = yes or asks or reviewed is not None
         new_query = load_new_query(to, old, answers, ignored or (), may_drop=may_drop)
-        new_query = replace(new_query, converters=converters, now=now)
+        new_query = replace(new_query, converters=converters, now=now, dry_run=dry_run)
     elif needs := _first_given(
         {
             "--from": old,
@@ -418,7 +418,7 @@ def migrate(
     if plan_out is not None and has_plan:
         write_whole(plan_out, write_plan(report, digest_of_rules(rules)), [target])
     if text:
-        _show(console(), report, tables=not listener.shown, output=output, to=to, planned=plan_out is not None)
+        _show(console(), report, tables=not listener.shown, to=to, planned=plan_out is not None)
         if has_plan:
             console().print(f"The plan is in {plan_out}. To publish it: the same command, with --apply {plan_out}")
         if factories and not report.stores:
@@ -480,9 +480,7 @@ def _session(report: MigrationReport) -> list[tuple[str, str]]:
     return sorted(report.session_settings.items())
 
 
-def _show(
-    out: Console, report: MigrationReport, *, tables: bool, output: str | None, to: str | None, planned: bool
-) -> None:
+def _show(out: Console, report: MigrationReport, *, tables: bool, to: str | None, planned: bool) -> None:
     if not report.changed and to is not None:
         out.print(f"{report.target}: nothing has to change for {to}, as far as was compared. Nothing was changed.")
         return
@@ -492,9 +490,9 @@ def _show(
     if tables:
         _show_stores(out, report)
     if report.dry_run:
-        what = "publishes this" if output is None else f"writes this to {output}"
-        option = "--plan-out" if planned else "--dry-run"
-        out.print(f"Dry run: nothing was changed. Without {option}, ttlsnap {what}.")
+        from ttlsnap.pages.words import DRY_RUN, after_dry_run
+
+        out.print(f"{DRY_RUN} {after_dry_run(report.to_json(), '--plan-out' if planned else '--dry-run')}")
     elif not report.published:
         out.print("Nothing was changed.")
     elif report.output is not None:

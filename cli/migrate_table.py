@@ -45,9 +45,11 @@ def migrate_table(
     version = read_table(open_table(target)).version
     plan, notes = plan_table(target, contract_of_table(target), new, answers, [parse_ignore(text) for text in ignored])
     dropped = [step for step in plan if step.change == "drop"]
-    if dropped and not (yes or dry_run or asks):
+    if dropped and not (yes or asks):
         lines = "".join(f"\n  {step}" for step in dropped)
-        raise RefusedError(f"{target}: this can drop values:{lines}\nTo agree, add --yes")
+        if not dry_run:
+            raise RefusedError(f"{target}: this can drop values:{lines}\nTo agree, add --yes")
+        notes.append(f"this can drop values:{lines}\nA run asks before that. If nobody can be asked, add --yes")
     shown = False
 
     def confirm(report: TableMigrationReport) -> bool:
@@ -74,7 +76,9 @@ def migrate_table(
     if not shown:
         _show_plan(out, report)
     if report.dry_run:
-        out.print("Dry run: nothing was changed. Without --dry-run, ttlsnap runs these statements.")
+        from ttlsnap.pages.words import DRY_RUN, after_dry_run
+
+        out.print(f"{DRY_RUN} {after_dry_run(report.to_json(), does='runs these statements')}")
     elif not report.published:
         out.print("Nothing was changed.")
     else:

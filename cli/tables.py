@@ -101,6 +101,7 @@ def _show_counts(out: Console, report: TableReport) -> None:
 
 def _show(out: Console, report: TableReport, target: str | None) -> None:
     from ttlsnap.expired.receivers import describe_place
+    from ttlsnap.pages.words import DRY_RUN, after_dry_run
 
     _show_counts(out, report)
     read = f"{number(report.files)} files"
@@ -112,7 +113,7 @@ def _show(out: Console, report: TableReport, target: str | None) -> None:
             f"{number(report.overtaken)} rows were changed by another writer during the run, and were left alone."
         )
     if report.dry_run:
-        lines.append("Dry run: nothing was changed. Without --dry-run, ttlsnap does this.")
+        lines.append(f"{DRY_RUN} {after_dry_run(report.to_json())}")
     elif not report.versions:
         lines.append("Nothing was changed.")
     else:

@@ -57,7 +57,7 @@ def draw() -> str:
         Text(f"$ ttlsnap compact {SAMPLE} --ttl 7d --timestamp {FIELD} --now {NOW} --dry-run", "bold green"), **options
     )
     week = TtlTransformerFactory(StateTtlConfig(parse_duration("7d")), FIELD)
-    report = compact(target, [week], now=NOW, dry_run=True)
+    report = compact(target, [week], now=NOW, dry_run=True, stopped=True)  # a fresh clone has young files
     show_report(shown, replace(report, seconds=0.1))
     return console.export_svg(title="ttlsnap", theme=SVG_EXPORT_THEME, code_format=_TEMPLATE, unique_id="ttlsnap")
 

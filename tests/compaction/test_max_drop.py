@@ -45,12 +45,13 @@ def drop_all(key: dict[str, Any], value: dict[str, Any]) -> Drop:
 def test_a_dry_run_tells_that_a_run_refuses_unmatched_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = sample("join-format4-4.2", tmp_path)
     rule = [TtlTransformerFactory(StateTtlConfig(86_400 * _S))]
-    dry = compact(str(target), rule, now="2026-11-16", dry_run=True)
+    dry = compact(str(target), rule, now="2026-11-16", dry_run=True, stopped=True)
     (warning,) = dry.warnings
+    assert dry.refused
     assert warning.startswith("a run refuses this. 5 of the rows to drop belong to a join and have not matched yet")
     with pytest.raises(RefusedError, match="5 of the rows to drop belong to a join and have not matched yet"):
         compact(str(target), rule, now="2026-11-16", stopped=True)
-    assert not compact(str(target), rule, now="2026-11-16", dry_run=True, drop_unmatched=True).warnings
+    assert not compact(str(target), rule, now="2026-11-16", dry_run=True, stopped=True, drop_unmatched=True).warnings
     moved = migrate(str(target), partitions=3, transformers=rule, now="2026-11-16", dry_run=True)
     assert warning in moved.warnings
     policy = tmp_path / "policy.toml"

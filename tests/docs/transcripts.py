@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
 import shlex
 from collections.abc import Iterator
@@ -56,6 +57,7 @@ def settled(text: str) -> str:
 
 
 if __name__ == "__main__":
+    os.environ.setdefault("TTLSNAP_STOPPED", "1")  # a fresh clone has young files
     for page in PAGES:
         old = page.read_text()
         new = _BLOCK.sub(lambda match: replayed(match[1]) if "$ ttlsnap" in match[1] else match[1], old)

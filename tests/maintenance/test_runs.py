@@ -307,7 +307,11 @@ def test_the_text_output_lists_every_target(
     assert out[0].split() == ["target", "status", "entries", "dropped", "rewritten", "before", "after", "time"]
     assert out[1].split()[:2] == ["[good]", "planned"] and out[2].split()[:2] == ["damaged", "failed"]
     assert out[3].startswith("damaged (target 1): ")
-    assert out[-1] == "Plan: nothing was changed. Without --plan, ttlsnap does this."
+    plan = "Plan: nothing was changed."
+    assert out[-1] == f"{plan} Read the errors and warnings before you repeat it without --plan."
+    policy.write_text(f'{RULES}[[target]]\npath = "ck/[[]good]"\n')
+    assert run(["maintain", str(policy), "--engine", "local", "--plan"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == f"{plan} Without --plan, ttlsnap does this."
 
 
 def test_the_log_reports_each_target_when_it_ends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -133,7 +133,11 @@ def test_values_that_are_dropped_need_a_yes(ttlsnap: Ttlsnap, tmp_path: Path) ->
         and "drop 0.left-keyWithIndexToValue.default.value.left_value: bigint To agree, add --yes"
         in " ".join(ended.err.split())
     )
-    assert ttlsnap(*words, "--dry-run").code == 0
+    dry, agreed = ttlsnap(*words, "--dry-run"), ttlsnap(*words, "--dry-run", "--yes")
+    assert (dry.code, agreed.code) == (0, 0)
+    assert "A run asks before that. If nobody can be asked, add --yes" in dry.err
+    assert "Without --dry-run, ttlsnap publishes this" not in dry.out
+    assert "this can drop values" not in agreed.err
     assert bytes_of(target) == before
     assert ttlsnap(*words, "--yes").code == 0
 

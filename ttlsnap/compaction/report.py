@@ -110,6 +110,8 @@ class CompactionReport:
     expired_to     the archive of the dropped entries
     rules          the rule of each transformer, in words
     shown          the first entries that are dropped or rewritten, as JSON
+    destination    the new checkpoint that the run, or in a dry run a run, writes; None if it publishes in place
+    refused        in a dry run, whether a run with the same options would be refused now; the warnings say why
     """
 
     run: str
@@ -132,6 +134,8 @@ class CompactionReport:
     engine_reason: str | None = None
     rules: tuple[str, ...] = ()
     shown: tuple[Mapping[str, Any], ...] = ()
+    destination: str | None = None
+    refused: bool = False
 
     @property
     def changed(self) -> bool:
@@ -181,6 +185,8 @@ class CompactionReport:
             "seconds": round(self.seconds, 3),
             "warnings": list(self.warnings),
             "expired_to": self.expired_to,
+            "destination": self.destination,
+            "refused": self.refused,
             **({"shown": [dict(entry) for entry in self.shown]} if self.shown else {}),
             **({"visited": dict(zip(("partitions", "of", "left"), self.visited, strict=True))} if self.visited else {}),
         }

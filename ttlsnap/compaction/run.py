@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 
 from ttlsnap.checkpoint import layout, open_checkpoint
 from ttlsnap.clock import clock_at
@@ -42,8 +43,7 @@ from ttlsnap.publishing.cleanup import (
     warn_of_only_copies,
 )
 from ttlsnap.publishing.journal import report_path, scratch_path, staged_path
-from ttlsnap.publishing.liveness import refuse_if_running
-from ttlsnap.publishing.preflight import refuse_planned_batch, require_ownership
+from ttlsnap.publishing.preflight import foresee, refuse_planned_batch, refuse_running, require_ownership
 from ttlsnap.publishing.runs import refuse_if_interrupted
 from ttlsnap.storage.directory import OWN, Directory
 from ttlsnap.storage.local import LocalDirectory
@@ -80,18 +80,16 @@ def compact(
         plan = plan_compaction(checkpoint, transformers, clock, options.selection, options.timers)
         plan = plan.for_copy() if only_read else plan
         check_given_schemas(plan, options.schemas or {}, options.scratch)
-        if not options.dry_run:
-            refuse_if_running(files, checkpoint.query_id, stopped=options.stopped, only_read=only_read)
+        refusals = refuse_running(files, checkpoint.query_id, options.stopped, only_read, options.dry_run)
         run = Runner(plan, options, engine, listener or SilentListener(), archive, started)
         destination = check_destination(files.root, options.output) if options.output is not None else None
         if destination is None:
             refuse_unmovable(plan)
             has_others = not all(operator.is_global_limit for operator in checkpoint.operators)  # a limit never changes
-            if options.planned_batch and has_others and not options.dry_run:
-                refuse_planned_batch(checkpoint)
+            if options.planned_batch and has_others:
+                refusals += foresee(partial(refuse_planned_batch, checkpoint), dry_run=options.dry_run)
         if options.dry_run:
-            report = run.report(run.partitions(files.root, None, None), dry_run=True)
-            return replace(report, warnings=(*report.warnings, *run.warnings_of_dry_run(report)))
+            return run.dry_report(run.partitions(files.root, None, None), refusals)
         if destination is not None:
             return _to_copy(run, files, destination)
         return _in_place(run, files)

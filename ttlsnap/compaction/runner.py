@@ -122,6 +122,7 @@ class Runner:
             warnings=tuple(_cautions(plan)),
             visited=self._visits.counts if self._visits else None,
             expired_to=self.expired_to.name if self.expired_to is not None else None,
+            destination=self.options.output,
         )
 
     def check_archive(self, files: Directory, report: CompactionReport, results: Sequence[PartitionResult]) -> None:
@@ -169,11 +170,21 @@ class Runner:
         if (told := self._unmatched(report)) is not None:
             raise RefusedError(f"{told} Nothing was changed. For an inner join, {_WITH_OPTION}")
 
-    def warnings_of_dry_run(self, report: CompactionReport) -> tuple[str, ...]:
-        """Return warnings about what a run refuses to drop."""
+    def dry_report(self, results: Sequence[PartitionResult], refusals: Sequence[str]) -> CompactionReport:
+        """Return the report of a dry run, with warnings about ``refusals`` and about what a run refuses to drop."""
+        report = self.report(results, dry_run=True)
+        refusals = (*refusals, *self.refusals(report))
+        warnings = (*report.warnings, *refusals, *self.warnings_of_excess(report))
+        return replace(report, warnings=warnings, refused=bool(refusals))
+
+    def refusals(self, report: CompactionReport) -> tuple[str, ...]:
+        """Return why a run would be refused, because of what it drops."""
         told = self._unmatched(report)
-        unmatched = () if told is None else (f"a run refuses this. {told} For an inner join, {_WITH_OPTION}",)
-        return *unmatched, *warn_of_excess(report.drops, self.options.max_drop)
+        return () if told is None else (f"a run refuses this. {told} For an inner join, {_WITH_OPTION}",)
+
+    def warnings_of_excess(self, report: CompactionReport) -> tuple[str, ...]:
+        """Return warnings about drops that a run refuses unless somebody agrees."""
+        return warn_of_excess(report.drops, self.options.max_drop)
 
     def _unmatched(self, report: CompactionReport) -> str | None:
         unmatched = sum(state.unmatched for state in report.states)

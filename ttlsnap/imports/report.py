@@ -23,7 +23,10 @@ class TableReport:
 
 @dataclass(frozen=True)
 class ImportReport:
-    """The result of an import. ``sources`` are the positions from which the query's sources read on, as JSON."""
+    """The result of an import. ``sources`` are the positions from which the query's sources read on, as JSON.
+
+    ``destination`` and ``refused`` are as in ``CompactionReport``.
+    """
 
     run: str
     target: str
@@ -40,6 +43,8 @@ class ImportReport:
     backup: str | None
     seconds: float
     warnings: tuple[str, ...] = ()
+    destination: str | None = None
+    refused: bool = False
 
     @property
     def rows(self) -> int:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol, get_args
 
@@ -41,8 +42,7 @@ from ttlsnap.migration.fingerprint import add
 from ttlsnap.operators.registry import AnyOf, Selection
 from ttlsnap.publishing.cleanup import discard_leftovers, discard_run, discard_unless_open, tidy_up
 from ttlsnap.publishing.journal import report_path, scratch_path, staged_path
-from ttlsnap.publishing.liveness import refuse_if_running
-from ttlsnap.publishing.preflight import refuse_planned_batch, require_ownership
+from ttlsnap.publishing.preflight import foresee, refuse_planned_batch, refuse_running, require_ownership
 from ttlsnap.publishing.runs import refuse_if_interrupted
 from ttlsnap.storage.directory import OWN, Directory, each
 from ttlsnap.storage.local import LocalDirectory
@@ -103,17 +103,17 @@ def import_state(
         checkpoint = replace(open_checkpoint(for_reading(files), schemas=schemas), files=files)
         plan = plan_import(checkpoint, source, selection or Selection(), tables)
         plan = replace(plan, plan=plan.plan.for_copy()) if only_read else plan
-        if not dry_run:
-            refuse_if_running(files, checkpoint.query_id, stopped=stopped, only_read=only_read)
+        refusals = refuse_running(files, checkpoint.query_id, stopped, only_read, dry_run)
         destination = check_destination(files.root, output) if output is not None else None
         if destination is None:
             refuse_unmovable(plan.plan)
-            if planned_batch and not dry_run:
-                refuse_planned_batch(checkpoint)
+            if planned_batch:
+                refusals += foresee(partial(refuse_planned_batch, checkpoint), dry_run=dry_run)
         listener = listener or SilentListener()
-        run = _Run(plan, source, mode, dry_run, planned_batch, scratch, parallelism, listener, started)
+        run = _Run(plan, source, mode, dry_run, planned_batch, scratch, parallelism, listener, started, output)
         if dry_run:
-            return run.dry()
+            report = run.dry()
+            return replace(report, warnings=(*report.warnings, *refusals), refused=bool(refusals))
         return run.to_copy(files, destination) if destination is not None else run.in_place(files)
 
 
@@ -128,6 +128,7 @@ class _Run:
     parallelism: int | None
     listener: ImportListener
     started: float
+    destination: str | None
     written_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
 
     def dry(self) -> ImportReport:
@@ -338,6 +339,7 @@ class _Run:
             output=None,
             backup=None,
             seconds=time.monotonic() - self.started,
+            destination=self.destination,
             warnings=(*self._empty(tables), *(f"{words} ({count:,} rows)" for words, count in warnings.items())),
         )
 

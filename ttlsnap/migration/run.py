@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import accumulate
 from math import log2
 from typing import Any, Protocol
@@ -55,8 +56,7 @@ from ttlsnap.operators.placement import STRICT
 from ttlsnap.operators.registry import links_of
 from ttlsnap.publishing.cleanup import discard_leftovers, discard_run, discard_unless_open, tidy_up
 from ttlsnap.publishing.journal import report_path, scratch_path, staged_path
-from ttlsnap.publishing.liveness import refuse_if_running
-from ttlsnap.publishing.preflight import refuse_planned_batch, require_ownership
+from ttlsnap.publishing.preflight import foresee, refuse_planned_batch, refuse_running, require_ownership
 from ttlsnap.publishing.runs import refuse_if_interrupted
 from ttlsnap.storage.directory import OWN, Directory, each
 from ttlsnap.storage.local import LocalDirectory
@@ -139,14 +139,13 @@ def migrate(
                 raise UsageError(f"{files.root} already has these settings, so --output would only be a copy")
             return replace(run.report([], []), published=False, backup=None)
         destination = check_destination(files.root, options.output) if options.output is not None else None
-        if not options.dry_run:
-            refuse_if_running(files, checkpoint.query_id, stopped=options.stopped, only_read=only_read)
+        refusals = refuse_running(files, checkpoint.query_id, options.stopped, only_read, options.dry_run)
         if destination is None:
             refuse_unmovable(plan)
-            if options.planned_batch and not options.dry_run:
-                refuse_planned_batch(checkpoint)
+            if options.planned_batch:
+                refusals += foresee(partial(refuse_planned_batch, checkpoint), dry_run=options.dry_run)
         if options.dry_run:
-            return run.dry()
+            return run.dry(refusals)
         return run.to_copy(files, destination) if destination is not None else run.in_place(files)
 
 
@@ -166,11 +165,13 @@ class _Run:
     ledgers: list[str] = field(default_factory=list)
     merged: dict[str, int] = field(default_factory=dict)
 
-    def dry(self) -> MigrationReport:
+    def dry(self, refusals: Sequence[str]) -> MigrationReport:
         report = self.report(*self._move(None, self.plan.checkpoint.target, None))
-        if self.runner is None or report.compaction is None:
-            return report
-        return replace(report, warnings=(*report.warnings, *self.runner.warnings_of_dry_run(report.compaction)))
+        if self.runner is not None and report.compaction is not None:
+            refusals = (*refusals, *self.runner.refusals(report.compaction))
+            excess = self.runner.warnings_of_excess(report.compaction)
+            report = replace(report, warnings=(*report.warnings, *excess))
+        return replace(report, warnings=(*report.warnings, *refusals), refused=bool(refusals))
 
     def in_place(self, files: Directory) -> MigrationReport:
         plan, staged = self.plan, staged_path(self.plan.run, "")
@@ -531,6 +532,7 @@ class _Run:
             expired={place: count for place, count in self.expired.items() if count},
             merged=self.merged,
             warnings=plan.evolution.notes,
+            destination=self.options.output,
         )
 
 

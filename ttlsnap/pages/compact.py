@@ -10,11 +10,9 @@ from ttlsnap.pages.model import Card, Page, Section, Table, Tile, Tone, count, f
 from ttlsnap.pages.privacy import tell_rule, tell_warnings
 from ttlsnap.pages.svg import Bar, Chart, bar_chart, parts_chart, time_chart
 from ttlsnap.pages.targets import targets_page
-from ttlsnap.pages.words import as_text, describe_value, minute, moment, place, second
+from ttlsnap.pages.words import DRY_RUN, after_dry_run, as_text, describe_value, minute, moment, place, second
 
 Document = Mapping[str, Any]
-
-DRY_RUN = "Dry run: nothing was changed."
 
 
 def compact_page(document: Document | Sequence[Document], show_keys: bool) -> Page:
@@ -62,7 +60,7 @@ def _answer(document: Document) -> str:
         said.append(f"{'saved' if is_done else 'save'} {part}")
     done = f"{', '.join(said[:-1])} and {said[-1]}" if len(said) > 1 else said[0]
     if document["dry_run"]:
-        return f"A run would {done}."
+        return f"A run would be refused now. It would {done}." if document.get("refused") else f"A run would {done}."
     if not is_done:
         return f"Nothing was changed: the run did not {done}."
     where = f", in the new checkpoint {document['output']}" if document["output"] else ""
@@ -223,12 +221,9 @@ def _shown(document: Document, show_keys: bool) -> Iterator[Section]:
     yield Section("Dropped and rewritten entries", tables=[table])
 
 
-_PUBLISHES = "Without --dry-run, ttlsnap publishes this."
-
-
 def _next(document: Document) -> Iterator[str]:
     if document["dry_run"]:
-        yield "Read the warnings before you repeat it without --dry-run." if document["warnings"] else _PUBLISHES
+        yield after_dry_run(document)
     elif document["output"]:
         yield f"Next: start the query with the checkpoint location {document['output']}."
     elif document["published"] and document["kind"] == "checkpoint":

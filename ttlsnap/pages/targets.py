@@ -10,6 +10,7 @@ from ttlsnap.amounts import number, share, size
 from ttlsnap.pages.model import Card, Marked, Page, Section, Table, Tile, Tone, count
 from ttlsnap.pages.privacy import tell_error, tell_warnings
 from ttlsnap.pages.svg import Bar, Chart, bar_chart, ranked_chart
+from ttlsnap.pages.words import DRY_RUN
 
 Document = Mapping[str, Any]
 
@@ -34,11 +35,12 @@ def targets_page(targets: Sequence[Document], name: str, show_keys: bool, banner
     sums = {key: sum(target["totals"][key] or 0 for target in targets if "totals" in target) for key in _COUNTS}
     statuses = Counter(status_of(target) for target in targets)
     is_dry = any(target.get("dry_run") for target in targets)
+    refused = sum(bool(target.get("refused")) for target in targets)
     return Page(
-        answer=_answer(statuses, sums, len(targets), is_dry),
+        answer=_answer(statuses, sums, len(targets), is_dry, refused),
         target=name,
-        tone=_worst(statuses),
-        banner=banner or ("Dry run: nothing was changed." if is_dry else ""),
+        tone=Tone.WARNING if refused and _worst(statuses) is not Tone.BAD else _worst(statuses),
+        banner=banner or (DRY_RUN if is_dry else ""),
         tiles=_tiles(statuses, sums, len(targets), is_dry),
         sections=[
             *_problems(targets, show_keys),
@@ -67,10 +69,11 @@ def _worst(statuses: Counter[str]) -> Tone:
     return next((tone for tone in (Tone.BAD, Tone.WARNING, Tone.GOOD) if tone in found), Tone.PLAIN)
 
 
-def _answer(statuses: Counter[str], sums: Mapping[str, int], targets: int, is_dry: bool) -> str:
+def _answer(statuses: Counter[str], sums: Mapping[str, int], targets: int, is_dry: bool, refused: int) -> str:
     wrong = [
         f"{found} {status}" for status, found in statuses.items() if _TONES.get(status) in (Tone.BAD, Tone.WARNING)
     ]
+    wrong += [f"{refused} would be refused now"] if refused else []
     if wrong:
         first = f"Of {count(targets, 'target')}, {' and '.join(wrong)}"
     else:

@@ -12,6 +12,24 @@ from ttlsnap.amounts import MISSING
 Document = Mapping[str, Any]
 
 
+DRY_RUN = "Dry run: nothing was changed."
+
+
+def after_dry_run(document: Document, option: str = "--dry-run", does: str = "publishes this") -> str:
+    """Return what a run without ``option`` would do after a dry run, or what to do before."""
+    if document.get("refused"):
+        return f"Without {option}, ttlsnap would refuse this now. The warnings say why."
+    if document["warnings"]:
+        return f"Read the warnings before you repeat it without {option}."
+    if document.get("destination"):
+        return f"Without {option}, ttlsnap writes this to {document['destination']}."
+    if document["kind"] in ("checkpoint", "table") and not (
+        document["totals"]["dropped"] or document["totals"]["rewritten"]
+    ):
+        return f"Without {option}, ttlsnap would have nothing to change."
+    return f"Without {option}, ttlsnap {does}."
+
+
 def at(milliseconds: int | None) -> str:
     """Return a time for people, to the minute, in UTC."""
     if milliseconds is None:

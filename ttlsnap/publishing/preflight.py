@@ -7,17 +7,44 @@ that owner can do that.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import PurePosixPath
 
 from ttlsnap.checkpoint import Checkpoint
 from ttlsnap.checkpoint.starting import require_startable
 from ttlsnap.errors import FencedError, RefusedError
 from ttlsnap.publishing.hidden_batches import refuse_hidden_batches
+from ttlsnap.publishing.liveness import refuse_if_running
 from ttlsnap.publishing.missing import refuse_missing_files
 from ttlsnap.storage.access import Access, own_access
 from ttlsnap.storage.directory import OWN, Directory, each, scratch_name
 from ttlsnap.storage.new_access import access_of_new
+
+
+def foresee(check: Callable[[], object], *, dry_run: bool) -> tuple[str, ...]:
+    """Run a check that may raise RefusedError. In a dry run, return that error as a warning.
+
+    So a dry run also works while the query is running, and still says that a run would be refused.
+    """
+    try:
+        check()
+    except RefusedError as error:
+        if not dry_run:
+            raise
+        return (f"a run would be refused now: {error}",)
+    return ()
+
+
+def refuse_running(
+    files: Directory, query_id: str | None, stopped: bool, only_read: bool, dry_run: bool
+) -> tuple[str, ...]:
+    """Raise BusyError if the query may be running (see ``refuse_if_running``); in a dry run, return that as a warning.
+
+    A dry run writes nothing, so it compares the times of files with this machine's clock.
+    """
+    check = partial(refuse_if_running, files, query_id, stopped=stopped, only_read=only_read or dry_run)
+    return foresee(check, dry_run=dry_run)
 
 
 def refuse_unsettled(checkpoint: Checkpoint) -> None:

@@ -28,7 +28,8 @@ _DROP = ("drop", "drop-state", "switch-ttl", "change-ttl")
 class NewQuery:
     """The contract of a new query. ``old`` is that of the old one, if the user has it. ``converters`` give new values.
 
-    ``ignores`` are the findings that the user accepts. Unless the plan ``may_drop`` values, one that can is refused.
+    ``ignores`` are the findings that the user accepts. Unless the plan ``may_drop`` values, one that can is refused; in
+    a ``dry_run``, the notes say so.
     ``now`` is the time at which values with a TTL have expired, as for ``compact``; by default, it is the wall clock.
     """
 
@@ -39,6 +40,7 @@ class NewQuery:
     may_drop: bool = True
     converters: Sequence[ConvertsValues] = ()
     now: str | None = None
+    dry_run: bool = False
 
     def evolve(self, checkpoint: Checkpoint) -> Evolution:
         """See ``ttlsnap.migration.changes.NewSchemas``."""
@@ -58,7 +60,9 @@ class NewQuery:
         dropped = [step for step in evolution.steps if step.change in _DROP]
         if dropped and not self.may_drop:
             lines = "".join(f"\n  {step}" for step in dropped)
-            raise RefusedError(f"{checkpoint.target}: this can drop values:{lines}\nTo agree, add --yes")
+            if not self.dry_run:
+                raise RefusedError(f"{checkpoint.target}: this can drop values:{lines}\nTo agree, add --yes")
+            notes.append(f"this can drop values:{lines}\nA run asks before that. If nobody can be asked, add --yes")
         return replace(evolution, notes=tuple(notes))
 
 
