@@ -336,7 +336,7 @@ class _Job:
                 print_error(error, target)
                 kind = type(error).__name__
                 self.documents.append(
-                    {"target": target, "error": str(error), "error_type": kind, "exit_code": error.exit_code}
+                    {"target": target, "error": error.text, "error_type": kind, "exit_code": error.exit_code}
                 )
                 code = max(code, error.exit_code)
         document = self.documents if self.several else self.documents[0]

@@ -30,6 +30,7 @@ from ttlsnap.entries.timestamps import (
     timestamp_field,
 )
 from ttlsnap.errors import UsageError
+from ttlsnap.quoting import quotes_nothing
 from ttlsnap.schema.units import format_duration, parse_duration
 from ttlsnap.transform.protocols import CollectionStrategy, Cutoff, StateSnapshotTransformer, TimeSummary
 from ttlsnap.transformers.config import StateTtlConfig, UpdateType
@@ -116,7 +117,7 @@ class TtlTransformerFactory:
         reasons = [self._reason(state) for state in states]
         self._check_names(states)
         if states and all(reasons) and (self.timestamp is not None or self.config is not None):
-            raise UsageError(f"{reasons[0]}.\nIts fields are:\n{field_listing(states)}")
+            raise UsageError(quotes_nothing(f"{reasons[0]}.\nIts fields are:\n{field_listing(states)}"))
         for state, reason in zip(states, reasons, strict=True):
             if reason is None:
                 clock.of(state.operator).now(self._time(state))

@@ -17,11 +17,17 @@
 
 A message says what happened, where, and what to do. It may quote half a megabyte, so ttlsnap leaves out the middle of a
 message that is longer than ``MAX_MESSAGE`` characters.
+
+A message that quotes a key or a value of an entry is a ``Quoting`` (``ttlsnap.quoting``), so that a page can leave them
+out. The messages of most classes may also have the text of another library, which may quote anything. So a page shows
+``summary`` in place of a message of these classes that does not say what it quotes.
 """
 
 from __future__ import annotations
 
 import errno
+
+from ttlsnap.quoting import Quoting
 
 USERS_ERRORS = (Exception, SystemExit)
 """What code of the user's can raise. ``sys.exit()`` in it must not end the command as if it had succeeded."""
@@ -31,31 +37,51 @@ _BEGINNING = 2000
 
 
 class TtlsnapError(Exception):
-    """The root of every error that ttlsnap raises on purpose. ``advice`` is advice for every error of the class."""
+    """The root of every error that ttlsnap raises on purpose. ``advice`` is advice for every error of the class.
+
+    ``summary`` is what a page shows of a message that may quote entries. It is None for a class whose messages quote
+    no entries except in a ``Quoting``.
+    """
 
     exit_code = 5
     advice = ""
+    summary: str | None = "The run failed."
 
     def __init__(self, message: str = "") -> None:
         super().__init__(shorten(message))
+
+    @property
+    def message(self) -> str:
+        """The message. It is a ``Quoting`` if it says what it quotes."""
+        return self.args[0] if self.args else ""
+
+    @property
+    def text(self) -> Quoting:
+        """The message, and the same without the keys and values of entries that it may quote."""
+        if isinstance(self.message, Quoting):
+            return self.message
+        return Quoting(self.message, self.message if self.summary is None else self.summary)
 
 
 class UsageError(TtlsnapError):
     """A mistake in the request (exit code 2)."""
 
     exit_code = 2
+    summary: str | None = "The request has a mistake."
 
 
 class UnsupportedError(TtlsnapError):
     """Something unknown or unsupported, which the message names (exit code 3)."""
 
     exit_code = 3
+    summary = "ttlsnap does not know a format, a version or a feature of this target."
 
 
 class RefusedError(TtlsnapError):
     """A refusal for the safety of the state (exit code 4)."""
 
     exit_code = 4
+    summary = None
 
 
 class BusyError(RefusedError):
@@ -70,6 +96,7 @@ class CorruptionError(TtlsnapError):
     """Bytes that contradict their format, or a missing file (exit code 5)."""
 
     exit_code = 5
+    summary = "The target is damaged."
     advice = (
         "ttlsnap does not guess what damaged files contain. Restore the files named above from a copy. "
         "ttlsnap doctor shows whether a checkpoint can be repaired without one."
@@ -79,6 +106,8 @@ class CorruptionError(TtlsnapError):
 class ChecksumError(CorruptionError):
     """A file ``path`` that does not match ``checksum``, the checksum file that Spark wrote for it (exit code 5)."""
 
+    summary = "A file and its checksum do not match."
+
     def __init__(self, message: str = "", path: str = "", checksum: str = "") -> None:
         super().__init__(message)
         self.path, self.checksum = path, checksum
@@ -87,23 +116,32 @@ class ChecksumError(CorruptionError):
 class CountError(CorruptionError):
     """A store whose number of entries is not the one that its files record (exit code 5)."""
 
+    summary = "A store has another number of entries than its files say."
+
 
 class NotACheckpointError(UsageError):
     """A target that is not a streaming checkpoint, or has no committed batch (exit code 2)."""
 
+    summary = None
+
 
 class NothingToMigrateError(UsageError):
     """A migration that cannot change what it was asked to change in this checkpoint (exit code 2)."""
+
+    summary = "The migration cannot change what it was asked to change."
 
 
 class StorageError(TtlsnapError):
     """An operation that the file system refused: permission, space, I/O (exit code 5)."""
 
     exit_code = 5
+    summary = "The storage refused an operation."
 
 
 class StoppedError(TtlsnapError):
     """A signal that arrived before anything was published (exit code 128 plus the signal's number)."""
+
+    summary = "A signal stopped the run before it published."
 
     def __init__(self, message: str, signum: int = 15) -> None:
         super().__init__(message)
@@ -114,6 +152,7 @@ class TransformerError(TtlsnapError):
     """An error that a transformer raised, or an invalid result of a transformer (exit code 2)."""
 
     exit_code = 2
+    summary = "A transformer or a function of yours raised an error."
 
 
 def require_damage(error: BaseException, where: str) -> None:
@@ -129,5 +168,7 @@ def shorten(message: str) -> str:
     """Return the message, or its beginning and end if it is longer than ``MAX_MESSAGE`` characters."""
     if len(message) <= MAX_MESSAGE:
         return message
+    if isinstance(message, Quoting):
+        return Quoting(shorten(str(message)), shorten(message.without_keys))
     end = len(message) - MAX_MESSAGE + _BEGINNING
     return f"{message[:_BEGINNING]} [... {end - _BEGINNING:,} characters ...] {message[end:]}"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from importlib import metadata
 
 from ttlsnap.errors import UsageError
+from ttlsnap.quoting import quotes_nothing
 
 
 @dataclass(frozen=True)
@@ -32,10 +33,11 @@ def require_package(name: str) -> None:
     """Raise UsageError unless an optional package is installed. The message names the extra that installs it."""
     package = PACKAGES[name]
     if not _is_installed(package.module):
-        raise UsageError(
+        words = (
             f"the package {name} is not installed; ttlsnap needs it {package.purpose}. Nothing was changed. Install it "
             f"with: pip install 'ttlsnap[{package.extra}]'"
         )
+        raise UsageError(quotes_nothing(words))
 
 
 def describe_installed(*packages: str) -> str:

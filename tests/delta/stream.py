@@ -101,6 +101,17 @@ def compact(
     ).to_json()
 
 
+def refused(spark: Any, path: str, **options: Any) -> list[str]:
+    """Compact a table, which must fail. Return the error as a terminal shows it, and as a page without keys does."""
+    from ttlsnap.errors import TtlsnapError
+
+    try:
+        compact(spark, path, **options)
+    except TtlsnapError as error:
+        return [str(error), error.text.without_keys]
+    raise AssertionError("the run did not fail")
+
+
 class Killed(BaseException):
     """Stand-in for the death of the process."""
 

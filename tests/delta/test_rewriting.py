@@ -83,8 +83,9 @@ def test_a_key_may_have_nulls_and_several_columns(delta_server: Server, tmp_path
             f"INSERT INTO delta.`{path}` VALUES (NULL, 1, 50), (NULL, NULL, 60), ('x', NULL, 3), ('x', 1, 5)",
         ],
     )
-    with pytest.raises(SparkFailed, match=r"user is not a key: several rows have"):
-        ask(delta_server, "compact", path=path, rule="cap", key=["user"])
+    told, public = ask(delta_server, "refused", path=path, rule="cap", key=["user"])
+    assert "user is not a key: several rows have user=" in told and "user='x'" in told
+    assert "user is not a key: several rows have [not shown]. Nothing was changed. Name the columns" in public
     assert len(list((tmp_path / "table/_delta_log").glob("*.json"))) == 2
     report = ask(delta_server, "compact", path=path, rule="cap", key=["USER", "a.b"])
     assert report["key"] == ["user", "a.b"]
@@ -98,6 +99,8 @@ def test_a_transformer_that_raises_changes_nothing(delta_server: Server, tmp_pat
     with pytest.raises(SparkFailed, match=r"key {'user': 'u007'}: ValueError: who is this\?"):
         table.compact(rule="wrong")
     assert table.files() == files
+    _, public = ask(delta_server, "refused", path=str(table.path), rule="wrong", key=["user"])
+    assert "key [not shown]: ValueError: [not shown]" in public
     assert set(table.users()) == ALL
 
 

@@ -132,6 +132,7 @@ def make_pages(folder: Path) -> Pages:
     (parts / "1/_metadata").rename(parts / "0/_metadata")  # the schema
     (folder / "page_rules.py").write_text(RULES)
     (folder / "policy.toml").write_text(POLICY)
+    (folder / "misplaced.toml").write_text('[[target]]\npath = "swapped"\npartitions = 3\n')
     (folder / "migrate.toml").write_text('[[target]]\npath = "rocksdb-4.2"\npartitions = 3\n')
     pages = Pages(folder)
     shown = ["--dry-run", "--show", "3", *LOCAL]
@@ -149,6 +150,7 @@ def make_pages(folder: Path) -> Pages:
     pages.make("inspect-table", "inspect", "table", "--age", *by_time, "--entries", "2")
     pages.make("compact-table", "compact", "table", "--key", "user", "--ttl", "30d", *by_time, "--dry-run")
     pages.make("maintain-migrate", "maintain", "migrate.toml", "--plan", *LOCAL)
+    pages.make("maintain-misplaced", "maintain", "misplaced.toml", "--plan", *LOCAL)
     pages.make("maintain", "maintain", "policy.toml", "--plan", *LOCAL)
     pages.make("maintain-keys", "maintain", "policy.toml", "--plan", *LOCAL, "--show-keys")
     pages.make("check", "check", AGG, str(SAMPLES / "dedup-within-4.2"))

@@ -15,8 +15,10 @@ from ttlsnap.amounts import number, share, size
 from ttlsnap.cli.app import run
 from ttlsnap.contract import contract_of_checkpoint
 from ttlsnap.diagnosis.problems import CODES
+from ttlsnap.errors import CorruptionError
 from ttlsnap.pages import MARK, privacy, render
 from ttlsnap.pages.svg import Bar, CutOff, bar_chart, line_chart, ranked_chart, time_chart
+from ttlsnap.quoting import quote
 
 from ..samples import bytes_of, sample
 from .making import AGG, LOCAL, WEEK, Pages, Parsed, keys_of, make_pages
@@ -37,7 +39,7 @@ def drawn(command: str, document: Any, folder: Path, *, show_keys: bool = False)
 
 
 def test_every_page_is_whole_and_needs_nothing_else(pages: Pages) -> None:
-    assert len(pages.codes) == len(list(pages.folder.glob("*.html"))) == 21
+    assert len(pages.codes) == len(list(pages.folder.glob("*.html"))) == 22
     for name in pages.codes:
         page = Parsed(pages.folder / f"{name}.html")
         assert not page.wrong, name
@@ -56,6 +58,7 @@ def test_exit_codes_are_those_without_a_page(pages: Pages) -> None:
         "compact-several": 2,
         "maintain": 2,
         "maintain-keys": 2,
+        "maintain-misplaced": 4,
         "check": 1,
         "doctor": 1,
         "doctor-keys": 1,
@@ -73,7 +76,10 @@ def test_no_key_is_on_a_page_unless_it_was_asked_for(pages: Pages) -> None:
     assert {name for name, some in found.items() if some} == set(WITH_KEYS)
 
 
-@pytest.mark.parametrize("name", ["inspect", "compact-dry", "maintain", "doctor", "compact-archive", "compact-rule"])
+@pytest.mark.parametrize(
+    "name",
+    ["inspect", "compact-dry", "maintain", "maintain-misplaced", "doctor", "compact-archive", "compact-rule"],
+)
 def test_the_document_of_a_page_without_keys_has_keys(name: str, pages: Pages) -> None:
     keys = {key for target in ("swapped", "rocksdb-4.2") for key in keys_of(pages.folder / target)}
     text = json.dumps(pages.documents[name])
@@ -122,12 +128,19 @@ def test_only_rules_that_name_no_values_are_shown(rule: str, is_shown: bool) -> 
     assert privacy.tell_rule(rule, True) == rule
 
 
+def test_a_refusal_is_shown_without_the_keys_that_it_quotes(pages: Pages) -> None:
+    error = pages.documents["maintain-misplaced"]["targets"][0]["error"]
+    head, _, rest = error.partition("For example, ")
+    shown = Parsed(pages.folder / "maintain-misplaced.html").text
+    assert f"{head}For example, [not shown]{rest[rest.index(' is in partition') :]}" in shown
+
+
 def test_state_that_check_cannot_read_is_not_quoted() -> None:
-    line = (
-        "whether operator 0 has keys in two orders: its state cannot be read; run ttlsnap doctor (key 6162: is wrong)"
-    )
-    assert privacy.tell_unseen([line], False) == [line.partition("(key")[0]]
-    assert privacy.tell_unseen([line], True) == [line]
+    error = CorruptionError("state/0/1: key " + quote("6162") + " is wrong")
+    line = "its state cannot be read; run ttlsnap doctor (" + error.text + ")"
+    shown = privacy.tell(line, False)
+    assert "6162" not in shown and "state/0/1: key [not shown] is wrong" in shown
+    assert privacy.tell(line, True) == line
 
 
 @pytest.mark.parametrize("name", ["compact", "compact-dry"])

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ttlsnap.avro.types import NULL, VALUE
+from ttlsnap.quoting import quote
 from ttlsnap.unsaferow.check import Trail, first
 from ttlsnap.unsaferow.gather import Bytes, Int64s, Mask, read_at
 from ttlsnap.unsaferow.rows import Rows
@@ -146,7 +147,7 @@ class Cursor:
         numbers, after = self.read_longs()
         bad = (numbers > _LARGEST_INT) | (numbers < -_LARGEST_INT - 1)
         if bad.any():
-            self.trail.fail(first(bad), f"{numbers[first(bad)]} is no 32-bit number")
+            self.trail.fail(first(bad), quote(numbers[first(bad)]) + " is no 32-bit number")
         return numbers, after
 
     def read_pieces(self) -> tuple[Rows, Cursor]:

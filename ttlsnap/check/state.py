@@ -57,7 +57,7 @@ def examine_state(target: str) -> StateFindings:
                 floats[operator.id] = _find_floats(checkpoint, state_store, lineages, state)
             found = _find_orders(checkpoint, state_store, lineages, state) if orders else None
         except (CorruptionError, UnsupportedError) as error:
-            unseen.append(f"{what}: its state cannot be read; run ttlsnap doctor ({error})")
+            unseen.append(f"{what}: its state cannot be read; run ttlsnap doctor (" + error.text + ")")
             continue
         if found is not None and not found.certain:
             unseen.append(f"{what}: its rows may come in both directions; run ttlsnap doctor")

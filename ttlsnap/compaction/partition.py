@@ -16,6 +16,7 @@ from ttlsnap.compaction.task import PartitionResult, PartitionResults, Partition
 from ttlsnap.compaction.times import kept_times
 from ttlsnap.entries.batch import StateEntries
 from ttlsnap.errors import CorruptionError, TtlsnapError
+from ttlsnap.quoting import without_keys
 from ttlsnap.storage.open import open_directory, open_for_reading
 from ttlsnap.stores.protocols import PartitionOpener, Staging
 from ttlsnap.stores.scan import scan_partition
@@ -31,16 +32,16 @@ def compact_partition(
     try:
         return _compact(task, progress or (lambda entries, dropped: None), opener or task.state_store)
     except TtlsnapError as error:
-        message = str(error) if str(task) in str(error) else f"{task}: {error}"
-        if isinstance(error, CorruptionError) and task.root not in message:
-            message = f"{task.directory}, version {task.stores[0].lineage.version}: {message}"
-        failure = type(error).__name__, message
+        told = error.text if str(task) in error.text else f"{task}: " + error.text
+        if isinstance(error, CorruptionError) and task.root not in told:
+            told = f"{task.directory}, version {task.stores[0].lineage.version}: " + told
+        failure = type(error).__name__, str(told), without_keys(told)
     except MemoryError:
         message = (
             f"{task}: out of memory at {task.directory} ({task.size:,} bytes on disk). Nothing was published. Use a "
             "smaller --parallelism, or a machine with more memory"
         )
-        failure = TtlsnapError.__name__, message
+        failure = TtlsnapError.__name__, message, message
     return (PartitionResult(task.operator, task.stores[0].name, task.partition, failure=failure),)
 
 

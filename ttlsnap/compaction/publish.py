@@ -103,7 +103,8 @@ def check_unchanged(plan: Plan) -> None:
             lineage = plan.find(store, partition.partition)
         except CorruptionError as error:
             raise BusyError(
-                f"{error}\nThe file existed when the run began: the query is running. Nothing was changed. Stop the "
+                error.text
+                + "\nThe file existed when the run began: the query is running. Nothing was changed. Stop the "
                 "query first"
             ) from error
         if lineage != partition.lineage:

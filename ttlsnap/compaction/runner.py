@@ -147,8 +147,8 @@ class Runner:
             deliver(files, self.plan.run, self.expired_to)
         except (TtlsnapError, MemoryError) as error:
             left = f"{files.root}/{folder_of(self.plan.run)}"
-            reason = error or "out of memory"
-            return [f"the dropped entries are still in {left}. The next run will archive them: {reason}"]
+            reason = error.text if isinstance(error, TtlsnapError) else "out of memory"
+            return [f"the dropped entries are still in {left}. The next run will archive them: " + reason]
         return []
 
     def require_limit(self, report: CompactionReport, listener: object) -> None:

@@ -12,6 +12,7 @@ from ttlsnap.clock import Clock
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import TtlsnapError
 from ttlsnap.operators.links import Link
+from ttlsnap.quoting import Quoting
 from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.protocols import Rewrite, RewriteChoice, StagedFile, StateStore
 from ttlsnap.transform.chain import StateResult
@@ -82,8 +83,8 @@ class PartitionResult:
     ``staged`` are the new files; None if nothing changed (the partition keeps its files), and in a dry run. ``rewrite``
     says how it was written, or would be. ``reused`` and ``superseded`` are as in ``Written``. The result of the task's
     first store has ``expired``, the file with the dropped entries of all its stores, and the number of these that
-    ``followed`` others. ``ledgers`` are the paths of the new ledgers. ``failure`` is an error's class name and message;
-    the rest is then meaningless.
+    ``followed`` others. ``ledgers`` are the paths of the new ledgers. ``failure`` is an error's class name, its
+    message, and the message without keys; the rest is then meaningless.
     """
 
     operator: int
@@ -99,7 +100,7 @@ class PartitionResult:
     expired: StagedFile | None = None
     followed: int = 0
     ledgers: tuple[str, ...] = ()
-    failure: tuple[str, str] | None = None
+    failure: tuple[str, str, str] | None = None
 
     @property
     def entries(self) -> int:
@@ -131,8 +132,8 @@ class PartitionResult:
     def raise_failure(self) -> None:
         """Raise the error that stopped the partition, if one did."""
         if self.failure is not None:
-            kind = getattr(errors, self.failure[0], TtlsnapError)
-            raise kind(self.failure[1])
+            kind, *texts = self.failure
+            raise getattr(errors, kind, TtlsnapError)(Quoting(*texts))
 
 
 PartitionResults = tuple[PartitionResult, ...]

@@ -105,6 +105,6 @@ def alter_table(
             except TtlsnapError as error:
                 done = f"{number} of {len(statements)} statements ran" if number else "Nothing was changed"
                 undo = f". To undo them: ttlsnap rollback {files.root}" if number else ""
-                raise type(error)(f"{error}\n{statement}\n{done}{undo}") from error
+                raise type(error)(error.text + f"\n{statement}\n{done}{undo}") from error
     after = read_table(files).version
     return replace(report, published=True, version_after=after, seconds=time.monotonic() - started)

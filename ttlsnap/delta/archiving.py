@@ -117,16 +117,16 @@ def deliver_waiting(files: LocalDirectory, places: AllowedPlaces, spark: Sparks)
     Rows for a receiver that ``places`` do not allow stay in their folder. ``spark`` returns a session if one is needed.
     The table is locked.
     """
-    told_of = []
+    told_of: list[str] = []
     for run in [info.name for info in files.list(layout.RUNS) if layout.is_run(info.name)]:
         try:
             _deliver_one(files, run, places, spark)
         except PlaceNotNamedError as error:
-            told_of.append(str(error))
+            told_of.append(error.text)
         except TtlsnapError as error:
             told_of.append(
                 f"the rows that run {run} dropped wait in {files.root}/{layout.run_directory(run)} for the next run: "
-                f"{error}"
+                + error.text
             )
     _tidy(files)
     return told_of

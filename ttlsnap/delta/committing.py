@@ -14,6 +14,7 @@ from ttlsnap.delta.log import Commit, commits, newest_version
 from ttlsnap.engines.launch import first_lines, set_temporarily
 from ttlsnap.errors import BusyError, TtlsnapError, UnsupportedError
 from ttlsnap.interrupts import note_run
+from ttlsnap.quoting import quote
 from ttlsnap.storage.directory import Directory
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def commit(spark: SparkSession, files: Directory, statement: str | Callable[[], 
                 raise BusyError(
                     f"{files.root}: another writer committed first, {TRIES} times; this statement changed nothing. "
                     "Run again when that stream is less busy, or stopped. Smaller commits (--max-files, --max-bytes) "
-                    f"conflict less often.\n{conflict}"
+                    "conflict less often.\n" + conflict.text
                 ) from conflict
             time.sleep(PAUSE_S * 2**attempt * (0.5 + random.random()))
         except UnsureError:
@@ -119,7 +120,7 @@ def translate_errors(files: Directory) -> Iterator[None]:
     except Exception as error:
         text = first_lines(error, 6)
         if any(name in text for name in _CONFLICTS) or "Concurrent" in type(error).__name__:
-            raise ConflictError(text) from error
+            raise ConflictError(quote(text)) from error
         unsupported = "DELTA_UNSUPPORTED_FEATURES" in text or "DELTA_INVALID_PROTOCOL" in text
         kind = UnsupportedError if unsupported else UnsureError
         raise kind(

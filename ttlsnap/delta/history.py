@@ -176,7 +176,7 @@ def rollback_table(
                 with explain_failed_take_back(last.run):
                     take_back(files, last.run, archive, places)
             except PlaceNotNamedError as error:
-                told.append(str(error))
+                told.append(error.text)
     return last, read_table(files).version
 
 
@@ -189,7 +189,7 @@ def _restore(spark: SparkSession, files: LocalDirectory, version: int, words: Ma
         with set_run_metadata(spark, words), translate_errors(files):
             spark.sql(f"RESTORE TABLE {sql_name(files)} TO VERSION AS OF {version}")
     except ConflictError as error:
-        raise RefusedError(f"{busy}.\n{error}") from error
+        raise RefusedError(f"{busy}.\n" + error.text) from error
     mine = next(made.version for made in commits(files) if read_run_metadata(made) == words)
     if mine != checked + 1:
         # Somebody came in between, and was undone: to what was there just before.

@@ -20,6 +20,7 @@ from ttlsnap.delta.cutoff import PHYSICAL
 from ttlsnap.delta.log import DataFile
 from ttlsnap.delta.vectors import deleted_rows
 from ttlsnap.errors import CorruptionError, UnsupportedError, require_damage
+from ttlsnap.quoting import quote
 from ttlsnap.schema import types as T
 from ttlsnap.schema.arrow import arrow_type
 from ttlsnap.schema.types import StructField, StructType
@@ -223,4 +224,5 @@ def _constant(text: str | None, column: StructField, size: int) -> Any:
             value = value.cast(pa.timestamp("us", "UTC"))  # which wants a zone: else it is that of whoever wrote it
         return value.cast(kind).take(pa.array(np.zeros(size, np.int64)))
     except pa.ArrowException as error:
-        raise UnsupportedError(f"the partition value {text!r} of {column.name} has an unknown form") from error
+        words = "the partition value " + quote(repr(text)) + f" of {column.name} has an unknown form"
+        raise UnsupportedError(words) from error

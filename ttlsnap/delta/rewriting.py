@@ -32,6 +32,7 @@ from ttlsnap.delta.log import read_table
 from ttlsnap.delta.planning import Limits, TablePlan
 from ttlsnap.delta.reading import read_rows, reads_as_spark
 from ttlsnap.errors import RefusedError, TtlsnapError, UnsupportedError
+from ttlsnap.quoting import Quoting, quote, without_keys
 from ttlsnap.schema import types as T
 from ttlsnap.transform.chain import StateResult, StateTransformers
 from ttlsnap.transform.protocols import TimeSummary
@@ -172,8 +173,8 @@ def _scan(spark: SparkSession, plan: TablePlan, stage: bool, source: _Source) ->
             if "only_spark" in result:
                 raise _OnlySparkError
             if "failure" in result:
-                kind, message = result["failure"]
-                raise getattr(errors, kind, TtlsnapError)(message)
+                kind, *texts = result["failure"]
+                raise getattr(errors, kind, TtlsnapError)(Quoting(*texts))
         changes = Changes(
             found.where("told IS NULL").drop("told"),
             _sum_counts(results),
@@ -247,8 +248,9 @@ def _check_keys(frame: DataFrame, names: Sequence[str], plan: TablePlan) -> None
     if found:
         shown = "; ".join(", ".join(f"{name}={value!r}" for name, value in key.items()) for key in found)
         raise RefusedError(
-            f"{plan.files.root}: {', '.join(plan.key)} is not a key: several rows have {shown}. Nothing was changed. "
-            "Name the columns that identify a row with --key, or remove the duplicates"
+            f"{plan.files.root}: {', '.join(plan.key)} is not a key: several rows have "
+            + quote(shown)
+            + ". Nothing was changed. Name the columns that identify a row with --key, or remove the duplicates"
         )
 
 
@@ -283,7 +285,8 @@ def _work(plan: TablePlan, source: _Source, values: Sequence[str], stage: bool) 
             failure = {"only_spark": str(error)}
         except TtlsnapError as error:
             kind = type(error).__name__
-            failure = {"failure": (kind if hasattr(errors, kind) else TtlsnapError.__name__, str(error))}
+            name = kind if hasattr(errors, kind) else TtlsnapError.__name__
+            failure = {"failure": (name, str(error), without_keys(error.text))}
         counts = {**asdict(transformers.result()), "null_keys": null_keys, "size": size}
         yield pack(None, None, 0, json.dumps(counts | failure))
 

@@ -113,7 +113,7 @@ def compact_table(
             waiting = deliver_waiting(files, AllowedPlaces(receives), spark_of)
             if erasing is not None and waiting:
                 raise RefusedError(
-                    f"{waiting[0]}\nThe archive may need rows that --erase would remove. Nothing was changed"
+                    waiting[0] + "\nThe archive may need rows that --erase would remove. Nothing was changed"
                 )
             report = replace(report, warnings=(*report.warnings, *waiting))
         if (plan.cutoffs is not None and dry_run) or (nothing and erasing is None):
@@ -137,7 +137,8 @@ def _erase(spark: SparkSession, plan: TablePlan, report: TableReport, erasing: E
         if not report.versions:
             raise
         raise type(error)(
-            f"{error}\nRun {report.run} committed version {report.versions[-1]}, which stays. The dropped rows are "
+            error.text
+            + f"\nRun {report.run} committed version {report.versions[-1]}, which stays. The dropped rows are "
             "still on disk. Run again with --erase"
         ) from error
     return replace(report, erased=erased, physically_gone_by=gone)
@@ -301,12 +302,13 @@ class _Run:
         except TtlsnapError as error:
             if self._report.erasing:
                 raise type(error)(
-                    f"{error}\nRun {self._report.run} dropped rows, and that stays. Nothing was erased. The next run "
+                    error.text
+                    + f"\nRun {self._report.run} dropped rows, and that stays. Nothing was erased. The next run "
                     "archives the dropped rows; then run again with --erase"
                 ) from error
             warning = (
                 f"the dropped rows are not in {self._report.expired_to} yet; the next run on the table will archive "
-                f"them: {error}"
+                "them: " + error.text
             )
             self._report = replace(self._report, warnings=(*self._report.warnings, warning))
 
@@ -323,7 +325,8 @@ class _Run:
                 if not number:
                     raise
                 raise RefusedError(
-                    f"{error}\n{number} of {len(statements)} commits of run {self._report.run} were made and stay. The "
+                    error.text
+                    + f"\n{number} of {len(statements)} commits of run {self._report.run} were made and stay. The "
                     "next run makes the others"
                 ) from error
 

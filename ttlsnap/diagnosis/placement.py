@@ -10,6 +10,7 @@ from ttlsnap.diagnosis.partition import PartitionCheck, PartitionFindings
 from ttlsnap.diagnosis.problems import Problem, problem
 from ttlsnap.operators.links import StateId
 from ttlsnap.operators.placement import STRICT, Misplaced
+from ttlsnap.quoting import quote
 
 
 def find_misplaced(
@@ -32,7 +33,7 @@ def find_misplaced(
         some = "" if len(states) == 1 else f" in {len(states)} states"
         words = (
             f"operator {operator}: {keys:,} keys{some} are not in the partition that Spark's hash gives. For example, "
-            f"{json.dumps(first.example, ensure_ascii=False)} is in partition {first.partition}, and belongs to "
-            f"partition {first.belongs_to}"
+            + quote(json.dumps(first.example, ensure_ascii=False))
+            + f" is in partition {first.partition}, and belongs to partition {first.belongs_to}"
         )
         yield problem(checkpoint.target, code, layout.operator_directory(operator), words)

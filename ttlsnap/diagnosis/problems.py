@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from ttlsnap.errors import shorten
+from ttlsnap.errors import TtlsnapError, shorten
 
 Severity = Literal["error", "warning", "unknown", "note"]
 
@@ -167,12 +167,13 @@ class Problem:
 
 
 def problem(
-    target: str, code: str, where: str, message: object, severity: Severity | None = None, **facts: object
+    target: str, code: str, where: str, message: str | TtlsnapError, severity: Severity | None = None, **facts: object
 ) -> Problem:
-    """Return a problem of a known kind. ``facts`` are inserted into its advice."""
+    """Return a problem of a known kind. ``message`` is a text or an error. ``facts`` are inserted into its advice."""
     kind = CODES[code]
     fix = kind.fix.format(target=target, **facts)
-    return Problem(code, severity or kind.severity, where, shorten(str(message)), fix, kind.fixable)
+    words = message.message if isinstance(message, TtlsnapError) else message
+    return Problem(code, severity or kind.severity, where, shorten(words), fix, kind.fixable)
 
 
 def is_cut_off(problems: Iterable[Problem]) -> bool:

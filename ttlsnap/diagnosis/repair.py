@@ -168,7 +168,7 @@ def _query_id(files: Directory) -> str | None:
     try:
         return query_id(files)
     except (CorruptionError, UnsupportedError) as error:
-        raise RefusedError(f"{error}. Nothing was changed. Repair that first") from error
+        raise RefusedError(error.text + ". Nothing was changed. Repair that first") from error
 
 
 def _refuse_out_of_order(names: Sequence[str]) -> None:

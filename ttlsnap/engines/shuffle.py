@@ -201,4 +201,4 @@ def _attempt(work: Callable[[], Any]) -> _Outcome:
     try:
         return True, work()
     except TtlsnapError as error:
-        return False, (type(error).__name__, str(error))
+        return False, (type(error).__name__, error.text)

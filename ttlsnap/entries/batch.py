@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import UsageError
+from ttlsnap.quoting import quotes_nothing
 from ttlsnap.schema.fields import Field
 from ttlsnap.schema.types import StructType
 from ttlsnap.unsaferow.decode import decode, decode_column, decode_words
@@ -118,7 +119,7 @@ class StateEntries(ABC):
     def _field(self, name: str | Field) -> Field:
         field = self.state.field(name) if isinstance(name, str) else name
         if field is None:
-            raise UsageError(f"{self.state} has no field {name!r}")
+            raise UsageError(quotes_nothing(f"{self.state} has no field {name!r}"))
         return field
 
 

@@ -16,6 +16,7 @@ from ttlsnap.clock import MAX_INT64, MIN_INT64
 from ttlsnap.entries.batch import StateEntries
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import UsageError
+from ttlsnap.quoting import quotes_nothing
 from ttlsnap.schema import types as T
 from ttlsnap.schema.fields import Field, all_fields
 
@@ -93,7 +94,8 @@ def timestamp_field(state: StateDescriptor, name: str) -> TimestampField:
     path, unit = split_unit(name)
     field = state.field(path)
     if field is None:
-        raise UsageError(f"{state} has no field {path}.\nIts fields are:\n{field_listing([state])}")
+        words = f"{state} has no field {path}.\nIts fields are:\n{field_listing([state])}"
+        raise UsageError(quotes_nothing(words))
     kind = type(field.type)
     if kind in _TIMES:
         if unit is not None:

@@ -6,6 +6,7 @@ from ttlsnap.entries.batch import StateEntries
 from ttlsnap.errors import TransformerError, UsageError
 from ttlsnap.evolution.changes import Misfits, StructChange, apply
 from ttlsnap.evolution.model import StateEvolution
+from ttlsnap.quoting import quote
 from ttlsnap.schema.nullable import as_nullable
 from ttlsnap.schema.types import StructType
 from ttlsnap.transform.converters import ConvertsValues, convert_values
@@ -27,7 +28,7 @@ def converted_values(converter: ConvertsValues, entries: StateEntries, new: Stru
     try:
         return encode(made, as_nullable(new))
     except UsageError as error:
-        raise TransformerError(f"{entries.state}: the values of the converter do not fit: {error}") from error
+        raise TransformerError(f"{entries.state}: the values of the converter do not fit: " + quote(error)) from error
 
 
 def evolve_keys(evolution: StateEvolution, old: StructType, rows: Rows, misfits: Misfits) -> Rows:

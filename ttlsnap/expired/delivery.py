@@ -52,6 +52,6 @@ def explain_failed_take_back(run: str) -> Iterator[None]:
         raise
     except TtlsnapError as error:
         raise type(error)(
-            f"{error}\nRun {run} is rolled back, but the entries that it dropped could not be removed from the "
+            error.text + f"\nRun {run} is rolled back, but the entries that it dropped could not be removed from the "
             "archive. The next run will try again"
         ) from error

@@ -20,6 +20,7 @@ from ttlsnap.checkpoint.outside import access_outside, folder_access, limit
 from ttlsnap.errors import CorruptionError, RefusedError, StorageError, TransformerError, TtlsnapError, UsageError
 from ttlsnap.expired.writing import SCHEMA, SUFFIX
 from ttlsnap.extras import require_package
+from ttlsnap.quoting import quote
 from ttlsnap.storage.access import PRIVATE_FOLDER, Access, umask
 from ttlsnap.storage.directory import SCRATCH, Directory
 from ttlsnap.storage.local import LocalDirectory
@@ -245,7 +246,8 @@ class ExpiredCallback:
             try:
                 self.function(json.loads(row["key"]), json.loads(row["value"]), **{name: row[name] for name in wanted})
             except (Exception, SystemExit) as error:  # the user's code may raise anything
-                raise TransformerError(f"{self.name}, key {row['key']}: {type(error).__name__}: {error}") from error
+                words = f"{self.name}, key " + quote(row["key"]) + f": {type(error).__name__}: " + quote(error)
+                raise TransformerError(words) from error
 
     def check(self, *, make: bool, source: Directory | None = None) -> None:
         """Do nothing: the function is loaded."""

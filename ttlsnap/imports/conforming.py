@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from ttlsnap.entries.json_text import json_texts
 from ttlsnap.errors import UsageError
 from ttlsnap.evolution.changes import exact_cast
+from ttlsnap.quoting import quote
 from ttlsnap.schema import types as T
 from ttlsnap.schema.arrow import arrow_type
 from ttlsnap.schema.fields import distinct_names
@@ -50,7 +51,7 @@ class Misfits:
         told = ", ".join(
             f"{reason} ({count:,} {'row' if count == 1 else 'rows'})" for reason, count in self.counts.items()
         )
-        return "\n  ".join([told + ". For example:", *self.examples])
+        return told + ". For example:" + quote("".join(f"\n  {example}" for example in self.examples))
 
 
 class Conforming:

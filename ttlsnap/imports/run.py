@@ -303,7 +303,7 @@ class _Run:
     def _require_fits(self, misfits: Misfits) -> None:
         if misfits.counts:
             raise RefusedError(
-                f"--from {self.source}: some rows do not fit the state. Nothing was changed: {misfits.describe()}"
+                f"--from {self.source}: some rows do not fit the state. Nothing was changed: " + misfits.describe()
             )
 
     def _report(

@@ -17,6 +17,7 @@ from ttlsnap.clock import MICROS, iso
 from ttlsnap.errors import TtlsnapError
 from ttlsnap.publishing.history import HistoryEntry, history
 from ttlsnap.publishing.runs import started_at
+from ttlsnap.quoting import Quoting
 from ttlsnap.storage.directory import cache_listings, each
 from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.open import lineage_of, open_state_store
@@ -104,7 +105,8 @@ def read_growth(checkpoint: Checkpoint, stores: Sequence[Store], stored_keys: in
         try:
             points.append(_point(replace(checkpoint, files=files, batch=read_batch(files, batch)), stores))
         except TtlsnapError as error:
-            unknown.append(f"batch {batch}: {str(error).splitlines()[0]}")
+            why = str(error).splitlines()[0]
+            unknown.append(Quoting(f"batch {batch}: {why}", f"batch {batch} cannot be read"))
     if points and points[-1].batch == checkpoint.batch.id and stored_keys is not None:
         points[-1] = replace(points[-1], stored_keys=stored_keys)
     if not whole:
@@ -122,7 +124,8 @@ def _runs(checkpoint: Checkpoint, unknown: list[str]) -> tuple[tuple[RunPoint, .
     try:
         entries = [entry for entry in history(checkpoint.target) if entry.kind in _KINDS]
     except TtlsnapError as error:
-        return (), (*unknown, f"runs of ttlsnap: {str(error).splitlines()[0]}")
+        why = str(error).splitlines()[0]
+        return (), (*unknown, Quoting(f"runs of ttlsnap: {why}", "runs of ttlsnap cannot be read"))
     return tuple(map(_run_point, entries)), tuple(unknown)
 
 

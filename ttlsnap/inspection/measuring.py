@@ -232,7 +232,7 @@ def _apply(
                 describe(checkpoint, Selection(operator.id, store.name))
                 refusal = None
             except UnsupportedError as error:
-                refusal = str(error)
+                refusal = error.text
             except UsageError:
                 refusal = None  # all of its states are derived
             for state in states:

@@ -100,7 +100,7 @@ def inspect(
     except CorruptionError as error:
         if not schemas:
             raise
-        raise UsageError(f"{error}\nThe entries were read with the given --schema, which may be wrong") from error
+        raise UsageError(error.text + "\nThe entries were read with the given --schema, which may be wrong") from error
     return found
 
 
@@ -130,4 +130,4 @@ def _lineages(checkpoint: Checkpoint, store: Store) -> tuple[list[Lineage], str 
         state_store = open_state_store(checkpoint)
         return [lineage_of(checkpoint, state_store, store, partition) for partition in store.partitions], None
     except (CorruptionError, UnsupportedError) as error:
-        return [], str(error)
+        return [], error.text

@@ -20,6 +20,7 @@ from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import UsageError
 from ttlsnap.maintenance.policy import PolicyRule, TargetPolicy
 from ttlsnap.operators.registry import AnyOf
+from ttlsnap.quoting import quotes_nothing
 from ttlsnap.schema import types as T
 from ttlsnap.schema.fields import Field, all_fields
 from ttlsnap.transform.chain import create
@@ -85,7 +86,8 @@ class _RuleFactory:
         """See ``PlansStates``. A rule that matches no state is an error; otherwise its state would continue to grow."""
         mine = [state for state in states if self._is_about(state)]
         if not mine:
-            raise UsageError(f"{self.rule.name} matches none of {', '.join(map(str, states)) or 'the states'}")
+            names = ", ".join(map(str, states)) or "the states"
+            raise UsageError(quotes_nothing(f"{self.rule.name} matches none of {names}"))
         told: Sequence[str | None] = [None] * len(mine)
         if isinstance(self.factory, PlansStates):
             told = self.factory.plan(mine, self._at(clock))

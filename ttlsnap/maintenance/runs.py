@@ -45,6 +45,7 @@ from ttlsnap.maintenance.workers import Workers
 from ttlsnap.migration.report import MigrationReport
 from ttlsnap.migration.run import migrate
 from ttlsnap.publishing.recover import recover
+from ttlsnap.quoting import quotes_nothing
 from ttlsnap.storage.open import open_directory
 from ttlsnap.storage.uris import OBJECT_STORES, is_local
 
@@ -85,7 +86,7 @@ class TargetResult:
         return {
             **report,
             "status": self.status,
-            "error": str(self.error) if self.error else None,
+            "error": self.error.text if self.error else None,
             "error_type": type(self.error).__name__ if self.error else None,
             "exit_code": self.exit_code,
             "recovered": self.recovered,
@@ -208,7 +209,7 @@ def _targets(folder: str, policy: TargetPolicy) -> Iterator[Target]:
         names = [name for name in _find_folders(path) if place_of(name) not in excluded]
         if not names:  # probably a mistake in the policy
             or_excluded = ", or excludes all that it finds" if policy.exclude else ""
-            raise UsageError(f"{path} matches no folder{or_excluded}")
+            raise UsageError(quotes_nothing(f"{path} matches no folder{or_excluded}"))
     except TtlsnapError as error:
         yield Target(path, policy, error)
         return
@@ -287,7 +288,7 @@ class _Runner:
                 may_recover = policy.on_fenced == "recover" and not self._dry_run and self._confirm is None
                 if not may_recover or recovered is not None:
                     if policy.on_fenced == "recover" and self._dry_run:
-                        error = FencedError(f"{error}. Without --plan, maintain recovers it first")
+                        error = FencedError(error.text + ". Without --plan, maintain recovers it first")
                     return result("skipped" if policy.on_fenced == "skip" else "refused", error=error)
                 try:
                     recovered = recover(target.path, expired_to=policy.options.expired_to).run

@@ -427,7 +427,7 @@ class _Run:
                 example = next(part.example for part in parts if part.misplaced)
                 raise RefusedError(
                     f"{where}: {misplaced:,} keys are not in the partition that Spark's hash gives, so ttlsnap does "
-                    f"not know where Spark would look for them. For example, {example}. Nothing was changed. Run: "
+                    "not know where Spark would look for them. For example, " + example + ". Nothing was changed. Run: "
                     f"ttlsnap doctor {self.plan.checkpoint.target}"
                 )
             self._require_same_families(store, [(any(part.entries), part.families) for part in parts])

@@ -24,6 +24,7 @@ from ttlsnap.operators.join_rows import keys_with_times
 from ttlsnap.operators.placement import PlacementCheck, hash_keys
 from ttlsnap.operators.transform_with_state import UNUSED, derived_of, user_part
 from ttlsnap.operators.variables import keys_by_time
+from ttlsnap.quoting import quote
 from ttlsnap.storage.directory import Directory
 from ttlsnap.stores.convert import convert, with_keys, with_values
 from ttlsnap.stores.families import NO_FAMILY_CHANGES, FamilyChanges
@@ -329,7 +330,8 @@ class Sorter:
         example = ""
         if misplaced:
             first = misplaced[0]
-            example = f"{first.example} is in partition {first.partition}, and belongs to partition {first.belongs_to}"
+            belongs = f" is in partition {first.partition}, and belongs to partition {first.belongs_to}"
+            example = quote(first.example) + belongs
         return Split(
             self._old.first,
             self._old.name,

@@ -12,6 +12,7 @@ from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import CorruptionError, TransformerError
 from ttlsnap.operators.join import IndexedSide, TimedSide
 from ttlsnap.operators.links import Decisions, Fetch, Keys, Outcome, StateId, concat, encode_keys, show_key
+from ttlsnap.quoting import quote
 from ttlsnap.schema.fields import find_field
 from ttlsnap.schema.types import LongType, StructType
 from ttlsnap.unsaferow.decode import decode_words
@@ -107,8 +108,9 @@ class IndexedRows:
 
 def _misfit(where: str, values: StateDescriptor, key: Any, what: str) -> CorruptionError:
     return CorruptionError(
-        f"{where}: the stores of the join's {values.side} side do not match: key {key}: {what}. Nothing was changed. "
-        "Go back to an older batch, or to a copy"
+        f"{where}: the stores of the join's {values.side} side do not match: key "
+        + quote(key)
+        + f": {what}. Nothing was changed. Go back to an older batch, or to a copy"
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ttlsnap.pages.model import Card, Page, Section, Table, Tile, Tone, count
-from ttlsnap.pages.privacy import tell_unseen
+from ttlsnap.pages.privacy import tell
 from ttlsnap.pages.svg import Bar, bar_chart
 
 Document = Mapping[str, Any]
@@ -84,9 +84,9 @@ def _next(document: Document) -> Iterator[Section]:
 
 
 def _rest(document: Document, show_keys: bool) -> Iterator[Section]:
-    unseen = tell_unseen(document["unseen"], show_keys)
-    if unseen:
-        table = Table("Not compared", ("what, and why",), [(line,) for line in unseen])
+    if document["unseen"]:
+        rows = [(tell(line, show_keys),) for line in document["unseen"]]
+        table = Table("Not compared", ("what, and why",), rows)
         yield Section("Not compared", tables=[table])
     if document["ignored"]:
         said = (

@@ -7,7 +7,7 @@ from typing import Any
 
 from ttlsnap.amounts import number, share, size
 from ttlsnap.pages.model import Card, Page, Section, Table, Tile, Tone, count, facts
-from ttlsnap.pages.privacy import tell_rule, tell_warnings
+from ttlsnap.pages.privacy import tell, tell_rule
 from ttlsnap.pages.svg import Bar, Chart, bar_chart, parts_chart, time_chart
 from ttlsnap.pages.targets import targets_page
 from ttlsnap.pages.words import DRY_RUN, after_dry_run, as_text, describe_value, minute, moment, place, second
@@ -92,7 +92,7 @@ def _tiles(totals: Document, dry_run: bool) -> list[Tile]:
 
 
 def _warnings(document: Document, show_keys: bool) -> Iterator[Section]:
-    cards = [Card(Tone.WARNING, "warning", text) for text in tell_warnings(document["warnings"], show_keys)]
+    cards = [Card(Tone.WARNING, "warning", tell(text, show_keys)) for text in document["warnings"]]
     if cards:
         yield Section("Warnings", cards=cards)
 

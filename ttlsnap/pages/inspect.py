@@ -7,7 +7,7 @@ from typing import Any
 
 from ttlsnap.amounts import number, share, size
 from ttlsnap.pages.model import Card, Page, Section, Table, Tile, Tone, count, facts
-from ttlsnap.pages.privacy import tell_warnings
+from ttlsnap.pages.privacy import tell
 from ttlsnap.pages.sizes import size_sections, size_tiles
 from ttlsnap.pages.svg import Bar, bar_chart
 from ttlsnap.pages.words import as_text, at, describe_value
@@ -32,7 +32,7 @@ def inspect_page(document: Document, show_keys: bool) -> Page:
         else [*_tiles(document, entries, held, len(states)), *size_tiles(document)],
         sections=[
             *_warnings(document, show_keys),
-            _state_section(states),
+            _state_section(states, show_keys),
             *size_sections(document, show_keys),
             *(section for place, state in states for section in _age_sections(place, state)),
             *_entries(document, show_keys),
@@ -109,14 +109,14 @@ def _table_tiles(document: Document, entries: int | None, held: int | None) -> l
 
 
 def _warnings(document: Document, show_keys: bool) -> Iterator[Section]:
-    cards = [Card(Tone.WARNING, "warning", text) for text in tell_warnings(_told(document), show_keys)]
+    cards = [Card(Tone.WARNING, "warning", tell(text, show_keys)) for text in _told(document)]
     if document["fence"]:
         cards.insert(0, Card(Tone.BAD, "fenced", document["fence"]))
     if cards:
         yield Section("Warnings", cards=cards)
 
 
-def _state_section(states: Sequence[tuple[dict[str, str], Document]]) -> Section:
+def _state_section(states: Sequence[tuple[dict[str, str], Document]], show_keys: bool) -> Section:
     rows = [
         (
             place["operator"],
@@ -140,15 +140,15 @@ def _state_section(states: Sequence[tuple[dict[str, str], Document]]) -> Section
     texts = (
         ["States of one store share their files; the first of them has the size."] if len(sized) < len(states) else []
     )
-    return Section("States", texts, charts, [table], list(_state_notes(states)))
+    return Section("States", texts, charts, [table], list(_state_notes(states, show_keys)))
 
 
-def _state_notes(states: Sequence[tuple[dict[str, str], Document]]) -> Iterator[Card]:
+def _state_notes(states: Sequence[tuple[dict[str, str], Document]], show_keys: bool) -> Iterator[Card]:
     """Yield why states have no ages or cannot be read, each reason once."""
     reasons: dict[str, list[str]] = {}
     for place, state in states:
         if "problem" in state:
-            reasons.setdefault(state["problem"], []).append(place["state"])
+            reasons.setdefault(tell(state["problem"], show_keys), []).append(place["state"])
     for reason, names in reasons.items():
         has_no_ages = reason.startswith("no ages")
         mark = (Tone.PLAIN, "note") if has_no_ages else (Tone.WARNING, "not read")

@@ -1,14 +1,18 @@
 """Which texts of a document may quote the key or the value of an entry, and what a page says in their place.
 
-A text is shown only if it is known not to quote entries. So a new kind of problem or error is left out until it is
-listed here.
+Errors and warnings say themselves what they quote (``ttlsnap.quoting``). Of a problem or an error that does not, a page
+says what its kind means. So a new kind of problem is left out until it is listed here.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
+
+from ttlsnap import errors
+from ttlsnap.errors import TtlsnapError
+from ttlsnap.quoting import Quoting, without_keys
 
 HINT = "The full text may quote entries; --show-keys adds it."
 
@@ -38,30 +42,25 @@ PROBLEMS = {
     "unsupported": "ttlsnap does not know this format, version, codec, provider or setting.",
 }
 """The meanings of the other problems, whose messages may quote entries."""
-_SAFE_ERRORS = frozenset({"NotACheckpointError", "RefusedError", "BusyError", "FencedError"})
-_SAFE_USAGE = re.compile(
-    r"has no (field|state) |matches (no folder|none of) |stores no timestamp |the package .* is not installed"
-)
-_ERRORS = {
-    "UsageError": "The request has a mistake.",
-    "NothingToMigrateError": "The migration cannot change what it was asked to change.",
-    "TransformerError": "A transformer or a function of yours raised an error.",
-    "UnsupportedError": "ttlsnap does not know a format, a version or a feature of this target.",
-    "CorruptionError": "The target is damaged.",
-    "ChecksumError": "A file and its checksum do not match.",
-    "CountError": "A store has another number of entries than its files say.",
-    "StorageError": "The storage refused an operation.",
-    "StoppedError": "A signal stopped the run before it published.",
-}
 _SAFE_RULE = re.compile(r"(.* rule \d+: )?(Spark's expiry times|keep|ttl \w+( instead of \w+)? (by|after) [^'\"]*)")
 _CODE_RULE = re.compile(r"(.* rule \d+: )?[\w.]+:[\w.<>]+")
 
 
+def tell(text: str, show_keys: bool) -> str:
+    """Return a text, or the same without the keys and values that it quotes."""
+    if show_keys or without_keys(text) == text:
+        return str(text)
+    left = without_keys(text).rstrip()
+    return f"{left}{'' if left.endswith(('.', '!', '?')) else '.'} {HINT}"
+
+
 def tell_problem(problem: Mapping[str, Any], show_keys: bool) -> str:
-    """Return the message of a problem of ``doctor``, or what its code means."""
+    """Return the message of a problem of ``doctor`` if it says what it quotes; else what its code means."""
     code = problem["code"]
     if show_keys or code in SAFE_PROBLEMS:
-        return str(problem["message"])
+        return tell(problem["message"], show_keys)
+    if isinstance(problem["message"], Quoting):
+        return tell(problem["message"], show_keys)
     return f"{PROBLEMS.get(code, 'The message of this problem is left out.')} {HINT}"
 
 
@@ -72,26 +71,12 @@ def tell_reasons(version: Mapping[str, Any], show_keys: bool) -> str:
 
 
 def tell_error(document: Mapping[str, Any], show_keys: bool) -> str:
-    """Return the error of a target, or what its kind means."""
-    kind, text = document.get("error_type"), str(document["error"])
-    if show_keys or kind in _SAFE_ERRORS or (kind == "UsageError" and _SAFE_USAGE.search(text)):
-        return text
-    return f"{_ERRORS.get(str(kind), 'The run failed.')} {HINT}"
-
-
-def tell_warnings(warnings: Sequence[str], show_keys: bool) -> list[str]:
-    """Return warnings. What a function of the user's says about an entry that it could not archive is left out."""
-    return [
-        text if show_keys else re.sub(r"(will archive them[^:]*: ).*", rf"\1{HINT}", text, flags=re.DOTALL)
-        for text in warnings
-    ]
-
-
-def tell_unseen(unseen: Sequence[str], show_keys: bool) -> list[str]:
-    """Return what ``check`` did not compare, without the errors of state that cannot be read."""
-    return [
-        text if show_keys else re.sub(r"(cannot be read; [^(]*)\(.*", r"\1", text, flags=re.DOTALL) for text in unseen
-    ]
+    """Return the error of a target if it says what it quotes; else what its kind means."""
+    text = document["error"]
+    if show_keys or isinstance(text, Quoting):
+        return tell(text, show_keys)
+    kind = getattr(errors, str(document.get("error_type")), TtlsnapError)
+    return f"{kind.summary or TtlsnapError.summary} {HINT}"
 
 
 def tell_rule(rule: str, show_keys: bool) -> str:
@@ -99,8 +84,3 @@ def tell_rule(rule: str, show_keys: bool) -> str:
     if show_keys or _SAFE_RULE.fullmatch(rule) or _CODE_RULE.fullmatch(rule):
         return rule
     return f"a rule that describes itself. {HINT}"
-
-
-def tell_unknown(unknown: Sequence[str], show_keys: bool) -> list[str]:
-    """Return what the growth of a state lacks, without the errors of batches that cannot be read."""
-    return [text if show_keys else re.sub(r"(batch \d+): .*", r"\1 cannot be read", text) for text in unknown]

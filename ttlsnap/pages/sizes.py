@@ -7,7 +7,7 @@ from typing import Any
 
 from ttlsnap.amounts import MISSING, age, exact_size, number, share, size
 from ttlsnap.pages.model import Section, Table, Tile
-from ttlsnap.pages.privacy import tell_rule, tell_unknown
+from ttlsnap.pages.privacy import tell, tell_rule
 from ttlsnap.pages.svg import Bar, CutOff, bar_chart, line_chart
 from ttlsnap.pages.targets import MOST, largest
 from ttlsnap.pages.words import as_text, minute, place
@@ -204,7 +204,7 @@ def _growth(growth: Document, show_keys: bool) -> Iterator[Section]:
         ]
         numbers = ("entries before", "entries after", "size before", "size after")
         tables.append(Table("Runs of ttlsnap", ("run", "kind", "status", *numbers), runs, numbers, ("run",)))
-    texts = [f"Unknown: {line}." for line in tell_unknown(growth["unknown"], show_keys)]
+    texts = [f"Unknown: {tell(line, show_keys).removesuffix('.')}." for line in growth["unknown"]]
     yield Section("Growth", texts, charts, tables)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ttlsnap.amounts import number, share, size
 from ttlsnap.pages.model import Card, Marked, Page, Section, Table, Tile, Tone, count
-from ttlsnap.pages.privacy import tell_error, tell_warnings
+from ttlsnap.pages.privacy import tell, tell_error
 from ttlsnap.pages.svg import Bar, Chart, bar_chart, ranked_chart
 from ttlsnap.pages.words import DRY_RUN
 
@@ -182,7 +182,7 @@ def _notes(targets: Sequence[Document], show_keys: bool) -> Iterator[Section]:
                     ],
                 )
             )
-        for text in tell_warnings(target.get("warnings", ()), show_keys):
-            cards.append(Card(Tone.WARNING, "warning", text, name))
+        for text in target.get("warnings", ()):
+            cards.append(Card(Tone.WARNING, "warning", tell(text, show_keys), name))
     if cards:
         yield Section("Notes", cards=cards)

@@ -32,16 +32,16 @@ def deliver_all(files: Directory, places: AllowedPlaces) -> list[str]:
     Entries of undone runs are deleted, and those of rolled back runs are removed from the archive. Entries of an
     interrupted run stay, and so do those for a place that ``places`` do not allow.
     """
-    told = []
+    told: list[str] = []
     for run in [info.name for info in files.list(layout.RUNS) if layout.is_run(info.name)]:
         try:
             _deliver_one(files, run, places)
         except PlaceNotNamedError as error:
-            told.append(str(error))
+            told.append(error.text)
         except TtlsnapError as error:
             told.append(
                 f"the entries that run {run} dropped are still in {files.root}/{folder_of(run)}. The next run will "
-                f"archive them; to discard them, remove that folder: {error}"
+                "archive them; to discard them, remove that folder: " + error.text
             )
     return told
 
@@ -107,7 +107,7 @@ def take_back_if_allowed(files: Directory, run: str, places: AllowedPlaces) -> l
         with explain_failed_take_back(run):
             take_back(files, run, places)
     except PlaceNotNamedError as error:
-        told.append(str(error))
+        told.append(error.text)
     return told
 
 

@@ -45,7 +45,8 @@ def tidy_up(files: Directory, run: str) -> list[str]:
         files.remove_tree(staged_path(run, ""))  # a worker that was killed may have left something there
         discard_backups(files, keep=run)
     except (TtlsnapError, MemoryError) as error:
-        return [f"an older backup could not be removed; the next run will try again: {error or 'out of memory'}"]
+        words = error.text if isinstance(error, TtlsnapError) else "out of memory"
+        return ["an older backup could not be removed; the next run will try again: " + words]
     return []
 
 

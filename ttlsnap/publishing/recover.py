@@ -82,7 +82,7 @@ def recover(
             return _recover(files, prefer_undo, places)
     except StorageError as error:
         raise StorageError(
-            f"{error}\nNothing is lost. After fixing the storage error, run: ttlsnap recover {files.root}"
+            error.text + f"\nNothing is lost. After fixing the storage error, run: ttlsnap recover {files.root}"
         ) from error
 
 

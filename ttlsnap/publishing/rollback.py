@@ -191,7 +191,7 @@ def _require_loadable(files: Directory) -> None:
             lineages_of(checkpoint, state_store, kept)
     except CorruptionError as error:
         raise RefusedError(
-            f"{error}. Spark cannot load the old state without it, so the run cannot be rolled back. Nothing was "
+            error.text + ". Spark cannot load the old state without it, so the run cannot be rolled back. Nothing was "
             "changed"
         ) from error
     except UnsupportedError:

@@ -103,7 +103,7 @@ def swap(
         _give_up(files, journal, error, begun, made)
         if isinstance(error, StorageError):
             undone = "The run was undone, so the" if begun else "The"
-            raise StorageError(f"{error}\n{undone} checkpoint is as it was before") from error
+            raise StorageError(error.text + f"\n{undone} checkpoint is as it was before") from error
         raise
     try:
         replace_fence(files, journal)
@@ -149,7 +149,8 @@ def finish(files: Directory, journal: Journal) -> None:
         refuse_if_changed(files, journal, before, only_signs=True)
     except BusyError as error:
         _give_up(files, journal, error, begun=True)
-        raise BusyError(f"{error}. Run {journal.run} was undone, so the checkpoint is as it was before") from error
+        words = f". Run {journal.run} was undone, so the checkpoint is as it was before"
+        raise BusyError(error.text + words) from error
     remove_empty_folders(files, journal)
     replace_fence(files, journal)
     close_journal(files, journal, "done")

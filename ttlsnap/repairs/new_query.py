@@ -94,7 +94,7 @@ def _require_repaired(checkpoint: Checkpoint, old: Contract, new: NewQuery, evol
     done = {step.change for step in evolution.steps}
     found = [finding for finding in found if OF_SPARK.get(finding.code) not in done]  # its version stays the old one
     _refuse(checkpoint, told, found, Verdict.RECONFIGURATION)
-    return [f"not compared: {line}" for line in report.unseen]
+    return ["not compared: " + line for line in report.unseen]
 
 
 def _refuse(checkpoint: Checkpoint, told: str, findings: Sequence[Finding], worst: Verdict) -> None:

@@ -52,7 +52,7 @@ def plan_table(
         raise UnsupportedError(
             f"{target}: the statements that ttlsnap can run do not repair everything:{describe_findings(left)}"
         )
-    return planner.steps, [f"not compared: {line}" for line in report.unseen]
+    return planner.steps, ["not compared: " + line for line in report.unseen]
 
 
 @dataclass

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from ttlsnap import native
 from ttlsnap.errors import CorruptionError
 from ttlsnap.native import loops
+from ttlsnap.quoting import quote
 from ttlsnap.unsaferow.gather import interleave, read_at, word_columns
 from ttlsnap.unsaferow.rows import Rows
 
@@ -77,7 +78,7 @@ def verify_row_checksums(keys: Rows, values: Rows, deleted: npt.NDArray[np.bool_
         i = int(wrong[0])
         raise CorruptionError(
             f"{where}: {len(wrong)} of {len(keys)} rows in a block do not match their checksums; the first has the "
-            f"key {bytes(keys.data[keys.start[i] : keys.start[i] + keys.size[i]]).hex()}"
+            "key " + quote(bytes(keys.data[keys.start[i] : keys.start[i] + keys.size[i]]).hex())
         )
 
 

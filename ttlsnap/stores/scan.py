@@ -54,4 +54,4 @@ def locate_errors(where: str) -> Iterator[None]:
     except CorruptionError as error:
         if where.partition(", version ")[0] in str(error):
             raise
-        raise CorruptionError(f"{where}: {error}") from error
+        raise CorruptionError(f"{where}: " + error.text) from error

@@ -13,6 +13,7 @@ from ttlsnap.clock import Clock
 from ttlsnap.entries.batch import Int64, Mask, RowEntries, StateEntries
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import USERS_ERRORS, TransformerError, TtlsnapError
+from ttlsnap.quoting import quote
 from ttlsnap.transform.protocols import (
     ChoosesStrategy,
     CollectionStrategy,
@@ -148,13 +149,16 @@ def _filter_or_transform(transformer: StateSnapshotTransformer, before: StateEnt
     try:
         after = transformer.filter_or_transform(before)
     except TransformerError as error:
-        raise TransformerError(f"{state}: {error}") from error
+        raise TransformerError(f"{state}: " + error.text) from error
     except TtlsnapError:
         raise
     except USERS_ERRORS as error:
         raise TransformerError(
-            f"{state}: the transformer raised {type(error).__name__}: {error} "
-            f"(in {len(before)} entries, the first with key {_first_key(before)})"
+            f"{state}: the transformer raised {type(error).__name__}: "
+            + quote(error)
+            + f" (in {len(before)} entries, the first with key "
+            + quote(_first_key(before))
+            + ")"
         ) from error
     _check_answer(state, before, after)
     return after

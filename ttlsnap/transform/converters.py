@@ -15,9 +15,10 @@ import pyarrow as pa
 from ttlsnap.entries.batch import StateEntries
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import USERS_ERRORS, TransformerError
+from ttlsnap.quoting import quote
 from ttlsnap.schema.arrow import arrow_type
 from ttlsnap.schema.types import StructType
-from ttlsnap.transform.protocols import as_dictionaries, require_exact, require_whole
+from ttlsnap.transform.protocols import as_dictionaries, describe_failure, require_exact, require_whole
 
 Conversion = Callable[[dict[str, Any], dict[str, Any]], Mapping[str, Any]]
 _MARK = "__ttlsnap_for_new_query__"
@@ -77,7 +78,7 @@ class EntryConverter:
             try:
                 values.append(require_whole(self.function(key, value), schema, "value"))
             except (ValueError, *USERS_ERRORS) as error:
-                raise TransformerError(f"key {key!r}: {type(error).__name__}: {error}") from error
+                raise TransformerError(describe_failure(key, error)) from error
         kind = arrow_type(schema)
         try:
             made = pa.array(values, type=kind)
@@ -86,9 +87,8 @@ class EntryConverter:
                 try:
                     pa.array([value], type=kind)
                 except _ARROW_ERRORS as error:
-                    raise TransformerError(
-                        f"key {key!r}: the new value does not fit {schema.simple_string}: {error}"
-                    ) from error
+                    words = "key " + quote(repr(key)) + f": the new value does not fit {schema.simple_string}: "
+                    raise TransformerError(words + quote(error)) from error
             raise
         require_exact(values, made)
         return made
@@ -101,7 +101,7 @@ def convert_values(converter: ConvertsValues, entries: StateEntries, schema: Str
     except TransformerError:
         raise
     except USERS_ERRORS as error:
-        raise TransformerError(f"{entries.state}: {type(error).__name__}: {error}") from error
+        raise TransformerError(f"{entries.state}: {type(error).__name__}: " + quote(error)) from error
     wanted = f"{len(entries)} structs with the fields {', '.join(schema.names)}"
     if not isinstance(made, pa.StructArray) or len(made) != len(entries) or made.null_count:
         raise TransformerError(f"{entries.state}: the converter returned {type(made).__name__}; return {wanted}")

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from ttlsnap.quoting import quote
+
 _ROUNDED = 1e-6  # relative; a float32 has 24 bits
 
 
@@ -22,7 +24,9 @@ def find_inexact(given: Any, stored: Any, where: str) -> str | None:
         pairs = zip(given, stored, strict=True)
         found = (find_inexact(one, other, f"{where}[{n}]") for n, (one, other) in enumerate(pairs))
         return next(filter(None, found), None)
-    return None if _is_same(given, stored) else f"{where} is {given!r}, and would be stored as {stored!r}"
+    if _is_same(given, stored):
+        return None
+    return f"{where} is " + quote(repr(given)) + ", and would be stored as " + quote(repr(stored))
 
 
 def _is_same(given: Any, stored: Any) -> bool:

@@ -24,6 +24,7 @@ from ttlsnap.entries.batch import Int64, Mask, StateEntries
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.entries.timestamps import TimestampField
 from ttlsnap.errors import USERS_ERRORS, TransformerError, UsageError
+from ttlsnap.quoting import quote
 from ttlsnap.schema import types as T
 from ttlsnap.schema.fields import distinct_names
 from ttlsnap.transform.exact import find_inexact
@@ -268,7 +269,7 @@ class _EntryTransformer:
             try:
                 verdict = self._function(key, value)
             except USERS_ERRORS as error:
-                raise TransformerError(f"key {key!r}: {type(error).__name__}: {error}") from error
+                raise TransformerError(describe_failure(key, error)) from error
             match verdict:
                 case Keep():
                     pass
@@ -279,19 +280,23 @@ class _EntryTransformer:
                     try:
                         values.append(require_whole(verdict.value, entries.state.value_schema, "value"))
                     except ValueError as error:
-                        raise TransformerError(f"key {key!r}: {error}") from error
+                        raise TransformerError("key " + quote(repr(key)) + ": " + quote(error)) from error
                 case _:
-                    raise TransformerError(
-                        f"key {key!r}: the function returned {verdict!r}; return Keep, Drop or Replace"
-                    )
+                    returned = "key " + quote(repr(key)) + ": the function returned " + quote(repr(verdict))
+                    raise TransformerError(returned + "; return Keep, Drop or Replace")
         if values:
             try:
                 new = pa.array(values, type=whole.type)
             except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-                raise TransformerError(f"a new value does not fit {whole.type}: {error}") from error
+                raise TransformerError(f"a new value does not fit {whole.type}: " + quote(error)) from error
             require_exact(values, new)
             entries = entries.replace_values(new, changed)
         return entries.filter(keep)
+
+
+def describe_failure(key: object, error: BaseException) -> str:
+    """Return in words that a function of the user's raised an error for the entry with this key."""
+    return "key " + quote(repr(key)) + f": {type(error).__name__}: " + quote(error)
 
 
 def require_exact(values: Sequence[Any], new: pa.Array) -> None:
@@ -299,7 +304,7 @@ def require_exact(values: Sequence[Any], new: pa.Array) -> None:
     for given, stored in zip(values, new.to_pylist(), strict=True):
         wrong = find_inexact(given, stored, "value")
         if wrong is not None:
-            raise TransformerError(f"a new value does not fit the field: {wrong}. Convert it in the function")
+            raise TransformerError("a new value does not fit the field: " + wrong + ". Convert it in the function")
 
 
 def as_dictionaries(structs: pa.StructArray) -> list[dict[str, Any]]:

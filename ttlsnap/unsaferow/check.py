@@ -56,7 +56,7 @@ class Trail:
     def fail(self, i: int, what: str) -> NoReturn:
         """Raise a CorruptionError that names the row of value ``i`` and the field, and says ``what`` is wrong."""
         field = f", field {self.path}" if self.path else ""
-        raise CorruptionError(f"row {self.row_of(i)}{field}: {what}")
+        raise CorruptionError(f"row {self.row_of(i)}{field}: " + what)
 
 
 def first(bad: Mask) -> int:

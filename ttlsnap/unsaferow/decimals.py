@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
 
 from ttlsnap.errors import UsageError
+from ttlsnap.quoting import quote
 from ttlsnap.schema import types as T
 from ttlsnap.schema.arrow import arrow_type
 from ttlsnap.unsaferow.check import Trail, first
@@ -53,7 +54,7 @@ def check_digits(halves: Halves, precision: int, trail: Trail, nulls: Mask | Non
     if bad.any():
         low, high = halves[first(bad)].tolist()
         unscaled = high << 64 | low & 2**64 - 1
-        trail.fail(first(bad), f"a decimal of unscaled value {unscaled}, more than {precision} digits")
+        trail.fail(first(bad), "a decimal of unscaled value " + quote(unscaled) + f", more than {precision} digits")
 
 
 def decimal_halves(values: pa.Array, data_type: T.DecimalType, path: str) -> Halves:

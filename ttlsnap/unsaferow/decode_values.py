@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
 
 from ttlsnap.errors import UnsupportedError
+from ttlsnap.quoting import quote
 from ttlsnap.schema import types as T
 from ttlsnap.schema.arrow import arrow_type
 from ttlsnap.unsaferow.check import Trail, first
@@ -69,7 +70,7 @@ def from_numpy(values: npt.NDArray[Any], data_type: T.DataType, trail: Trail, nu
             if nulls is not None:
                 bad &= ~nulls
             if bad.any():
-                trail.fail(first(bad), f"{values[first(bad)]} nanoseconds is not a time of day")
+                trail.fail(first(bad), quote(values[first(bad)]) + " nanoseconds is not a time of day")
             buffer = values
         case _:
             buffer = values
@@ -91,7 +92,7 @@ def text(pieces: Rows, trail: Trail) -> pa.LargeStringArray:
             except pa.ArrowInvalid:
                 high = middle
         begin = raw[low].as_py()[:40]
-        trail.fail(low, f"the string is not UTF-8, it begins with {begin!r}")
+        trail.fail(low, "the string is not UTF-8, it begins with " + quote(repr(begin)))
 
 
 def intervals(pieces: Rows, trail: Trail) -> pa.Array:

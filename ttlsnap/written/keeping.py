@@ -143,7 +143,7 @@ def place_ledgers(files: Directory, run: str, paths: Iterable[str]) -> list[str]
     try:
         each(files, place, list(paths))
     except TtlsnapError as error:
-        return [f"the ledger of written times was not kept: {error}"]
+        return ["the ledger of written times was not kept: " + error.text]
     return []
 
 

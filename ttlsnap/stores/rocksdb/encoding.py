@@ -21,6 +21,7 @@ import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
 
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import CorruptionError, UnsupportedError
+from ttlsnap.quoting import quote
 from ttlsnap.schema.arrow import arrow_type
 from ttlsnap.schema.nullable import as_nullable
 from ttlsnap.schema.types import StructType, is_fixed_width
@@ -57,7 +58,8 @@ def read_keys(raw: Rows, family: int, state: StateDescriptor, where: str) -> Row
         short = (size < 1) | (size >= room)
     if short.any():
         key = raw.piece(int(np.flatnonzero(short)[0]))
-        raise CorruptionError(f"{where}: key {key.hex()}: the key is not split into a prefix and the other columns")
+        what = ": the key is not split into a prefix and the other columns"
+        raise CorruptionError(f"{where}: key " + quote(key.hex()) + what)
     prefix = _read_rows(Rows(raw.data, raw.start + family + 4, size), 0, raw, where)
     rest = _read_rows(Rows(raw.data, raw.start + family + 4 + size, room - size), 0, raw, where)
     if state.ordered_prefix:
@@ -83,7 +85,7 @@ def _read_keys_with_time(raw: Rows, family: int, state: StateDescriptor, where: 
     size = raw.size - family - TIME_SIZE
     if (size < 0).any():
         key = raw.piece(int(np.flatnonzero(size < 0)[0]))
-        raise CorruptionError(f"{where}: key {key.hex()} is too short to contain a time")
+        raise CorruptionError(f"{where}: key " + quote(key.hex()) + " is too short to contain a time")
     before = state.key_time == "before"
     row = raw.start + family + (TIME_SIZE if before else 0)
     time = read_at(raw.data, raw.start + family + (0 if before else size), ">u8") ^ np.uint64(1 << 63)
@@ -112,7 +114,7 @@ def _read_rows(raw: Rows, head: int, raw_keys: Rows, where: str, owner: Int64s |
     if short.any():
         i = int(np.flatnonzero(short)[0])
         key = raw_keys.piece(i if owner is None else int(owner[i]))
-        raise CorruptionError(f"{where}: key {key.hex()}: its row has an unknown encoding")
+        raise CorruptionError(f"{where}: key " + quote(key.hex()) + ": its row has an unknown encoding")
     return Rows(raw.data, raw.start + head + 1, raw.size - head - 1)
 
 
@@ -273,5 +275,5 @@ def verify_values(keys: Rows, values: Rows, delimiter: bytes | None, where: str)
         key = keys.piece(int(np.flatnonzero(wrong)[0])).hex()
         raise CorruptionError(
             f"{where}: {int(wrong.sum())} of {len(wrong)} rows do not match their checksums; the first has the key "
-            f"{key}"
+            + quote(key)
         )

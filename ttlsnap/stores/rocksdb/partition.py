@@ -16,6 +16,7 @@ from rocksdict import Rdict, WriteBatch
 from ttlsnap.checkpoint.state_schema import DEFAULT_FAMILY
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import CorruptionError, CountError
+from ttlsnap.quoting import quote
 from ttlsnap.storage.directory import Directory
 from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.protocols import Moves
@@ -194,8 +195,9 @@ class RocksDbPartition:
             name = families.get(number)
             if name is None:
                 raise CorruptionError(
-                    f"{self.where}: the key {keys.piece(0).hex()} belongs to column family {number}, which the "
-                    "metadata does not name"
+                    f"{self.where}: the key "
+                    + quote(keys.piece(0).hex())
+                    + f" belongs to column family {number}, which the metadata does not name"
                 )
             yield self._batch(name, keys, values, FAMILY_SIZE, states.get(name))
 
@@ -203,8 +205,8 @@ class RocksDbPartition:
         """Return where the keys of each column family begin, and where the last family's keys end."""
         short = np.flatnonzero(raw_keys.size < FAMILY_SIZE)
         if len(short):
-            key = raw_keys.piece(int(short[0])).hex()
-            raise CorruptionError(f"{self.where}: the key {key} is too short to name a column family")
+            key = quote(raw_keys.piece(int(short[0])).hex())
+            raise CorruptionError(f"{self.where}: the key " + key + " is too short to name a column family")
         numbers = read_at(raw_keys.data, raw_keys.start, "<i2")
         return [0, *(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist(), len(numbers)]
 
@@ -250,7 +252,8 @@ class RocksDbPartition:
             wrong[elements.owner[short | (size != pieces.size - head - SIZE)]] = True
         if wrong.any():
             key = raw_keys.piece(int(np.flatnonzero(wrong)[0]))
-            raise CorruptionError(f"{self.where}: key {key.hex()}: its value is not a list of rows with their sizes")
+            what = ": its value is not a list of rows with their sizes"
+            raise CorruptionError(f"{self.where}: key " + quote(key.hex()) + what)
         rows = keys.take(elements.owner), read_values(pieces, head + SIZE, raw_keys, state, self.where, elements.owner)
         return RocksDbBatch(name, raw_keys, raw_values, rows, elements)
 
@@ -349,7 +352,8 @@ def verify_keys(changes: changelog.Changes, delimiter: bytes, where: str) -> lis
     for i in deletes:
         stored, keys[i] = keys[i][:4], keys[i][4:]
         if int.from_bytes(stored, "little") != google_crc32c.value(keys[i]):
-            raise CorruptionError(f"{where}: the delete of key {keys[i].hex()} does not match its checksum")
+            key = quote(keys[i].hex())
+            raise CorruptionError(f"{where}: the delete of key " + key + " does not match its checksum")
     puts = sorted(set(range(len(keys))) - set(deletes))
     verify_values(Rows.of([keys[i] for i in puts]), Rows.of([changes.values[i] for i in puts]), delimiter, where)
     return keys

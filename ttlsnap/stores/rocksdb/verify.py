@@ -119,7 +119,7 @@ def _wrong(snapshot: _Snapshot, tables: Sequence[str], where: str) -> TtlsnapErr
     try:
         _read_tables(snapshot, tables, where)
     except (CorruptionError, UnsupportedError) as error:
-        return type(error)(str(error))  # its traceback would keep the database open
+        return type(error)(error.message)  # its traceback would keep the database open
     return None
 
 
