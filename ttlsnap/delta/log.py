@@ -212,13 +212,14 @@ def _parse_action(files: Directory, path: str, line: bytes) -> dict[str, dict[st
 def _parquet_rows(files: Directory, path: str, kinds: tuple[str, ...]) -> Iterator[dict[str, dict[str, Any]]]:
     """Yield the actions of these kinds in a checkpoint, each by its kind."""
     import pyarrow as pa  # a log without a checkpoint is read in no time, and a look at a checkpoint of Spark's, too
-    import pyarrow.parquet as pq
+
+    from ttlsnap.storage.parquet import ParquetRows, size_of
 
     try:
         with files.open(path) as stream:
-            parquet = pq.ParquetFile(stream)
-            columns = [name for name in kinds if name in parquet.schema_arrow.names]
-            for batch in parquet.iter_batches(columns=columns):
+            parquet = ParquetRows(stream, size_of(files, path), f"{files.root}/{path}")
+            columns = [name for name in kinds if name in parquet.schema.names]
+            for batch in parquet.batches(columns):
                 for kind in columns:
                     column = batch.column(kind)
                     yield from ({kind: row} for row in column.filter(column.is_valid()).to_pylist())

@@ -14,7 +14,6 @@ from urllib.parse import unquote
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from ttlsnap.delta.cutoff import PHYSICAL
 from ttlsnap.delta.log import DataFile
@@ -25,8 +24,8 @@ from ttlsnap.schema import types as T
 from ttlsnap.schema.arrow import arrow_type
 from ttlsnap.schema.types import StructField, StructType
 from ttlsnap.storage.directory import Directory
+from ttlsnap.storage.parquet import ParquetRows, size_of
 
-_BATCH = 1 << 16
 _VERSION = re.compile(rb"(\d+)\.(\d+)")
 _NUMBER = "delta.columnMapping.id"
 _AS_SPARK = (
@@ -93,22 +92,20 @@ def read_rows(files: Directory, file: DataFile, columns: Sequence[StructField]) 
     first = 0
     try:
         with files.open(path) as stream:
-            # Spark writes INT96, which as nanoseconds would hold no more than 292 years.
-            parquet = pq.ParquetFile(stream, coerce_int96_timestamp_unit="us")
+            parquet = ParquetRows(stream, size_of(files, path), f"{files.root}/{path}")
             there = {
-                column.name: place
-                for column in columns
-                if (place := _place(list(parquet.schema_arrow), column)) is not None
+                column.name: place for column in columns if (place := _place(list(parquet.schema), column)) is not None
             }
-            wanted = [parquet.schema_arrow.names[place] for place in there.values()]
-            old_calendars = has_old_calendars(parquet)
-            for batch in parquet.iter_batches(_BATCH, columns=wanted):
+            wanted = [parquet.schema.names[place] for place in there.values()]
+            old_calendars = has_old_calendars(parquet.metadata)
+            constants = sum(len(file.partition.get(name) or "") for name in physical)
+            for batch in parquet.batches(wanted, constants=constants):
                 arrays = []
                 for name, column in zip(physical, columns, strict=True):
                     if name in file.partition:
                         arrays.append(_constant(file.partition[name], column, batch.num_rows))
                     elif column.name in there:
-                        place = batch.schema.names.index(parquet.schema_arrow.names[there[column.name]])
+                        place = batch.schema.names.index(parquet.schema.names[there[column.name]])
                         arrays.append(_logical(batch.column(place), column.type, old_calendars))
                     else:
                         arrays.append(pa.nulls(batch.num_rows, arrow_type(column.type)))
@@ -125,11 +122,11 @@ def read_rows(files: Directory, file: DataFile, columns: Sequence[StructField]) 
         raise CorruptionError(f"{files.root}/{path} cannot be read: {str(error)[:200]}") from error
 
 
-def has_old_calendars(parquet: Any) -> bool:
+def has_old_calendars(metadata: Any) -> bool:
     """Return whether dates and times use the old calendars of before 1582, as old versions of Spark wrote them.
 
     Source: Spark's ``DataSourceUtils``."""
-    facts = parquet.metadata.metadata or {}
+    facts = metadata.metadata or {}
     found = _VERSION.match(facts.get(b"org.apache.spark.version", b""))
     return (
         b"org.apache.spark.legacyDateTime" in facts

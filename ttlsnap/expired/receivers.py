@@ -377,12 +377,12 @@ def _application(run: str) -> str:
 
 
 def _batches(files: Directory, paths: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    from pyarrow.parquet import ParquetFile
+    from ttlsnap.storage.parquet import ParquetRows, size_of
 
     for path in paths:
         try:
             with files.open(path) as stream:
-                yield from ParquetFile(stream).iter_batches()
+                yield from ParquetRows(stream, size_of(files, path), f"{files.root}/{path}").batches()
         except pa.ArrowException as error:
             raise CorruptionError(f"{files.root}/{path} cannot be read again: {str(error)[:200]}") from error
 

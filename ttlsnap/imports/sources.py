@@ -8,10 +8,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ttlsnap.delta.features import check_protocol
 from ttlsnap.delta.log import DataFile, is_table, live_files, read_table
@@ -22,11 +20,10 @@ from ttlsnap.schema.types import StructType
 from ttlsnap.storage.directory import Directory
 from ttlsnap.storage.local import LocalDirectory
 from ttlsnap.storage.open import open_for_reading
+from ttlsnap.storage.parquet import ParquetRows
 
 DELTA = "delta:"
 _NUMBER = re.compile(r"([0-9]+)")
-_BATCH = 16 << 20  # bytes, without compression
-_MOST_ROWS, _FEWEST_ROWS = 1 << 18, 1 << 10
 _SUFFIX = ".parquet"
 _UNFINISHED = "_temporary"  # Spark's folder for a job that has not ended
 _OTHER_LOGS = ("_spark_metadata", ".hoodie")  # they say which of the files count
@@ -56,7 +53,7 @@ class TableFile:
         if self.columns is not None:
             return pa.schema([pa.field(column.name, arrow_type(column.type)) for column in self.columns])
         with self._parquet() as parquet:
-            return parquet.schema_arrow
+            return parquet.schema
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows in order. Raise UsageError for a file that cannot be read."""
@@ -72,8 +69,8 @@ class TableFile:
                 raise UsageError(f"{self.where} has {count:,} rows, and the table's log says {self.delta.rows:,}")
             return
         with self._parquet() as parquet:
-            is_old = has_old_calendars(parquet)
-            for batch in parquet.iter_batches(_rows_of_batch(parquet.metadata)):
+            is_old = has_old_calendars(parquet.metadata)
+            for batch in parquet.batches():
                 try:
                     for column in batch.columns if is_old else ():
                         refuse_old_within(column)
@@ -82,14 +79,13 @@ class TableFile:
                 yield batch
 
     @contextlib.contextmanager
-    def _parquet(self) -> Iterator[Any]:
+    def _parquet(self) -> Iterator[ParquetRows]:
         try:
             with open_for_reading(self.root).open(self.path) as stream:
                 if not stream.seekable():
                     stream = io.BytesIO(stream.read())
-                # Spark writes INT96, which as nanoseconds would hold no more than 292 years.
-                parquet = pq.ParquetFile(stream, coerce_int96_timestamp_unit="us")
-                for field in parquet.schema_arrow:
+                parquet = ParquetRows(stream, self.size, self.where)
+                for field in parquet.schema:
                     _refuse_extension(self.where, field.name, field.type)
                 yield parquet
         except (pa.ArrowException, OSError) as error:
@@ -107,14 +103,6 @@ def _refuse_extension(where: str, name: str, kind: pa.DataType) -> None:
     for number in range(kind.num_fields):
         field = kind.field(number)
         _refuse_extension(where, f"{name}.{field.name}", field.type)
-
-
-def _rows_of_batch(metadata: Any) -> int:
-    """Return the number of rows to read at once, so that wide rows do not take more memory than narrow ones."""
-    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    size: int = sum(group.total_byte_size for group in groups)
-    rows: int = sum(group.num_rows for group in groups)
-    return min(max(_BATCH * rows // max(size, 1), _FEWEST_ROWS), _MOST_ROWS)
 
 
 def find_tables(source: str) -> dict[str, str]:
