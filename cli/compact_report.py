@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from ttlsnap.compaction.report import CompactionReport, Counts, StateReport
 
-_WAYS = {"full": "written whole", "tombstones": "written as tombstones over the old files", "untouched": "untouched"}
 _NUMBERS = ("entries", "kept", "dropped", "rewritten", "before", "after")
 # The parts that a table leaves out, one after another, until it is narrow enough.
 _SPARE = ("clock", "time of day", "operator name", "rewritten", "state", "kept", "before", "oldest")
@@ -118,15 +117,16 @@ def _place(state: StateReport) -> str:
 
 def _field(state: StateReport, with_clock: bool) -> str:
     """Return the field, and the clock that it was compared with."""
-    if state.timestamp is None:
-        return MISSING
-    return f"{state.timestamp} ({state.time} time)" if state.time and with_clock else state.timestamp
+    from ttlsnap.pages.compact import field_words
+
+    return field_words(state.to_json()) if with_clock else state.timestamp or MISSING
 
 
 def _oldest(state: StateReport, length: int) -> str:
     from ttlsnap.clock import iso
+    from ttlsnap.pages.words import second
 
-    return (iso(state.oldest_us) or MISSING)[:length]
+    return second(iso(state.oldest_us))[:length]
 
 
 def _total(counts: Counts) -> Text:
@@ -145,45 +145,10 @@ def _total(counts: Counts) -> Text:
     return Text("Total: ") + Text("; ").join(parts)
 
 
-def describe_history(state: StateReport) -> str:
-    """Return a sentence about the entries that were written when the known history begins, or earlier."""
-    from ttlsnap.clock import iso
-
-    begins = f"the known history of {number(state.older)} entries begins at {iso(state.older_than_us)}"
-    return f"{begins}. They were written then or earlier, and count as written then"
-
-
 def _show_notes(out: Console, report: CompactionReport) -> None:
-    for state in report.states:
-        operator = f"operator {state.state.operator}"
-        place = state.state.state if state.state.state != "default" else state.state.store
-        name = "" if place == "default" else f", {place},"
-        if state.left_alone and state.state.role == "primary":
-            out.print(f"{operator}{name} is not changed: {state.left_alone}")
-        if state.rewrites:
-            ways = ", ".join(f"{number(count)} {_WAYS[way]}" for way, count in state.rewrites.items() if count)
-            out.print(f"{operator}, partitions: {ways}")
-        if state.null_timestamps:
-            entries = (
-                "1 entry that has"
-                if state.null_timestamps == 1
-                else f"{number(state.null_timestamps)} entries that have"
-            )
-            out.print(f"{operator}: kept {entries} no timestamp")
-        if state.older:
-            out.print(f"{operator}{name}: {describe_history(state)}")
-        if state.unclosed:
-            groups = f"{operator}: {number(state.unclosed)} of the dropped groups"
-            if state.state.timeout:
-                out.print(f"{groups} still had a timeout ahead, which will never fire")
-            else:
-                out.print(f"{groups} are ahead of the watermark; a query in append mode will never emit them")
-        if state.unmatched:
-            out.print(
-                f"{operator}: {number(state.unmatched)} of the dropped rows of the {state.state.side} side have not "
-                "matched; an outer join will never emit them"
-            )
-        if state.counts.dropped and state.counts.dropped == state.counts.entries and state.state.role == "primary":
-            out.print(Text(f"{operator}: every entry is dropped. Check the field and its unit", "yellow"))
-    why = f" ({report.engine_reason})" if report.engine_reason else ""
-    out.print(f"{report.engine} engine{why}, {report.seconds:.1f} s")
+    from ttlsnap.pages.compact import engine_words, notes
+
+    document = report.to_json()
+    for words, is_warning in notes(document):
+        out.print(Text(words, "yellow" if is_warning else ""))
+    out.print(engine_words(document))

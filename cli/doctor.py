@@ -15,12 +15,10 @@ from ttlsnap.cli.output import console, number, print_json, table
 from ttlsnap.cli.pages import parse_pages, write_pages
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rich.console import Console
 
     from ttlsnap.cli.progress import ReadingProgress
-    from ttlsnap.diagnosis import DoctorReport, GoingBack, Problem, VersionReport
+    from ttlsnap.diagnosis import DoctorReport, GoingBack, Problem
 
 EXAMPLES = """
 Examples:
@@ -122,18 +120,19 @@ def _ask(shown: ReadingProgress, going_back: GoingBack) -> bool:
 
 
 def _show(out: Console, report: DoctorReport) -> None:
+    from ttlsnap.pages.doctor import counted_in, span, version_runs
+
     out.print(report.target)
-    entries = f"{number(report.entries)} {'entry' if report.entries == 1 else 'entries'}"
-    if report.versions and report.versions[0].restorable != "yes":
-        entries += " in the partitions that can be read"
+    versions = report.to_json()["versions"]
+    entries = f"{number(report.entries)} {'entry' if report.entries == 1 else 'entries'} {counted_in(versions)}"
     out.print(f"  query {report.query_id or 'unknown'}, batch {report.batch} committed, {entries}")
     if report.fixed:
         out.print(f"  repaired by run {report.run}: {', '.join(report.fixed)}")
         out.print(f"  To undo this before a newer batch is committed: ttlsnap rollback {report.target}")
     out.print()
     rows = table("versions", "batches", "restorable", right=("versions", "batches"))
-    for run in _runs(report.versions):
-        rows.add_row(_span([v.version for v in run]), _span([v.batch for v in run]), run[0].restorable)
+    for run in version_runs(versions):
+        rows.add_row(span([v["version"] for v in run]), span([v["batch"] for v in run]), run[0]["state"])
     out.print(rows)
     for severity in ("error", "warning", "unknown", "note"):
         for problem in report.problems:
@@ -147,18 +146,3 @@ def _show_problem(out: Console, problem: Problem) -> None:
     out.print(Text.assemble("\n", (f"{problem.severity}:", _STYLES.get(problem.severity, "")), f" {problem.code}"))
     out.print(f"  {problem.message}")
     out.print(f"  {problem.fix}")
-
-
-def _runs(versions: Sequence[VersionReport]) -> list[list[VersionReport]]:
-    """Return groups of consecutive versions with the same result."""
-    runs: list[list[VersionReport]] = []
-    for version in versions:
-        if runs and runs[-1][0].restorable == version.restorable and runs[-1][-1].version - 1 == version.version:
-            runs[-1].append(version)
-        else:
-            runs.append([version])
-    return runs
-
-
-def _span(numbers: list[int]) -> str:
-    return str(numbers[0]) if len(numbers) == 1 else f"{numbers[-1]} to {numbers[0]}"

@@ -24,7 +24,7 @@ from ttlsnap.cli.options import (
     Target,
     select,
 )
-from ttlsnap.cli.output import MISSING, console, number, print_json, size, table
+from ttlsnap.cli.output import console, number, print_json, table
 from ttlsnap.cli.pages import PageFile, parse_pages, write_pages
 from ttlsnap.cli.sizes import show_sizes
 from ttlsnap.errors import UsageError
@@ -195,6 +195,7 @@ def _list_checkpoints(target: str, output_format: Format, pages: Sequence[PageFi
     """List the checkpoints in a folder that is not one itself; return whether there are any."""
     from ttlsnap.checkpoint import layout
     from ttlsnap.checkpoint.recognize import find_checkpoints
+    from ttlsnap.pages.inspect import checkpoint_words
     from ttlsnap.storage.open import open_directory
 
     files = open_directory(target)
@@ -203,30 +204,33 @@ def _list_checkpoints(target: str, output_format: Format, pages: Sequence[PageFi
     found = find_checkpoints(files)
     if not found:
         return False
-    document = {"target": target, "kind": "folder", "checkpoints": [f"{files.root}/{name}" for name in found]}
+    paths = [f"{files.root}/{name}" for name in found]
+    summaries = [_summarize(path) for path in paths]
+    document = {"target": target, "kind": "folder", "checkpoints": paths, "summaries": summaries}
     if output_format is Format.JSON:
         print_json(document)
         write_pages(pages, "inspect", document)
         return True
     rows = table("checkpoint", "last batch", "size", right=("last batch", "size"))
-    for name in found:
-        rows.add_row(name, *_summary(f"{files.root}/{name}"))
+    for name, summary in zip(found, summaries, strict=True):
+        rows.add_row(name, *checkpoint_words(summary))
     console().print(rows)
     console().print(f"{target} contains {number(len(found))} checkpoints. Next: ttlsnap inspect {target}/NAME")
     write_pages(pages, "inspect", document)
     return True
 
 
-def _summary(target: str) -> tuple[str, str]:
+def _summarize(target: str) -> dict[str, Any]:
     """Return the last batch of a checkpoint and the size of its state, or what is wrong with it."""
     from ttlsnap.errors import CorruptionError, NotACheckpointError, TtlsnapError
     from ttlsnap.inspection.run import inspect as look
 
+    nothing = {"path": target, "batch": None, "bytes": None, "problem": None}
     try:
         found = look(target)
     except NotACheckpointError:
-        return "no batch", MISSING
+        return {**nothing, "problem": "no batch"}
     except TtlsnapError as error:
-        return "damaged" if isinstance(error, CorruptionError) else "unknown", MISSING
-    sizes = [state.bytes for state in found.states() if state.bytes is not None]
-    return number(found.checkpoint.batch.id), size(sum(sizes))
+        return {**nothing, "problem": "damaged" if isinstance(error, CorruptionError) else "unknown"}
+    held = sum(state.bytes for state in found.states() if state.bytes is not None)
+    return {**nothing, "batch": found.checkpoint.batch.id, "bytes": held}

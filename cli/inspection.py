@@ -84,6 +84,8 @@ def _compact(value: Any) -> str:
 
 def show_fields(out: Console, state: StateInspection) -> None:
     """Print the fields of a state, and its ages if they were counted."""
+    from ttlsnap.pages.words import age_groups, describe_age_history
+
     if state.descriptor is None:
         out.print("  The checkpoint records no schema (Spark before 3.1). Describe it with --schema.")
         return
@@ -95,14 +97,11 @@ def show_fields(out: Console, state: StateInspection) -> None:
         return
     age = state.age
     out.print(f"  age of {age['timestamp']} at {age['now']}:")
-    rows = [("in the future", age["future"])]
-    rows += [(f"up to {bucket['up_to']}", bucket["entries"]) for bucket in age["buckets"]]
-    rows += [("older", age["older"]), ("no timestamp", age["null"])]
+    rows = age_groups(age)
     most = max(count for _, count in rows) or 1
     for label, count in rows:
         if count:
             bar = "#" * max(1, round(40 * count / most))
             out.print(f"    {label:14} {number(count):>14}  {bar}")
-    if "written_before_history" in age:
-        count = number(age["written_before_history"])
-        out.print(f"    {count} entries may be older: the known history begins there")
+    if (words := describe_age_history(age)) is not None:
+        out.print(f"    {words}")

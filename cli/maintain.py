@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 from rich.text import Text
 
-from ttlsnap.cli.compact_report import describe_history
 from ttlsnap.cli.help import Command
 from ttlsnap.cli.maintenance_log import Log, LogFormat
 from ttlsnap.cli.options import (
@@ -214,10 +213,11 @@ def _describe_migration(result: TargetResult) -> Iterator[str]:
 def _describe_histories(result: TargetResult) -> Iterator[str]:
     """Yield a line about each state whose entries are in part older than the known history."""
     from ttlsnap.compaction.report import CompactionReport
+    from ttlsnap.pages.words import describe_history
 
     for state in result.report.states if isinstance(result.report, CompactionReport) else ():
         if state.older:
-            yield f"{state.state}: {describe_history(state)}"
+            yield f"{state.state}: {describe_history(state.to_json()['written_before'])}"
 
 
 def _show(out: Console, results: list[TargetResult]) -> None:

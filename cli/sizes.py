@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ttlsnap.amounts import age, exact_size
-from ttlsnap.cli.output import MISSING, number, share, size, table
+from ttlsnap.amounts import ratio
+from ttlsnap.cli.output import number, table
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from ttlsnap.cli.tabular import TextTable
-    from ttlsnap.inspection.growth import Growth
-    from ttlsnap.inspection.sizes import Sizes, StateSizes, StoreSizes
+    from ttlsnap.inspection.sizes import Sizes
 
+Document = Mapping[str, Any]
 Row = dict[str, str]
 
 _MOST_PARTITIONS = 4
@@ -26,166 +25,99 @@ _TEXTS = ("state", "store", "of", "key", "run", "at", "begun", "kind", "status")
 
 def show_sizes(out: Console, found: Sizes) -> None:
     """Print what uses the space. Tables without rows are left out, and so are columns that a narrow terminal lacks."""
-    out.print("")
-    if found.is_complete:
-        out.print(f"Sizes: all partitions were read, {found.seconds:.1f} s")
-    else:
-        read = sum(is_read for store in found.stores for *_, is_read in store.files)
-        of = sum(len(store.files) for store in found.stores)
-        out.print(
-            f"Sizes: a sample, {number(read)} of {number(of)} partitions with {_share_of(found.share)} of the files, "
-            f"{found.seconds:.1f} s\nA ~ marks an estimate. Percentiles, ages, largest entries and keys are those of "
-            "the sample. --sample all reads everything."
-        )
-    _show_states(out, found)
-    _show_partitions(out, found)
-    _show_percentiles(out, found.states)
-    _show_largest(out, found.states)
-    _show_keys(out, found.states)
-    _show_rule(out, found)
-    _show_growth(out, found.growth)
+    from ttlsnap.pages.size_rows import describe_sample
+
+    sizes = found.to_json()
+    out.print(f"\nSizes: {describe_sample(sizes)}")
+    _show_states(out, sizes["states"])
+    _show_partitions(out, sizes["stores"])
+    _show_percentiles(out, sizes["states"])
+    _show_largest(out, sizes["states"])
+    _show_keys(out, sizes["states"])
+    _show_rule(out, sizes)
+    _show_growth(out, sizes["growth"])
 
 
-def _share_of(part: float) -> str:
-    """Return a share as ``12 %``, or with one digit if it is small."""
-    return f"{100 * part:.0f} %" if part >= 0.1 else f"{100 * part:.1g} %"
+def _name(state: Document) -> str:
+    return f"{state['operator']}.{state['store']}.{state['state']}"
 
 
-def _show_states(out: Console, found: Sizes) -> None:
-    whole = sum(state.estimated_bytes for state in found.states)
-    rows = []
-    for state in found.states:
-        mark = "" if state.is_complete else "~"
-        entries = "" if state.entries is not None else mark
-        rows.append(
-            {
-                "state": str(state),
-                "entries": entries + number(state.estimated_entries),
-                "keys": mark + size(round(state.key_bytes * state.scale)),
-                "values": mark + size(round(state.value_bytes * state.scale)),
-                "size": mark + size(state.estimated_bytes),
-                "share": share(state.estimated_bytes, whole),
-                "largest / median": _skew(part.bytes for part in state.parts) if state.is_complete else MISSING,
-            }
-        )
-    _print(out, None, rows, ("largest / median", "keys", "values"))
+def _show_states(out: Console, states: Sequence[Document]) -> None:
+    from ttlsnap.pages.size_rows import SKEW, state_row
+
+    whole = sum(state["estimated_bytes"] for state in states)
+    rows = [{"state": _name(state), **state_row(state, whole)} for state in states]
+    _print(out, None, rows, (SKEW, "keys", "values"))
 
 
-def _show_partitions(out: Console, found: Sizes) -> None:
+def _show_partitions(out: Console, stores: Sequence[Document]) -> None:
     """Print the largest partitions of each store, unless no store has several."""
+    from ttlsnap.pages.size_rows import SKEW, partition_row
+
     rows: list[Row] = []
     more = []
-    for store in found.stores:
-        name = f"{store.operator}.{store.store}"
-        states = [s for s in found.states if (s.operator, s.store) == (store.operator, store.store)]
-        rows += [{"store": name, **row} for row in _largest_partitions(store, states)]
-        left = len(store.files) - _MOST_PARTITIONS
+    for store in stores:
+        name = f"{store['operator']}.{store['store']}"
+        # A sample shows the files of the partitions that it left out, and nothing else.
+        by = "bytes" if all(partition["read"] for partition in store["partitions"]) else "file_bytes"
+        found = sorted(store["partitions"], key=lambda partition: -partition[by])
+        rows += [{"store": name, **partition_row(partition)} for partition in found[:_MOST_PARTITIONS]]
+        left = len(store["partitions"]) - _MOST_PARTITIONS
         if left > 0:
-            skew = _skew(size for _, size, _ in store.files)
-            more.append(f"{name}: {number(left)} more; largest / median of the files: {skew}")
-    if any(len(store.files) > 1 for store in found.stores):
+            more.append(f"{name}: {number(left)} more; {SKEW} of the files: {ratio(store['skew'])}")
+    if any(len(store["partitions"]) > 1 for store in stores):
         _print(out, "The largest partitions", rows)
         for words in more:
             out.print(words)
 
 
-def _largest_partitions(store: StoreSizes, states: Sequence[StateSizes]) -> list[Row]:
-    """Return the largest partitions: by keys and values if all were read, otherwise by their files."""
-    found = []
-    for partition, file_bytes, is_read in store.files:
-        parts = [part for state in states for part in state.parts if part.partition == partition]
-        size_of = sum(part.bytes for part in parts)
-        row = {
-            "partition": number(partition),
-            "entries": number(sum(part.entries for part in parts) if is_read else None),
-            "size": size(size_of if is_read else None),
-            "files": size(file_bytes),
-        }
-        found.append((size_of if store.is_complete else file_bytes, row))
-    return [row for _, row in sorted(found, key=lambda pair: -pair[0])[:_MOST_PARTITIONS]]
+def _show_percentiles(out: Console, states: Sequence[Document]) -> None:
+    from ttlsnap.pages.size_rows import describe_ages, percentile_rows
 
-
-def _show_percentiles(out: Console, states: Sequence[StateSizes]) -> None:
-    rows, notes = [], []
+    _print(out, "Percentiles", [{"state": _name(state), **row} for state in states for row in percentile_rows(state)])
     for state in states:
-        for what, found, show in (
-            ("key size", state.keys, exact_size),
-            ("value size", state.values, exact_size),
-            ("age", state.ages.seconds if state.ages is not None else None, age),
-        ):
-            if found is not None and found.highest is not None:
-                percentiles = {name: show(value) for name, value in found.to_json().items()}
-                rows.append({"state": str(state), "of": what, **percentiles})
-        if state.ages is not None:
-            ages = state.ages.to_sizes_json()
-            others = {"have no time": ages["null"], "are in the future": ages["future"]}
-            others["may be older: the known history begins there"] = state.ages.older
-            missing = [f"{number(count)} {words}" for words, count in others.items() if count]
-            notes.append("; ".join([f"{state}: age of {ages['timestamp']} at {ages['now']}", *missing]))
-        elif state.no_ages is not None and state.role == "primary":
-            notes.append(f"{state}: {state.no_ages}")
-    _print(out, "Percentiles", rows)
-    for words in notes:
-        out.print(words)
+        if (words := describe_ages(state)) is not None:
+            out.print(f"{_name(state)}: {words}")
 
 
-def _show_largest(out: Console, states: Sequence[StateSizes]) -> None:
+def _show_largest(out: Console, states: Sequence[Document]) -> None:
+    from ttlsnap.pages.size_rows import largest_row
+
     rows = [
-        {
-            "state": str(state),
-            "partition": number(entry.partition),
-            "key size": exact_size(entry.key_bytes),
-            "value size": exact_size(entry.value_bytes),
-            "key": _keys(entry.key),
-        }
+        {"state": _name(state), **largest_row(entry), "key": _keys(entry)}
         for state in states
-        if state.role == "primary"
-        for entry in state.largest
+        if state["role"] == "primary"
+        for entry in state["largest"]
     ]
     _print(out, "The largest entries", rows, ("partition",))
 
 
-def _show_keys(out: Console, states: Sequence[StateSizes]) -> None:
-    rows = [
-        {
-            "state": str(state),
-            "partition": number(key.partition),
-            "rows": number(key.rows),
-            "size": size(key.bytes),
-            "key": _short(key.key),
-        }
-        for state in states
-        for key in state.with_rows or ()
-        if key.rows > 1
-    ]
+def _show_keys(out: Console, states: Sequence[Document]) -> None:
+    from ttlsnap.pages.size_rows import keys_with_rows
+
+    rows = [{"state": _name(state), **row, "key": _keys(key)} for state in states for key, row in keys_with_rows(state)]
     _print(out, "The keys with the most rows", rows, ("partition",))
 
 
-def _show_rule(out: Console, found: Sizes) -> None:
-    if found.rule is None:
+def _show_rule(out: Console, sizes: Document) -> None:
+    from ttlsnap.pages.size_rows import rule_row
+
+    rule = sizes["rule"]
+    if rule is None:
         return
     rows: list[Row] = []
     left_alone: list[str] = []
     followers: list[str] = []
-    for state in found.states:
-        outcome = state.rule
-        if outcome is None or outcome.left_alone is not None:
-            left_alone += [f"{state}: {outcome.left_alone}"] if outcome is not None and state.role == "primary" else []
-            continue
-        mark = "" if state.is_complete else "~"
-        rows.append(
-            {
-                "state": str(state),
-                "entries": mark + number(round(outcome.freed.entries * state.scale)),
-                "of entries": share(outcome.freed.entries, state.entries_read),
-                "size": mark + size(round(outcome.freed.bytes * state.scale)),
-                "of size": share(outcome.freed.bytes, state.bytes_read),
-            }
-        )
-        followers += outcome.followers
-    _print(out, f"What {found.rule} would drop", rows)
+    for state in sizes["states"]:
+        row, freed = rule_row(state), state["would_free"]
+        if row is not None:
+            rows.append({"state": _name(state), **row})
+            followers += freed["followers"]
+        elif freed is not None and state["role"] == "primary":
+            left_alone.append(f"{_name(state)}: {freed['left_alone']}")
+    _print(out, f"What {rule} would drop", rows)
     if not rows:
-        out.print(f"\n{found.rule} would drop nothing")
+        out.print(f"\n{rule} would drop nothing")
     for reason in left_alone:
         out.print(f"not changed: {reason}")
     if followers:
@@ -195,33 +127,13 @@ def _show_rule(out: Console, found: Sizes) -> None:
         )
 
 
-def _show_growth(out: Console, growth: Growth) -> None:
-    batches = [
-        {
-            "batch": number(point.batch),
-            "begun": point.to_json()["at"],
-            "stored keys": number(point.stored_keys),
-            "files": size(point.file_bytes),
-            "written": size(point.written_bytes),
-        }
-        for point in growth.batches
-    ]
-    runs = [
-        {
-            "run": run.run,
-            "at": run.at or MISSING,
-            "kind": run.kind,
-            "status": run.status,
-            "entries before": number(run.entries_before),
-            "after": number(run.entries_after),
-            "files before": size(run.bytes_before),
-            "files after": size(run.bytes_after),
-        }
-        for run in growth.runs
-    ]
-    _print(out, "Growth over the retained batches", batches, ("written", "begun"))
-    _print(out, "Growth over the runs of ttlsnap", runs, ("at", "kind", "files before", "files after", "status"))
-    for words in growth.unknown:
+def _show_growth(out: Console, growth: Document) -> None:
+    from ttlsnap.pages.size_rows import batch_row, run_row
+
+    batches, runs = map(batch_row, growth["batches"]), map(run_row, growth["runs"])
+    _print(out, "Growth over the retained batches", [*batches], ("written", "begun"))
+    _print(out, "Growth over the runs of ttlsnap", [*runs], ("at", "kind", "files before", "files after", "status"))
+    for words in growth["unknown"]:
         out.print(f"unknown: {words}")
 
 
@@ -248,19 +160,12 @@ def _table(rows: Sequence[Row], names: Sequence[str]) -> TextTable:
     return made
 
 
-def _skew(sizes: Iterable[int]) -> str:
-    from ttlsnap.inspection.sizes import skew
-
-    found = skew(sizes)
-    return MISSING if found is None else f"{found:.2f}"
-
-
-def _keys(shown: dict[str, Any]) -> str:
+def _keys(entry: Document) -> str:
     """Return a key, and what else identifies an entry, on one line."""
-    rest = [_short(value) for name, value in shown.items() if name not in ("key", "side")]
-    return " ".join([_short(shown["key"]), *rest])
+    from ttlsnap.pages.size_rows import key_texts
+
+    return " ".join(map(_short, key_texts(entry)))
 
 
-def _short(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+def _short(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"

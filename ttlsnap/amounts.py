@@ -38,6 +38,21 @@ def exact_size(value: int | None) -> str:
     return f"{value:,} B" if value is not None and value < 10_000 else size(value)
 
 
+def ratio(value: float | None) -> str:
+    """Return a ratio such as largest / median: ``1.02``; a dash if it is unknown."""
+    return MISSING if value is None else f"{value:.2f}"
+
+
+def part_of(part: float) -> str:
+    """Return a share from 0 to 1: ``12 %``, or with one digit if it is below 10 %."""
+    return f"{100 * part:.0f} %" if part >= 0.1 else f"{100 * part:.1g} %"
+
+
+def estimate(words: str, *, exact: bool) -> str:
+    """Return a number in words, with a mark if it is estimated."""
+    return words if exact else f"~{words}"
+
+
 def age(seconds: int | None) -> str:
     """Return an age in the largest unit that it has at least twice: ``36h``, ``29d``; a dash if unknown."""
     if seconds is None:

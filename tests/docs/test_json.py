@@ -20,7 +20,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "json.md").read_text()
 ELSEWHERE = {
     "visited", "overtaken", "logically_gone", "physically_gone_by", "erased", "purged", "retention_ms", "left",
     "versions", "files", "opened", "decided", "all", "partition_columns", "protocol", "reader", "writer", "features",
-    "deleted_rows_in_files", "undoes", "written_before", "written_before_history", "problem", "runs", "version",
+    "deleted_rows_in_files", "undoes", "written_before", "written_before_history", "runs", "version",
 }  # fmt: skip
 # Of these, Spark decides on the keys; the last one maps the columns of an entry.
 FOREIGN = {

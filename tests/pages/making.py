@@ -57,7 +57,10 @@ _VOID = {"meta", "br", "hr", "img", "input", "link"}
 
 
 class Parsed(HTMLParser):
-    """A page as its elements, its text, and the elements that are not closed in the order of their beginning."""
+    """A page as its elements, its text, and the elements that are not closed in the order of their beginning.
+
+    ``words`` is the text with a space between elements.
+    """
 
     def __init__(self, page: Path) -> None:
         super().__init__()
@@ -71,6 +74,7 @@ class Parsed(HTMLParser):
         self.close()
         self.wrong += self._open
         self.text = "".join(self._texts)
+        self.words = " ".join(" ".join(self._texts).split())
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)

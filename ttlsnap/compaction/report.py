@@ -89,6 +89,7 @@ class StateReport:
             "newest": iso(self.newest_us),
             "null_timestamps": self.null_timestamps,
             "unclosed": self.unclosed,
+            "timeout": self.state.timeout,
             "unmatched_dropped": self.unmatched,
             "left_alone": self.left_alone,
             **({"written_before": {"time": iso(self.older_than_us), "entries": self.older}} if self.older else {}),

@@ -40,17 +40,49 @@ class StoreSizes:
         """Whether every partition was read."""
         return all(is_read for *_, is_read in self.files)
 
-    def to_json(self) -> dict[str, Any]:
+    @property
+    def skew(self) -> float | None:
+        """The files of the largest partition, divided by the median."""
+        return skew(size for _, size, _ in self.files)
+
+    def partitions(self, states: Iterable[StateSizes]) -> list[PartitionSizes]:
+        """Return the sizes of each partition, over those of these states that are in the store."""
+        read: dict[int, list[StatePart]] = {}
+        for state in states:
+            if (state.operator, state.store) == (self.operator, self.store):
+                for part in state.parts:
+                    read.setdefault(part.partition, []).append(part)
+        return [
+            PartitionSizes(
+                partition,
+                file_bytes,
+                is_read,
+                sum(part.entries for part in read.get(partition, ())) if is_read else None,
+                sum(part.bytes for part in read.get(partition, ())) if is_read else None,
+            )
+            for partition, file_bytes, is_read in self.files
+        ]
+
+    def to_json(self, states: Iterable[StateSizes]) -> dict[str, Any]:
         return {
             "operator": self.operator,
             "store": self.store,
             "file_bytes": self.file_bytes,
             "read_bytes": self.read_bytes,
-            "skew": skew(size for _, size, _ in self.files),
-            "partitions": [
-                {"partition": partition, "file_bytes": size, "read": is_read} for partition, size, is_read in self.files
-            ],
+            "skew": self.skew,
+            "partitions": [vars(partition) for partition in self.partitions(states)],
         }
+
+
+@dataclass(frozen=True)
+class PartitionSizes:
+    """A partition of a store: the bytes of its files, and if it was ``read`` its entries, their keys and values."""
+
+    partition: int
+    file_bytes: int
+    read: bool
+    entries: int | None
+    bytes: int | None
 
 
 @dataclass(frozen=True)
@@ -64,10 +96,13 @@ class RuleOutcome:
     left_alone: str | None = None
     followers: tuple[str, ...] = ()
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self, scale: float) -> dict[str, Any]:
+        """Return it as JSON. ``scale`` is the factor from what was read to all."""
         return {
             "entries": self.freed.entries,
             "bytes": self.freed.bytes,
+            "estimated_entries": round(self.freed.entries * scale),
+            "estimated_bytes": round(self.freed.bytes * scale),
             "left_alone": self.left_alone,
             "followers": list(self.followers),
         }
@@ -146,6 +181,9 @@ class StateSizes:
             "estimated_bytes": self.estimated_bytes,
             "key_bytes": self.key_bytes,
             "value_bytes": self.value_bytes,
+            "estimated_key_bytes": round(self.key_bytes * self.scale),
+            "estimated_value_bytes": round(self.value_bytes * self.scale),
+            "complete": self.is_complete,
             "skew": skew(part.entries for part in self.parts) if self.is_complete else None,
             "skew_bytes": skew(part.bytes for part in self.parts) if self.is_complete else None,
             "partitions": [
@@ -164,7 +202,7 @@ class StateSizes:
             "most_rows": None if self.with_rows is None else [key.to_json() for key in self.with_rows],
             "ages": self.ages.to_sizes_json() if self.ages is not None else None,
             "no_ages": self.no_ages,
-            "would_free": self.rule.to_json() if self.rule is not None else None,
+            "would_free": self.rule.to_json(self.scale) if self.rule is not None else None,
         }
 
 
@@ -202,7 +240,7 @@ class Sizes:
             "share_read": round(self.share, 6),
             "file_bytes": self.file_bytes,
             "rule": self.rule,
-            "stores": [store.to_json() for store in self.stores],
+            "stores": [store.to_json(self.states) for store in self.stores],
             "states": [state.to_json() for state in self.states],
             "growth": self.growth.to_json(),
             "seconds": round(self.seconds, 3),

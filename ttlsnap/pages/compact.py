@@ -5,14 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ttlsnap.amounts import number, share, size
+from ttlsnap.amounts import MISSING, number, share, size
 from ttlsnap.pages.model import Card, Page, Section, Table, Tile, Tone, count, facts
 from ttlsnap.pages.privacy import tell, tell_rule
 from ttlsnap.pages.svg import Bar, Chart, bar_chart, parts_chart, time_chart
 from ttlsnap.pages.targets import targets_page
-from ttlsnap.pages.words import DRY_RUN, after_dry_run, as_text, describe_value, minute, moment, place, second
+from ttlsnap.pages.words import (
+    DRY_RUN,
+    after_dry_run,
+    as_text,
+    describe_history,
+    describe_value,
+    minute,
+    moment,
+    place,
+    second,
+)
 
 Document = Mapping[str, Any]
+
+_WAYS = {"full": "written whole", "tombstones": "written as tombstones over the old files", "untouched": "untouched"}
 
 
 def compact_page(document: Document | Sequence[Document], show_keys: bool) -> Page:
@@ -140,7 +152,8 @@ def _times(document: Document) -> Iterator[Section]:
             continue
         words = (minute(state["oldest"]), minute(state["newest"]), minute(state["cutoff"]))
         charts.append(time_chart(f"{state['timestamp']} of {place(state)}", oldest, newest, cut_off, words))
-        rows.append((place(state), state["timestamp"], *words, minute(state["now"])))
+        times = (second(state[name]) for name in ("oldest", "newest", "cutoff", "now"))
+        rows.append((place(state), state["timestamp"], *times))
     if charts:
         columns = ("state", "timestamp", "oldest", "newest", "cut-off", "now")
         text = "Entries up to the cut-off have expired. The times are in UTC."
@@ -149,12 +162,19 @@ def _times(document: Document) -> Iterator[Section]:
         )
 
 
+def field_words(state: Document) -> str:
+    """Return the field that decided, and the clock that it was compared with."""
+    if state["timestamp"] is None:
+        return MISSING
+    return f"{state['timestamp']} ({state['time']} time)" if state.get("time") else str(state["timestamp"])
+
+
 def _state_section(document: Document) -> Section:
     rows = [
         (
             place(state),
             state["role"],
-            state["timestamp"] or "-",
+            field_words(state),
             *(number(state[name]) for name in ("entries", "kept", "dropped", "rewritten")),
             size(state["bytes_before"]),
             size(state["bytes_after"]),
@@ -167,27 +187,56 @@ def _state_section(document: Document) -> Section:
     bars = [Bar(place(state), state["dropped"], number(state["dropped"]), "drop") for state in some]
     return Section(
         "States",
-        list(_notes(document)),
+        list(_texts(document)),
         [bar_chart("Dropped entries by state", bars)] if len(bars) > 1 else [],
         [table],
     )
 
 
-def _notes(document: Document) -> Iterator[str]:
-    """Yield what a reader must know about each state."""
+def notes(document: Document) -> Iterator[tuple[str, bool]]:
+    """Yield what a reader must know about each state, and whether it is a warning."""
     for state in document["stores"]:
-        name = place(state)
+        operator, name = place({**state, "store": "default", "state": "default"}), place(state)
+        operator = operator or "the table"
         if state.get("left_alone") and state["role"] == "primary":
-            yield f"{name} is not changed: {state['left_alone']}."
+            comma = "," if name != operator else ""
+            yield f"{name}{comma} is not changed: {state['left_alone']}", False
+        if "partitions" in state:
+            ways = [f"{number(count)} {_WAYS[way]}" for way, count in state["partitions"].items() if count]
+            yield f"{operator}, partitions: {', '.join(ways)}", False
         if state["null_timestamps"]:
-            yield f"{name}: kept {count(state['null_timestamps'], 'entry that has', 'entries that have')} no timestamp."
+            kept = count(state["null_timestamps"], "entry that has", "entries that have")
+            yield f"{name or operator}: kept {kept} no timestamp", False
+        if "written_before" in state:
+            yield f"{name}: {describe_history(state['written_before'])}", False
         if state.get("unclosed"):
-            yield f"{name}: the query would still have emitted {number(state['unclosed'])} of the dropped groups."
+            groups = f"{operator}: {number(state['unclosed'])} of the dropped groups"
+            if state["timeout"]:
+                yield f"{groups} still had a timeout ahead, which will never fire", False
+            else:
+                yield f"{groups} are ahead of the watermark; a query in append mode will never emit them", False
         if state.get("unmatched_dropped"):
             yield (
-                f"{name}: {number(state['unmatched_dropped'])} of the dropped rows have not matched; an outer join "
-                "will never emit them."
+                (
+                    f"{name}: {number(state['unmatched_dropped'])} of the dropped rows have not matched; an outer join "
+                    "will never emit them"
+                ),
+                False,
             )
+        if state["dropped"] and state["dropped"] == state["entries"] and state["role"] == "primary":
+            yield f"{operator}: every entry is dropped. Check the field and its unit", True
+
+
+def engine_words(document: Document) -> str:
+    """Return what ran the partitions, why, and how long it took."""
+    why = f" ({document['engine_reason']})" if document.get("engine_reason") else ""
+    return f"{document['engine']} engine{why}, {document['seconds']:.1f} s"
+
+
+def _texts(document: Document) -> Iterator[str]:
+    """Yield the notes about the states, and the progress of an incremental cleanup."""
+    for words, _ in notes(document):
+        yield f"{words}."
     if "visited" in document:
         visited = document["visited"]
         yield (

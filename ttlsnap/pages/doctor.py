@@ -33,7 +33,7 @@ def doctor_page(document: Document, show_keys: bool) -> Page:
         tiles=[
             Tile("problems", str(bad), _describe(severities), tone),
             Tile("restorable versions", f"{number(restorable)} of {number(len(versions))}"),
-            Tile("entries", number(document["entries"]), "in the newest version"),
+            Tile("entries", number(document["entries"]), counted_in(versions)),
             Tile("committed batch", number(document["batch"])),
         ],
         sections=[
@@ -55,6 +55,12 @@ def _answer(document: Document, severities: Counter[str]) -> str:
     if not any(severities[name] for name in ("error", "warning", "unknown")):
         return f"Nothing is wrong: {state}."
     return f"ttlsnap found {_describe(severities)}; {state}."
+
+
+def counted_in(versions: Sequence[Document]) -> str:
+    """Return where the entries were counted."""
+    is_whole = not versions or versions[0]["state"] == "yes"
+    return "in the newest version" if is_whole else "in the partitions that can be read"
 
 
 def _describe(severities: Counter[str]) -> str:
@@ -98,12 +104,12 @@ def _versions(versions: Sequence[Document], show_keys: bool) -> Iterator[Section
     ]
     rows = [
         (
-            _span([version["version"] for version in run]),
-            _span([version["batch"] for version in run]),
+            span([version["version"] for version in run]),
+            span([version["batch"] for version in run]),
             Marked(_word(run[0]["state"]), _STATES[run[0]["state"]]),
-            tell_reasons(run[0], show_keys) or "-",
+            tell_reasons([problem for version in run for problem in version["problems"]], show_keys) or "-",
         )
-        for run in _runs(versions)
+        for run in version_runs(versions)
     ]
     columns = ("versions", "batches", "restorable", "problems")
     table = Table("Retained versions, newest first", columns, rows, whole=columns[:2])
@@ -114,20 +120,20 @@ def _word(state: str) -> str:
     return {"yes": "restorable", "no": "not restorable"}.get(state, state)
 
 
-def _runs(versions: Sequence[Document]) -> list[list[Document]]:
+def version_runs(versions: Sequence[Document]) -> list[list[Document]]:
     """Return groups of consecutive versions with the same result."""
     runs: list[list[Document]] = []
     for version in versions:
         last = runs[-1][-1] if runs else None
-        same = last is not None and (last["state"], last["problems"]) == (version["state"], version["problems"])
-        if same and last is not None and last["version"] - 1 == version["version"]:
+        if last is not None and last["state"] == version["state"] and last["version"] - 1 == version["version"]:
             runs[-1].append(version)
         else:
             runs.append([version])
     return runs
 
 
-def _span(numbers: Sequence[int]) -> str:
+def span(numbers: Sequence[int]) -> str:
+    """Return the first and the last of these numbers, which descend."""
     return str(numbers[0]) if len(numbers) == 1 else f"{numbers[-1]} to {numbers[0]}"
 
 

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ttlsnap.amounts import number, share, size
+from ttlsnap.clock import MICROS, iso
 from ttlsnap.pages.model import Card, Page, Section, Table, Tile, Tone, count, facts
 from ttlsnap.pages.privacy import tell
 from ttlsnap.pages.sizes import size_sections, size_tiles
 from ttlsnap.pages.svg import Bar, bar_chart
-from ttlsnap.pages.words import as_text, at, describe_value
+from ttlsnap.pages.words import age_groups, as_text, at, describe_age_history, describe_value
 
 Document = Mapping[str, Any]
 
@@ -44,9 +45,16 @@ def inspect_page(document: Document, show_keys: bool) -> Page:
 
 def _folder_page(document: Document) -> Page:
     names = document["checkpoints"]
-    table = Table("The checkpoints in the folder", ("checkpoint",), [(name,) for name in names], code=("checkpoint",))
+    rows = [(found["path"], *checkpoint_words(found)) for found in document["summaries"]]
+    numbers = ("last batch", "size")
+    table = Table("The checkpoints in the folder", ("checkpoint", *numbers), rows, numbers, ("checkpoint",))
     answer = f"This folder contains {count(len(names), 'checkpoint')}."
     return Page(answer, document["target"], sections=[Section("Checkpoints", tables=[table])])
+
+
+def checkpoint_words(summary: Document) -> tuple[str, str]:
+    """Return the last batch of a checkpoint in a folder, or what is wrong with it, and the size of its state."""
+    return summary["problem"] or number(summary["batch"]), size(summary["bytes"])
 
 
 def _answer(document: Document, entries: int | None, held: int | None, states: int) -> str:
@@ -159,20 +167,21 @@ def _age_sections(place: dict[str, str], state: Document) -> Iterator[Section]:
     if "age" not in state:
         return
     age = state["age"]
-    groups = [("in the future", age["future"])]
-    groups += [(f"up to {bucket['up_to']}", bucket["entries"]) for bucket in age["buckets"]]
-    groups += [("older", age["older"])]
+    *groups, without = age_groups(age)
     found = [n for n, (_, entries) in enumerate(groups) if entries]
     # Empty groups at the ends say nothing.
     groups = groups[found[0] : found[-1] + 1] if found else []
-    groups += [("no timestamp", age["null"])] if age["null"] else []
+    groups += [without] if without[1] else []
     total = sum(entries for _, entries in groups)
     bars = [Bar(label, entries, number(entries)) for label, entries in groups]
     rows = [(label, number(entries), share(entries, total)) for label, entries in groups]
     title = f"Age of the entries by {age['timestamp']}"
     heading = f"Age: operator {place['operator']}, {place['state']}" if place["state"] != "default" else "Age"
     table = Table(title, ("age", "entries", "share"), rows, ("entries", "share"), whole=("age",))
-    yield Section(heading, [f"Age by {age['timestamp']} at {age['now']}."], [bar_chart(title, bars)], [table])
+    texts = [f"Age by {age['timestamp']} at {age['now']}."]
+    if (words := describe_age_history(age)) is not None:
+        texts.append(f"{words}.")
+    yield Section(heading, texts, [bar_chart(title, bars)], [table])
 
 
 def _entries(document: Document, show_keys: bool) -> Iterator[Section]:
@@ -241,6 +250,8 @@ def _details(document: Document) -> Table:
         [
             ("query", document["query_id"]),
             ("Spark", document["spark_version"]),
+            ("batch begun", iso(document["batch_timestamp_ms"] * MICROS)),
+            ("watermark", iso(document["watermark_ms"] * MICROS) if document["watermark_ms"] else None),
             ("state store", ", ".join(dict.fromkeys(operator["provider"] for operator in document["operators"]))),
             ("codec", document["codec"]),
             ("row checksums", "yes" if document["row_checksums"] else "no"),

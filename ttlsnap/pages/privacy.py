@@ -7,7 +7,7 @@ says what its kind means. So a new kind of problem is left out until it is liste
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ttlsnap import errors
@@ -64,10 +64,11 @@ def tell_problem(problem: Mapping[str, Any], show_keys: bool) -> str:
     return f"{PROBLEMS.get(code, 'The message of this problem is left out.')} {HINT}"
 
 
-def tell_reasons(version: Mapping[str, Any], show_keys: bool) -> str:
-    """Return why a version cannot be restored; without keys, only the codes of problems."""
-    reasons = dict.fromkeys(version["problems"])
-    return ", ".join(reason for reason in reasons if show_keys or reason in SAFE_PROBLEMS or reason in PROBLEMS)
+def tell_reasons(problems: Sequence[str], show_keys: bool) -> str:
+    """Return why versions cannot be restored; without keys, only the codes of problems."""
+    return ", ".join(
+        reason for reason in dict.fromkeys(problems) if show_keys or reason in SAFE_PROBLEMS or reason in PROBLEMS
+    )
 
 
 def tell_error(document: Mapping[str, Any], show_keys: bool) -> str:

@@ -5,12 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ttlsnap.amounts import MISSING, age, exact_size, number, share, size
+from ttlsnap.amounts import MISSING, estimate, number, ratio, share, size
 from ttlsnap.pages.model import Section, Table, Tile
 from ttlsnap.pages.privacy import tell, tell_rule
+from ttlsnap.pages.size_rows import (
+    SKEW,
+    batch_row,
+    describe_ages,
+    describe_sample,
+    key_texts,
+    keys_with_rows,
+    largest_row,
+    partition_row,
+    percentile_rows,
+    rule_row,
+    run_row,
+    state_row,
+)
 from ttlsnap.pages.svg import Bar, CutOff, bar_chart, line_chart
 from ttlsnap.pages.targets import MOST, largest
-from ttlsnap.pages.words import as_text, minute, place
+from ttlsnap.pages.words import place
 
 Document = Mapping[str, Any]
 _PERCENTILES = ("p50", "p90", "p99", "max")
@@ -18,10 +32,13 @@ _PERCENTILES = ("p50", "p90", "p99", "max")
 
 def size_tiles(document: Document) -> Iterator[Tile]:
     """Yield what a rule would drop of all states."""
-    freed = [state["would_free"] for state in document.get("sizes", {}).get("states", ()) if state["would_free"]]
-    if freed:
-        entries, held = sum(each["entries"] for each in freed), sum(each["bytes"] for each in freed)
-        yield Tile("a rule would drop", number(entries), f"entries of {size(held)}")
+    states = [state for state in document.get("sizes", {}).get("states", ()) if rule_row(state) is not None]
+    if states:
+        exact = all(state["complete"] for state in states)
+        entries = sum(state["would_free"]["estimated_entries"] for state in states)
+        held = sum(state["would_free"]["estimated_bytes"] for state in states)
+        words = estimate(number(entries), exact=exact)
+        yield Tile("a rule would drop", words, f"entries of {estimate(size(held), exact=exact)}")
 
 
 def size_sections(document: Document, show_keys: bool) -> Iterator[Section]:
@@ -43,61 +60,41 @@ def size_sections(document: Document, show_keys: bool) -> Iterator[Section]:
 def _states(sizes: Document) -> Section:
     states = sizes["states"]
     total = sum(state["estimated_bytes"] for state in states)
-    bars = [Bar(place(state), state["estimated_bytes"], size(state["estimated_bytes"])) for state in states]
-    rows = [
-        (
-            place(state),
-            state["role"],
-            number(state["estimated_entries"]),
-            size(state["key_bytes"]),
-            size(state["value_bytes"]),
-            size(state["estimated_bytes"]),
-            share(state["estimated_bytes"], total),
-        )
-        for state in states
-    ]
-    numbers = ("entries", "keys", "values", "size", "share")
+    found = [state_row(state, total) for state in states]
+    bars = [Bar(place(state), state["estimated_bytes"], row["size"]) for state, row in zip(states, found, strict=True)]
+    rows = [(place(state), state["role"], *row.values()) for state, row in zip(states, found, strict=True)]
+    numbers = [*found[0]] if found else []
     table = Table("Keys and values of each state", ("state", "role", *numbers), rows, numbers, ("state",))
-    texts = []
-    if not sizes["complete"]:
-        part = share(round(100 * sizes["share_read"]), 100)
-        texts = [
-            f"ttlsnap read {part} of the files. Entries and sizes are estimates; keys and values are what was read."
-        ]
     charts = [bar_chart("Size of keys and values", bars)] if len(bars) > 1 else []
+    first, _, rest = describe_sample(sizes).partition("\n")
+    texts = [f"{first[0].upper()}{first[1:]}.", *([rest] if rest else [])]
     return Section("What uses the space", texts, charts, [table])
 
 
 def _partitions(sizes: Document) -> Section:
-    files = {
-        f"{_store(store)}, partition {part['partition']}": part["file_bytes"]
-        for store in sizes["stores"]
-        for part in store["partitions"]
-    }
-    ordered = sorted(files.items(), key=lambda item: -item[1])
+    found = [(_store(store), partition) for store in sizes["stores"] for partition in store["partitions"]]
+    found.sort(key=lambda pair: -pair[1]["file_bytes"])
     title = "Files by partition"
-    caption = title if len(ordered) <= MOST else f"{title}: the largest {MOST} of {len(ordered):,}"
-    rows = [(name, size(held)) for name, held in ordered[:MOST]]
-    skews = [f"{_store(store)}: {store['skew']:.2f}" for store in sizes["stores"] if store["skew"] is not None]
-    texts = [f"The largest partition, divided by the median: {', '.join(skews)}."] if skews else []
-    table = Table(caption, ("partition", "size"), rows, ("size",), ("partition",))
+    caption = title if len(found) <= MOST else f"{title}: the largest {MOST} of {len(found):,}"
+    rows = [(name, *partition_row(partition).values()) for name, partition in found[:MOST]]
+    texts = [
+        f"{_store(store)}: {SKEW} of the files: {ratio(store['skew'])}."
+        for store in sizes["stores"]
+        if store["skew"] is not None
+    ]
+    columns = [*partition_row(found[0][1])] if found else []
+    files = {f"{name}, partition {part['partition']}": part["file_bytes"] for name, part in found}
+    table = Table(caption, ("store", *columns), rows, columns, ("store",))
     return Section("Partitions", texts, list(largest(title, files, size)), [table])
 
 
 def _percentiles(states: list[Document]) -> Iterator[Section]:
     """Yield the percentiles of the sizes of keys and values, and of ages."""
-    rows = []
-    for state in states:
-        for of, found, show in (
-            ("key size", state["key_sizes"], exact_size),
-            ("value size", state["value_sizes"], exact_size),
-            ("age", state["ages"] and state["ages"]["seconds"], age),
-        ):
-            if found is not None and found["max"] is not None:
-                rows.append((place(state), of, *(show(found[name]) for name in _PERCENTILES)))
-    if rows:
+    rows = [(place(state), *row.values()) for state in states for row in percentile_rows(state)]
+    texts = [f"{place(state)}: {words}." for state in states if (words := describe_ages(state)) is not None]
+    if rows or texts:
         table = Table("Percentiles", ("state", "of", *_PERCENTILES), rows, _PERCENTILES, ("state",))
-        yield Section("Percentiles", [], [], [table])
+        yield Section("Percentiles", texts, [], [table] if rows else [])
 
 
 def _store(store: Document) -> str:
@@ -129,7 +126,7 @@ def _ages(state: Document) -> Section:
     rows += [(name, number(entries), share(entries, total), MISSING) for name, entries in extra]
     title = f"Age of {place(state)} by {ages['timestamp']}"
     table = Table(title, ("age", "entries", "share", "size"), rows, ("entries", "share", "size"), whole=("age",))
-    text = f"Ages at {minute(ages['now'])} UTC. The oldest entry is from {minute(ages['oldest'])}."
+    text = f"Ages at {ages['now']}. The oldest entry is from {ages['oldest'] or MISSING}."
     return Section(f"Age: {place(state)}", [text], [bar_chart(title, bars, mark)], [table])
 
 
@@ -145,16 +142,13 @@ def _rule(sizes: Document, show_keys: bool) -> Iterator[Section]:
         return
     rows, texts = [], []
     for state in sizes["states"]:
-        freed = state["would_free"]
-        if freed is None:
-            continue
-        if freed["left_alone"]:
+        freed, row = state["would_free"], rule_row(state)
+        if row is not None:
+            rows.append((place(state), *row.values()))
+            if freed["followers"]:
+                texts.append(f"What would follow {place(state)} is not counted: {', '.join(freed['followers'])}.")
+        elif freed is not None and state["role"] == "primary":
             texts.append(f"{place(state)} is not changed: {freed['left_alone']}.")
-        if freed["followers"]:
-            texts.append(f"What would follow {place(state)} is not counted: {', '.join(freed['followers'])}.")
-        entries, held = state["entries_read"], state["bytes_read"]
-        part = (share(freed["entries"], entries), size(freed["bytes"]), share(freed["bytes"], held))
-        rows.append((place(state), number(freed["entries"]), *part))
     columns = ("state", "entries", "of entries", "size", "of size")
     rule = tell_rule(sizes["rule"], show_keys)
     yield Section(
@@ -177,56 +171,37 @@ def _growth(growth: Document, show_keys: bool) -> Iterator[Section]:
         ends = (f"batch {known[0][0]:.0f}", f"batch {known[-1][0]:.0f}")
         most = size(int(max(held for _, held in known)))
         charts = [line_chart("Size of the files after each retained batch", known, ends, most)]
-    rows = [
-        (
-            number(point["batch"]),
-            minute(point["at"]),
-            number(point["stored_keys"]),
-            size(point["file_bytes"]),
-            size(point["written_bytes"]),
-        )
-        for point in batches
-    ]
-    columns = ("batch", "begun", "stored keys", "files", "written")
-    tables = [Table("Retained batches", columns, rows, ("batch", *columns[2:]), (), ("begun",))]
+    rows = [tuple(batch_row(point).values()) for point in batches]
+    columns = [*batch_row(batches[0])]
+    right = [name for name in columns if name != "begun"]
+    tables = [Table("Retained batches", columns, rows, right, (), ("begun",))]
     if growth["runs"]:
-        runs = [
-            (
-                run["run"],
-                run["kind"],
-                run["status"],
-                number(run["entries_before"]),
-                number(run["entries_after"]),
-                size(run["bytes_before"]),
-                size(run["bytes_after"]),
-            )
-            for run in growth["runs"]
-        ]
-        numbers = ("entries before", "entries after", "size before", "size after")
-        tables.append(Table("Runs of ttlsnap", ("run", "kind", "status", *numbers), runs, numbers, ("run",)))
+        runs = [tuple(run_row(run).values()) for run in growth["runs"]]
+        columns = [*run_row(growth["runs"][0])]
+        tables.append(Table("Runs of ttlsnap", columns, runs, columns[4:], ("run",), ("at",)))
     texts = [f"Unknown: {tell(line, show_keys).removesuffix('.')}." for line in growth["unknown"]]
     yield Section("Growth", texts, charts, tables)
 
 
 def _large_entries(states: list[Document], show_keys: bool) -> Iterator[Section]:
     """Yield the largest entries, and the keys with the most rows; without their keys unless these are wanted."""
-    tables = []
-    for caption, name, numbers in (
-        ("The largest entries", "largest", ("key_bytes", "value_bytes", "bytes")),
-        ("Keys with the most rows", "most_rows", ("rows", "bytes")),
-    ):
-        rows = [
-            (
-                place(state),
-                str(entry["partition"]),
-                *(number(entry[each]) if each == "rows" else size(entry.get(each)) for each in numbers),
-                *([as_text(entry["key"])] if show_keys else []),
-            )
+    found = {
+        "The largest entries": [
+            (state, entry, largest_row(entry))
             for state in states
-            for entry in state[name] or ()
-        ]
-        if rows:
-            right = ("partition", *(each.replace("_bytes", " size").replace("bytes", "size") for each in numbers))
+            if state["role"] == "primary"
+            for entry in state["largest"]
+        ],
+        "Keys with the most rows": [(state, key, row) for state in states for key, row in keys_with_rows(state)],
+    }
+    tables = []
+    for caption, entries in found.items():
+        if entries:
+            right = [*entries[0][2]]
+            rows = [
+                (place(state), *row.values(), *([" ".join(key_texts(entry))] if show_keys else []))
+                for state, entry, row in entries
+            ]
             columns = ("state", *right, *(("key",) if show_keys else ()))
             tables.append(Table(caption, columns, rows, right, ("state", "key")))
     texts = () if show_keys else ("The keys are left out. --show-keys adds them.",)

@@ -10,7 +10,7 @@ from ttlsnap.amounts import number, share, size
 from ttlsnap.pages.model import Card, Marked, Page, Section, Table, Tile, Tone, count
 from ttlsnap.pages.privacy import tell, tell_error
 from ttlsnap.pages.svg import Bar, Chart, bar_chart, ranked_chart
-from ttlsnap.pages.words import DRY_RUN
+from ttlsnap.pages.words import DRY_RUN, describe_history, place
 
 Document = Mapping[str, Any]
 
@@ -182,6 +182,10 @@ def _notes(targets: Sequence[Document], show_keys: bool) -> Iterator[Section]:
                     ],
                 )
             )
+        for state in target.get("stores", ()):
+            if "written_before" in state:
+                words = f"{place(state)}: {describe_history(state['written_before'])}."
+                cards.append(Card(Tone.PLAIN, "history", words, name))
         for text in target.get("warnings", ()):
             cards.append(Card(Tone.WARNING, "warning", tell(text, show_keys), name))
     if cards:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from ttlsnap.amounts import MISSING
+from ttlsnap.amounts import MISSING, number
 
 Document = Mapping[str, Any]
 
@@ -40,6 +40,24 @@ def at(milliseconds: int | None) -> str:
         return f"{milliseconds} ms"
 
 
+def age_groups(age: Document) -> list[tuple[str, int]]:
+    """Return the groups of ``--age`` from the youngest to the oldest, each with its number of entries."""
+    buckets = [(f"up to {bucket['up_to']}", bucket["entries"]) for bucket in age["buckets"]]
+    return [("in the future", age["future"]), *buckets, ("older", age["older"]), ("no timestamp", age["null"])]
+
+
+def describe_age_history(age: Document) -> str | None:
+    """Return how many entries may be older than their group says; None if there are none."""
+    count = age.get("written_before_history")
+    return None if count is None else f"{number(count)} entries may be older: the known history begins there"
+
+
+def describe_history(before: Document) -> str:
+    """Return a sentence about the entries that were written when the known history begins, or earlier."""
+    begins = f"the known history of {number(before['entries'])} entries begins at {before['time']}"
+    return f"{begins}. They were written then or earlier, and count as written then"
+
+
 def as_text(value: Any) -> str:
     """Return a value as JSON on one line; a text as it is."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
@@ -66,8 +84,8 @@ def minute(text: str | None) -> str:
 
 
 def second(text: str | None) -> str:
-    """Return a time of a document to the second."""
-    return MISSING if text is None else text[:19].replace("T", " ") if "T" in text else text
+    """Return a time of a document to the second; one that no calendar has as it is."""
+    return MISSING if text is None else text[:19] if "T" in text else text
 
 
 def place(state: Document) -> str:
