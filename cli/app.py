@@ -31,9 +31,10 @@ from ttlsnap.cli import (
     rollback,
     transformers,
 )
-from ttlsnap.cli.output import OutputError, StandardOutput, print_error, print_marked, verbosity
+from ttlsnap.cli.output import OutputError, StandardOutput, print_error, print_marked, tell, verbosity
 from ttlsnap.errors import TtlsnapError, UsageError
 from ttlsnap.interrupts import Stop, catch_signals, prepare_exit, raise_received, set_exit_code
+from ttlsnap.printable import shell_word
 
 EXIT_CODES = (
     "Exit codes: 0 done, or compatible; 1 findings of check, diff or doctor, or no entry for explain; 2 wrong usage, "
@@ -142,7 +143,7 @@ def run(arguments: list[str], *, last: bool = False) -> int:
         signum = stop.signum or signal.SIGINT  # PySpark has its own handler for SIGINT
         with suppress(OSError):  # the reader may be gone
             name = "Ctrl-C" if signum == signal.SIGINT else "SIGTERM"
-            typer.echo(f"Stopped by {name}. {_describe_stop(arguments, stop)}", err=True)
+            tell(f"Stopped by {name}. {_describe_stop(arguments, stop)}")
         return 128 + signum
 
 
@@ -156,7 +157,7 @@ def _describe_stop(arguments: list[str], stop: Stop) -> str:
         return "Nothing was changed."
     if stop.open:
         target = next(iter(stop.open.values()))
-        return f"A run had begun to publish. To see whether it was published: ttlsnap history {target}"
+        return f"A run had begun to publish. To see whether it was published: ttlsnap history {shell_word(target)}"
     told = "No run was published."
     if len(stop.published) == 1:
         ((run, target),) = stop.published.items()
@@ -222,7 +223,7 @@ def _handle_errors(arguments: list[str], debug: bool) -> int:
         return _call(arguments)
     except TtlsnapError as error:
         if debug:
-            traceback.print_exc()
+            tell(traceback.format_exc().rstrip())
         _print(error, arguments)
         return error.exit_code
     except BrokenPipeError:
@@ -231,12 +232,12 @@ def _handle_errors(arguments: list[str], debug: bool) -> int:
         words = "Nothing was changed"
         if not _only_reads(arguments):
             words = "`ttlsnap history TARGET` shows whether a run was published before it ran out"
-        typer.echo(f"Error: out of memory. {words}", err=True)
+        tell(f"Error: out of memory. {words}")
         return 5
     except KeyboardInterrupt:
         raise
     except BaseException as error:
         if debug:
-            traceback.print_exc()
+            tell(traceback.format_exc().rstrip())
         print_marked("Error:", "bold red", f"{type(error).__name__}: {error}\nThis is unexpected; --debug shows where.")
         return 5

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
 from ttlsnap.cli.output import MISSING, name_target, number, share, size, table
 from ttlsnap.cli.tabular import TextTable
+from ttlsnap.printable import shell_word
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -41,11 +41,10 @@ def show_report(out: Console, report: CompactionReport, *, tables: bool = True, 
         lines.append(f"Published as run {report.run}. The replaced files are in {report.backup}")
         if report.expired_to is not None and report.totals.dropped and not report.warnings:
             lines.append(f"The dropped entries are archived {describe_place(report.expired_to, report.run)}")
-        lines.append(
-            f"Next: restart the query. To undo the run before that: ttlsnap rollback {quote(report.target)} --stopped"
-        )
+        undo = f"ttlsnap rollback {shell_word(report.target)} --stopped"
+        lines.append(f"Next: restart the query. To undo the run before that: {undo}")
     lines[0] = name_target(lines[0], target)
-    out.print("\n".join(lines))
+    out.print(*lines, sep="\n")
 
 
 def show_counts(out: Console, report: CompactionReport) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from ttlsnap.cli.help import Command
-from ttlsnap.cli.output import print_json, write_whole
+from ttlsnap.cli.output import print_json, tell, write_whole
 
 if TYPE_CHECKING:
     from ttlsnap.contract import Contract, TableContract
@@ -151,7 +151,7 @@ def contract(
     if not output.resolve().parent.is_dir():
         raise UsageError(f"--output {output}: there is no folder {output.parent}; make it first")
     write_whole(output, made.dumps().encode(errors="backslashreplace"))
-    typer.echo(f"{output}: {_summary(made)}", err=True)
+    tell(f"{output}: {_summary(made)}")
 
 
 def _of_query(

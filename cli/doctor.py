@@ -11,8 +11,9 @@ from rich.text import Text
 
 from ttlsnap.cli.help import Command
 from ttlsnap.cli.options import Checkpoint, Format, FormatOption, ReportOption, ShowKeysOption, StoppedOption
-from ttlsnap.cli.output import console, number, print_json, table
+from ttlsnap.cli.output import ask_person, console, number, print_json, table, tell
 from ttlsnap.cli.pages import parse_pages, write_pages
+from ttlsnap.printable import shell_word
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -112,10 +113,10 @@ def _agree(_: GoingBack) -> bool:
 
 def _ask(shown: ReadingProgress, going_back: GoingBack) -> bool:
     shown.stop()
-    typer.echo(f"{going_back}. The sink has already received them.", err=True)
-    if typer.confirm("Give them up?", err=True):
+    tell(f"{going_back}. The sink has already received them.")
+    if ask_person("Give them up?"):
         return True
-    typer.echo("Nothing was changed.", err=True)
+    tell("Nothing was changed.")
     return False
 
 
@@ -128,7 +129,7 @@ def _show(out: Console, report: DoctorReport) -> None:
     out.print(f"  query {report.query_id or 'unknown'}, batch {report.batch} committed, {entries}")
     if report.fixed:
         out.print(f"  repaired by run {report.run}: {', '.join(report.fixed)}")
-        out.print(f"  To undo this before a newer batch is committed: ttlsnap rollback {report.target}")
+        out.print(f"  To undo this before a newer batch is committed: ttlsnap rollback {shell_word(report.target)}")
     out.print()
     rows = table("versions", "batches", "restorable", right=("versions", "batches"))
     for run in version_runs(versions):
@@ -139,10 +140,11 @@ def _show(out: Console, report: DoctorReport) -> None:
             if problem.severity == severity:
                 _show_problem(out, problem)
     if not any(problem.severity != "note" for problem in report.problems):
-        out.print("\nNothing is wrong.")
+        out.print()
+        out.print("Nothing is wrong.")
 
 
 def _show_problem(out: Console, problem: Problem) -> None:
     out.print(Text.assemble("\n", (f"{problem.severity}:", _STYLES.get(problem.severity, "")), f" {problem.code}"))
-    out.print(f"  {problem.message}")
-    out.print(f"  {problem.fix}")
+    out.print(Text(f"  {problem.message}"))
+    out.print(Text(f"  {problem.fix}"))

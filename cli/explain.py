@@ -177,7 +177,7 @@ def _rules_of(policy: str, target: str, own: Mapping[str, Any]) -> _Rules:
 def _show(report: ExplainReport) -> None:
     out = console()
     for entry in report.entries:
-        out.print("\n".join(_lines(entry)))
+        out.print(*_lines(entry), sep="\n")
     read = "; ".join(map(_describe, report.looked)) or "nothing"
     if not report.found:
         console(always=True).print(f"No entry has the key {report.key}. Read {read}, after batch {report.batch}.")

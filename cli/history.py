@@ -14,6 +14,7 @@ from ttlsnap.cli.options import Format, FormatOption, Target
 from ttlsnap.cli.output import MISSING, console, number, print_json, say, size, table
 from ttlsnap.cli.tabular import TextTable
 from ttlsnap.errors import RefusedError, UsageError
+from ttlsnap.printable import shell_word
 
 if TYPE_CHECKING:
     from ttlsnap.publishing.history import HistoryEntry
@@ -83,12 +84,12 @@ def history(
         say(f"Batch {planned} is planned, without data. The query restarts with it.")
     for entry in entries:
         if entry.status == "open":
-            say(f"Run {entry.run} was interrupted. Run: ttlsnap recover {target}")
+            say(f"Run {entry.run} was interrupted. Run: ttlsnap recover {shell_word(target)}")
         if entry.waiting and entry.status == "rolled back":
             place = (entry.report or {}).get("expired_to")
             say(
                 f"Run {entry.run} is rolled back, but its dropped entries are still in {place}. To remove them there: "
-                f"ttlsnap recover {target} --expired-to {place}"
+                f"ttlsnap recover {shell_word(target)} --expired-to {shell_word(str(place))}"
             )
         elif entry.waiting:
             say(f"The entries that run {entry.run} dropped are not archived yet. The next run will try again.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Optional
@@ -28,9 +27,10 @@ from ttlsnap.cli.options import (
     StoreOption,
     select,
 )
-from ttlsnap.cli.output import console, number, print_json, print_warning, size, table
+from ttlsnap.cli.output import ask_person, console, number, print_json, print_warning, size, table
 from ttlsnap.cli.progress import ReadingProgress
 from ttlsnap.pages.words import DRY_RUN, after_dry_run
+from ttlsnap.printable import shell_word
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -173,7 +173,7 @@ def import_(
         out.print(f"A new checkpoint is at {report.output}; {report.target} is unchanged.")
     else:
         out.print(f"Published as run {report.run}. The replaced files are in {report.backup}")
-        undo = f"ttlsnap rollback {shlex.quote(report.target)} --stopped"
+        undo = f"ttlsnap rollback {shell_word(report.target)} --stopped"
         out.print(f"Next: restart the query. To undo the import before that: {undo}")
 
 
@@ -207,7 +207,7 @@ class _Listener(ReadingProgress):
             if self._text:
                 _show_tables(console(always=True), report)
                 self.shown = True
-            return typer.confirm(_question(report), err=True)
+            return ask_person(_question(report))
         if report.replaced and not self._agrees:
             raise RefusedError(
                 f"the import would replace the entries of {report.replaced:,} keys in {report.target}, and nobody can "

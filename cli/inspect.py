@@ -28,6 +28,7 @@ from ttlsnap.cli.output import console, number, print_json, table
 from ttlsnap.cli.pages import PageFile, parse_pages, write_pages
 from ttlsnap.cli.sizes import show_sizes
 from ttlsnap.errors import UsageError
+from ttlsnap.printable import shell_word
 
 EXAMPLES = """
 Examples:
@@ -215,7 +216,8 @@ def _list_checkpoints(target: str, output_format: Format, pages: Sequence[PageFi
     for name, summary in zip(found, summaries, strict=True):
         rows.add_row(name, *checkpoint_words(summary))
     console().print(rows)
-    console().print(f"{target} contains {number(len(found))} checkpoints. Next: ttlsnap inspect {target}/NAME")
+    what = f"{target} contains {number(len(found))} checkpoints"
+    console().print(f"{what}. Next: ttlsnap inspect {shell_word(target)}/NAME")
     write_pages(pages, "inspect", document)
     return True
 

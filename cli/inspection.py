@@ -35,13 +35,14 @@ def show_inspection(out: Console, found: Inspection) -> None:
     elif uncommitted is not None:
         then = "" if found.stops_spark else "; it runs again when the query restarts"
         lines.append(f"  batch {uncommitted} was started but not committed{then}")
-    out.print("\n".join(lines))
+    out.print(*lines, sep="\n")
     if checkpoint.logs.fence:
         out.print(Text.assemble("  ", ("FENCED:", "bold red"), f" {checkpoint.logs.fence}"))
     for warning in (*found.warnings, *found.stops_spark):
         out.print(Text.assemble("  ", ("Warning:", "yellow"), f" {warning}"))
     for operator, stores in found.operators:
-        out.print(f"\noperator {operator.id} {operator.name or '(name not recorded)'}")
+        out.print()
+        out.print(f"operator {operator.id} {operator.name or '(name not recorded)'}")
         rows = table("store", "state", "partitions", "entries", "size", right=("partitions", "entries", "size"))
         for store, states in stores:
             for state in states:
@@ -60,7 +61,7 @@ def show_inspection(out: Console, found: Inspection) -> None:
                     out.print(f"  {store.name}.{state.name}:")
                 show_fields(out, state)
                 if state.problem:
-                    out.print(f"  {state.problem}")
+                    out.print(Text(f"  {state.problem}"))
     for sample in found.samples or ():
         place = f"{sample['operator']}.{sample['store']}.{sample['state']}[{sample['partition']}]"
         show_sample(out, place, sample)

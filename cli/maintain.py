@@ -26,6 +26,7 @@ from ttlsnap.cli.pages import parse_pages, write_pages
 from ttlsnap.cli.places import look_beside
 from ttlsnap.errors import UsageError
 from ttlsnap.interrupts import defer_signals
+from ttlsnap.printable import shell_word
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -178,7 +179,7 @@ def maintain(
         else:
             _show(console(), results)
             if plan_out is not None:
-                apply_it = f"ttlsnap maintain {policy} --apply {plan_out}"
+                apply_it = f"ttlsnap maintain {shell_word(str(policy))} --apply {shell_word(str(plan_out))}"
                 console().print(f"The plan is in {plan_out}; no target was changed. To apply it: {apply_it}")
             elif plan:
                 console().print(f"Plan: nothing was changed. {_after_plan(results)}")
@@ -240,6 +241,6 @@ def _show(out: Console, results: list[TargetResult]) -> None:
         for line in (*_describe_migration(result), *_describe_histories(result)):
             out.print(f"{place(result.target)}: {line}")
         for warning in result.report.warnings if result.report else ():
-            out.print(f"{place(result.target)}: {warning}")
+            out.print(Text(f"{place(result.target)}: {warning}"))
         if result.error:
-            out.print(f"{place(result.target)} ({result.policy}): {result.error}")
+            out.print(Text(f"{place(result.target)} ({result.policy}): {result.error}"))

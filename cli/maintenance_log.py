@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ttlsnap.cli.output import number, place
+from ttlsnap.cli.output import number, place, tell
+from ttlsnap.printable import printable
 
 if TYPE_CHECKING:
     from ttlsnap.maintenance.runs import TargetResult
@@ -63,7 +64,7 @@ class Log:
 
     def _say(self, level: str, event: str, text: str, **facts: Any) -> None:
         if self._format is LogFormat.TEXT:
-            typer.echo(text, err=True)
+            tell(printable(text))
         elif self._format is LogFormat.JSON:
             moment = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
             typer.echo(json.dumps({"time": moment, "level": level, "event": event, **facts}), err=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -50,11 +49,12 @@ from ttlsnap.cli.options import (
     StoreOption,
     select,
 )
-from ttlsnap.cli.output import MISSING, console, number, print_json, print_warning, size, table, write_whole
+from ttlsnap.cli.output import MISSING, ask_person, console, number, print_json, print_warning, size, table, write_whole
 from ttlsnap.cli.places import look_in_current_folder, parse_archive
 from ttlsnap.cli.progress import ReadingProgress, warn_of_excess
 from ttlsnap.cli.tables import refuse
 from ttlsnap.errors import UsageError
+from ttlsnap.printable import shell_word
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -420,7 +420,8 @@ def migrate(
     if text:
         _show(console(), report, tables=not listener.shown, to=to, planned=plan_out is not None)
         if has_plan:
-            console().print(f"The plan is in {plan_out}. To publish it: the same command, with --apply {plan_out}")
+            publish_it = f"the same command, with --apply {shell_word(str(plan_out))}"
+            console().print(f"The plan is in {plan_out}. To publish it: {publish_it}")
         if factories and not report.stores:
             console().print("To drop entries without a migration: ttlsnap compact, with the same options")
     else:
@@ -458,8 +459,8 @@ class _Listener(ReadingProgress):
             totals = report.compaction.totals
             what += f", and drop {number(totals.dropped)} of {number(totals.entries)} entries"
         if report.output is not None:
-            return typer.confirm(f"{what} in the new checkpoint {report.output}?", err=True)
-        return typer.confirm(f"{what}? Stop the query first.", err=True)
+            return ask_person(f"{what} in the new checkpoint {report.output}?")
+        return ask_person(f"{what}? Stop the query first.")
 
 
 def _describe(report: MigrationReport) -> str:
@@ -500,7 +501,7 @@ def _show(out: Console, report: MigrationReport, *, tables: bool, to: str | None
         out.print(f'Next: start the query with the checkpoint location "{report.output}"{_with_settings(report)}.')
     else:
         out.print(f"Published as run {report.run}. The replaced files are in {report.backup}")
-        undo = f"ttlsnap rollback {shlex.quote(report.target)} --stopped"
+        undo = f"ttlsnap rollback {shell_word(report.target)} --stopped"
         out.print(f"Next: restart the query{_with_settings(report)}. To undo the migration before that: {undo}")
 
 

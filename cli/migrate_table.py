@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import typer
-
 from ttlsnap.cli.options import Format
-from ttlsnap.cli.output import MISSING, console, print_json, print_warning, table
+from ttlsnap.cli.output import MISSING, ask_person, console, print_json, print_warning, table
 from ttlsnap.errors import RefusedError, UsageError
 
 if TYPE_CHECKING:
@@ -59,7 +57,7 @@ def migrate_table(
         if output_format is Format.TEXT:
             _show_plan(console(always=True), report)
             shown = True
-        return typer.confirm(f"Run these statements on {report.target}?", err=True)
+        return ask_person(f"Run these statements on {report.target}?")
 
     report = alter_table(
         target, plan, version, dry_run=dry_run, jars=jars, master=master, confirm=confirm, warnings=notes

@@ -1,4 +1,7 @@
-"""The output of results: JSON documents and tables."""
+"""The output of results: JSON documents and tables.
+
+Everything that people read passes through this module, which makes names harmless (``ttlsnap.printable``).
+"""
 
 from __future__ import annotations
 
@@ -23,6 +26,7 @@ from ttlsnap.amounts import share as share
 from ttlsnap.amounts import size as size
 from ttlsnap.cli.tabular import TextTable
 from ttlsnap.errors import StorageError, TtlsnapError
+from ttlsnap.printable import printable, printable_json, printable_output
 
 
 @dataclass
@@ -70,17 +74,27 @@ class StandardOutput(io.TextIOWrapper):
             raise OutputError(f"cannot write to the standard output: {error.strerror or error}") from error
 
 
-def say(text: str) -> None:
+def say(line: str) -> None:
     """Print a line for people on stdout."""
     if not verbosity.quiet:
-        typer.echo(text)
+        typer.echo(printable_output(printable(line)))
+
+
+def tell(text: str) -> None:
+    """Print a text on stderr."""
+    typer.echo(printable_output(text), err=True)
+
+
+def ask_person(question: str) -> bool:
+    """Return whether a person on the terminal agrees."""
+    return typer.confirm(printable_output(question), err=True)
 
 
 def print_json(document: Any) -> None:
     """Print one document on stdout."""
     # Characters that stdout cannot encode are escaped as in JSON.
     plain = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
-    sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=plain) + "\n")
+    sys.stdout.write(printable_json(json.dumps(document, indent=2, ensure_ascii=plain)) + "\n")
 
 
 def print_error(error: TtlsnapError, target: str | None = None) -> None:
@@ -96,7 +110,7 @@ def print_warning(text: str, target: str | None = None) -> None:
 
 def print_marked(mark: str, style: str, text: str) -> None:
     """Print a message on stderr. Only its mark has a colour."""
-    console(stderr=True).print(Text.assemble((mark, style), " ", text))
+    console(stderr=True).print(Text.assemble((mark, style), " ", printable_output(text)))
 
 
 def name_target(text: str, target: str | None) -> str:
@@ -109,7 +123,25 @@ def name_target(text: str, target: str | None) -> str:
     return text if text.startswith((f"{target}:", f"{root}:", f"{root} ", f"{root}/")) else f"{target}: {text}"
 
 
-def console(*, stderr: bool = False, always: bool = False) -> Console:
+class HarmlessConsole(Console):
+    """A console that makes names harmless. A ``str`` is one line, and a ``Text`` may have several."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """See ``Console.print``."""
+        super().print(*map(_make_harmless, objects), **options)
+
+
+def _make_harmless(shown: Any) -> Any:
+    if isinstance(shown, TextTable):
+        shown = shown.__rich__()
+    text = printable(shown) if isinstance(shown, str) else shown.plain if isinstance(shown, Text) else None
+    if text is None:
+        return shown
+    harmless = printable_output(text)
+    return shown if isinstance(shown, Text) and harmless == text else Text(harmless)
+
+
+def console(*, stderr: bool = False, always: bool = False) -> HarmlessConsole:
     """Return a console that interprets no markup and folds no paths. It is wide if it is not a terminal.
 
     With ``--quiet`` it prints nothing, except with ``stderr`` or ``always``.
@@ -117,7 +149,9 @@ def console(*, stderr: bool = False, always: bool = False) -> Console:
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else 200
     quiet = verbosity.quiet and not stderr and not always
-    return Console(quiet=quiet, file=stream, highlight=False, markup=False, soft_wrap=True, emoji=False, width=width)
+    return HarmlessConsole(
+        quiet=quiet, file=stream, highlight=False, markup=False, soft_wrap=True, emoji=False, width=width
+    )
 
 
 def table(*columns: str, right: tuple[str, ...] = ()) -> TextTable:

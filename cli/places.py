@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
+from ttlsnap.cli.output import ask_person
+
 if TYPE_CHECKING:
     from ttlsnap.expired.places import Confirm
     from ttlsnap.expired.receivers import ExpiredCallback
@@ -51,4 +53,4 @@ def confirm_on_terminal() -> Confirm | None:
     """Return a function that asks a person; None without a terminal."""
     if not sys.stdin.isatty():
         return None
-    return lambda question: typer.confirm(question, err=True)
+    return ask_person

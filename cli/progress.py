@@ -7,11 +7,11 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
 from ttlsnap.cli.compact_report import show_counts
-from ttlsnap.cli.output import console, number, place, print_warning, share, size, verbosity
+from ttlsnap.cli.output import ask_person, console, number, place, print_warning, share, size, verbosity
+from ttlsnap.printable import printable
 
 if TYPE_CHECKING:
     from ttlsnap.compaction.drop_limit import StateDrop
@@ -36,7 +36,7 @@ class TerminalListener:
         self._progress: Progress | None = None
         if sys.stderr.isatty() and not verbosity.quiet:
             columns = (
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 BarColumn(),
                 MofNCompleteColumn(),
                 TextColumn("partitions  {task.fields[counts]}"),
@@ -55,7 +55,7 @@ class TerminalListener:
         if self._progress is not None:
             partitions = sum(len(store.partitions) for store in plan.stores if store.seen_states)
             self._progress.start()
-            what = f"scanning {place(self._target)}" if self._target is not None else "scanning"
+            what = f"scanning {printable(place(self._target))}" if self._target is not None else "scanning"
             self._task = self._progress.add_task(what, total=partitions, counts="starting")
 
     def progress(self, entries: int, dropped: int) -> None:
@@ -75,7 +75,7 @@ class TerminalListener:
             show_counts(console(always=True), report)
             self.shown = True
         warn_of_excess(report.drops, self._max_drop, self._target)
-        return typer.confirm(_question(report), err=True)
+        return ask_person(_question(report))
 
     def _update(self) -> None:
         if self._progress is not None and self._task is not None:

@@ -10,6 +10,7 @@ from ttlsnap.cli.help import Command
 from ttlsnap.cli.options import Format, FormatOption, JarsOption, StoppedOption, Target
 from ttlsnap.cli.output import print_json, print_warning, say
 from ttlsnap.cli.places import ArchiveOption, confirm_on_terminal, parse_archive
+from ttlsnap.printable import shell_word
 
 
 def register(app: typer.Typer) -> None:
@@ -45,7 +46,7 @@ def rollback(
     for warning in report.warnings:
         print_warning(warning)
     if report.kind == "repair":
-        say(f"The checkpoint is as it was before the repair. Next: ttlsnap doctor {report.target}")
+        say(f"The checkpoint is as it was before the repair. Next: ttlsnap doctor {shell_word(report.target)}")
     else:
         say("Next: restart the query. Its state is the one from before the run.")
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rich.text import Text
+
 from ttlsnap.amounts import ratio
 from ttlsnap.cli.output import number, table
 
@@ -28,7 +30,7 @@ def show_sizes(out: Console, found: Sizes) -> None:
     from ttlsnap.pages.size_rows import describe_sample
 
     sizes = found.to_json()
-    out.print(f"\nSizes: {describe_sample(sizes)}")
+    out.print(Text(f"\nSizes: {describe_sample(sizes)}"))
     _show_states(out, sizes["states"])
     _show_partitions(out, sizes["stores"])
     _show_percentiles(out, sizes["states"])
@@ -117,7 +119,8 @@ def _show_rule(out: Console, sizes: Document) -> None:
             left_alone.append(f"{_name(state)}: {freed['left_alone']}")
     _print(out, f"What {rule} would drop", rows)
     if not rows:
-        out.print(f"\n{rule} would drop nothing")
+        out.print()
+        out.print(f"{rule} would drop nothing")
     for reason in left_alone:
         out.print(f"not changed: {reason}")
     if followers:
@@ -149,7 +152,8 @@ def _print(out: Console, title: str | None, rows: Sequence[Row], spare: Sequence
         names.remove(spared)
         made = _table(rows, names)
     if title is not None:
-        out.print(f"\n{title}")
+        out.print()
+        out.print(title)
     out.print(made)
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from ttlsnap.cli.options import Format
-from ttlsnap.cli.output import console, name_target, number, print_json, print_warning, size, table
+from ttlsnap.cli.output import ask_person, console, name_target, number, print_json, print_warning, size, table
 from ttlsnap.cli.progress import warn_of_excess
 from ttlsnap.errors import UsageError
+from ttlsnap.printable import shell_word
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -58,7 +57,7 @@ def compact_table(
         warn_of_excess([report.drop] if report.drop else [], max_drop, name)
         what = "Delete and rewrite these rows" if report.counts.rewritten else "Delete these rows"
         what += f" from {target}" if several else ""
-        return typer.confirm(f"{what}, and remove old files?" if report.erasing else f"{what}?", err=True)
+        return ask_person(f"{what}, and remove old files?" if report.erasing else f"{what}?")
 
     report = compact_table(
         target,
@@ -118,7 +117,8 @@ def _show(out: Console, report: TableReport, target: str | None) -> None:
         lines.append("Nothing was changed.")
     else:
         versions = " to ".join(dict.fromkeys(f"{version}" for version in (report.versions[0], report.versions[-1])))
-        lines.append(f"Done as run {report.run}, version {versions}. Undo: ttlsnap rollback {report.target}")
+        undo = f"ttlsnap rollback {shell_word(report.target)}"
+        lines.append(f"Done as run {report.run}, version {versions}. Undo: {undo}")
         if report.expired_to is not None and report.counts.dropped and not report.warnings:
             lines.append(f"The dropped rows are archived {describe_place(report.expired_to, report.run)}")
     gone = report.physically_gone_by
@@ -137,7 +137,7 @@ def _show(out: Console, report: TableReport, target: str | None) -> None:
             "REORG TABLE ... APPLY (PURGE)."
         )
     lines[0] = name_target(lines[0], target)
-    out.print("\n".join(lines))
+    out.print(*lines, sep="\n")
 
 
 def inspect_table(
@@ -170,7 +170,7 @@ def _show_inspection(out: Console, found: TableInspection) -> None:
         f"  key {key}",
         f"  protocol {protocol.reader}, {protocol.writer}" + (f": {', '.join(features)}" if features else ""),
     ]
-    out.print("\n".join(lines))
+    out.print(*lines, sep="\n")
     numbers = ("files", "rows", "marked as deleted", "size")
     rows = table(*numbers, right=numbers)
     rows.add_row(number(len(found.live)), number(found.rows.entries), number(found.marked), size(found.rows.bytes))

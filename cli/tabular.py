@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 from rich.text import Text
 
+from ttlsnap.printable import printable
+
 _GAP = "  "
 
 
@@ -20,7 +22,7 @@ class TextTable:
     def add_row(self, *cells: str | Text) -> None:
         """Add a row with one cell for each column; a cell that is a ``Text`` keeps its style."""
         assert len(cells) == len(self._columns)
-        self._rows.append([cell if isinstance(cell, Text) else Text(cell) for cell in cells])
+        self._rows.append([cell if isinstance(cell, Text) else Text(printable(cell)) for cell in cells])
 
     @property
     def width(self) -> int:

@@ -69,10 +69,10 @@ class _Without(Console):
         super().__init__(width=WIDTH)
         self._console, self._beginning, self._options = console, beginning, options
 
-    def print(self, *objects: Any, **_: Any) -> None:
+    def print(self, *objects: Any, **options: Any) -> None:
         """Print text without the beginning, and anything else as it is."""
         shown = [o.replace(self._beginning, "") if isinstance(o, str) else o for o in objects]
-        self._console.print(*shown, **self._options)
+        self._console.print(*shown, **{**options, **self._options})
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from ttlsnap.contract import Contract
 from ttlsnap.contract.model import PARTITIONS, TIME_ZONE, ZONED_OF_TIMES
 from ttlsnap.entries.place import Place
 from ttlsnap.operators import aggregation, group_state, join, session_window
+from ttlsnap.printable import shell_word
 
 _QUERY = Place()
 _STORE = "spark.sql.streaming.stateStore"
@@ -82,13 +83,13 @@ def _compare_pinned(both: Comparison) -> None:
 def _find_option(name: str, value: str) -> str | None:
     """Return the option of ``ttlsnap migrate`` that gives a checkpoint the value of a setting; None if none does."""
     if name == PARTITIONS:
-        return f"--partitions {value}"
+        return f"--partitions {shell_word(value)}"
     if name == _PROVIDER:
         return f"--provider {PROVIDERS[value]}" if value in PROVIDERS else None
     from ttlsnap.migration.changes import SETTINGS  # a slow import, which a check of equal settings does not need
 
     short = next((short for short, (spark, values) in SETTINGS.items() if spark == name and value in values), None)
-    return None if short is None else f"--set {short}={value}"
+    return None if short is None else "--set " + shell_word(f"{short}={value}")
 
 
 def _find_pinned_settings(contract: Contract) -> dict[str, str]:

@@ -18,6 +18,7 @@ from ttlsnap.checkpoint.recognize import require_checkpoint
 from ttlsnap.checkpoint.starting import describe_missing_commits
 from ttlsnap.checkpoint.state_schema import ColumnFamilySchema, read_state_schema
 from ttlsnap.errors import CorruptionError, FencedError, NotACheckpointError, UnsupportedError, UsageError
+from ttlsnap.printable import shell_word
 from ttlsnap.schema.strict_json import parse_json, require_type
 from ttlsnap.schema.types import NullType, StructType, physical
 from ttlsnap.storage.directory import Directory
@@ -171,7 +172,7 @@ def open_checkpoint(
     if logs.fence is not None and not set(logs.commits[-1:]) & set(logs.offsets):
         raise FencedError(
             f"{files.root} is fenced: a run is publishing, or was interrupted. If none is running: ttlsnap recover "
-            f"{files.root}"
+            f"{shell_word(files.root)}"
         )
     if not logs.commits:
         raise NotACheckpointError(describe_missing_commits(files, logs.offsets))

@@ -12,12 +12,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from shlex import quote
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.listing import list_activity
 from ttlsnap.checkpoint.logs import Logs, read_conf, read_file_logs, shuffle_partitions, source_offsets
 from ttlsnap.errors import CorruptionError, UnsupportedError
+from ttlsnap.printable import shell_word
 from ttlsnap.storage.directory import Directory
 
 WITHOUT_LOGS = (
@@ -85,7 +85,7 @@ def describe_obstacles(files: Directory, logs: Logs) -> list[str]:
 def _describe(files: Directory, obstacle: Obstacle) -> str:
     return (
         f"{obstacle.words}. Spark does not start the query, or stops at that batch, or skips one. Run: ttlsnap doctor "
-        f"{quote(files.root)}"
+        f"{shell_word(files.root)}"
     )
 
 
@@ -99,8 +99,8 @@ def describe_missing_commits(files: Directory, offsets: Sequence[int]) -> str:
         return (
             f"{files.root}: the commit log is missing. A migration has moved the logs of earlier batches to its "
             "backup, so Spark does not load the state without those of the last batch. If you deleted these to "
-            f"withdraw the batch, run: ttlsnap rollback {files.root}. Otherwise restore the folders offsets and "
-            "commits from a copy"
+            f"withdraw the batch, run: ttlsnap rollback {shell_word(files.root)}. Otherwise restore the folders "
+            "offsets and commits from a copy"
         )
     if offsets:
         told = (

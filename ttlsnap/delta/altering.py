@@ -13,6 +13,7 @@ from ttlsnap.delta.log import open_table, read_table
 from ttlsnap.delta.session import delta_session, require_delta
 from ttlsnap.engines.launch import SessionSource
 from ttlsnap.errors import BusyError, TtlsnapError
+from ttlsnap.printable import shell_word
 from ttlsnap.publishing.runs import new_run_id
 
 MIGRATE = "migrate"
@@ -104,7 +105,7 @@ def alter_table(
                 commit(spark, files, statement, words)
             except TtlsnapError as error:
                 done = f"{number} of {len(statements)} statements ran" if number else "Nothing was changed"
-                undo = f". To undo them: ttlsnap rollback {files.root}" if number else ""
+                undo = f". To undo them: ttlsnap rollback {shell_word(files.root)}" if number else ""
                 raise type(error)(error.text + f"\n{statement}\n{done}{undo}") from error
     after = read_table(files).version
     return replace(report, published=True, version_after=after, seconds=time.monotonic() - started)

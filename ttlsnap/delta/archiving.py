@@ -33,9 +33,10 @@ from ttlsnap.delta.planning import TablePlan, describe
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import CorruptionError, RefusedError, TtlsnapError
 from ttlsnap.expired.delivery import deliver
-from ttlsnap.expired.places import AllowedPlaces, PlaceNotNamedError, quote_name
+from ttlsnap.expired.places import AllowedPlaces, PlaceNotNamedError
 from ttlsnap.expired.receivers import Receiver, find_receiver
 from ttlsnap.expired.writing import SUFFIX, ExpiredWriter, folder_of, rows_in
+from ttlsnap.printable import shell_word
 from ttlsnap.schema.strict_json import parse_json, require_type
 from ttlsnap.storage.directory import OWN, scratch_name
 from ttlsnap.storage.local import LocalDirectory
@@ -140,8 +141,8 @@ def _deliver_one(files: LocalDirectory, run: str, places: AllowedPlaces, spark: 
             if found is None:
                 raise PlaceNotNamedError(
                     f"the rows that run {run} dropped are still in {files.root}/{layout.run_directory(run)}. The table "
-                    f"names {quote_name(note.expired_to)} as their archive, which this command does not name. To "
-                    f"archive them, repeat compact with --expired-to {quote_name(note.expired_to)}. To discard them, "
+                    f"names {shell_word(note.expired_to)} as their archive, which this command does not name. To "
+                    f"archive them, repeat compact with --expired-to {shell_word(note.expired_to)}. To discard them, "
                     "remove that folder"
                 )
             deliver(files, run, found)
@@ -163,8 +164,8 @@ def take_back(files: LocalDirectory, run: str, target: str, places: AllowedPlace
         found = places.find(target, run, "take back")
         if found is None:
             raise PlaceNotNamedError(
-                f"the rows that run {run} dropped are restored. They also stay in {quote_name(target)}, which this "
-                f"command does not name. To remove them there, repeat compact with --expired-to {quote_name(target)}"
+                f"the rows that run {run} dropped are restored. They also stay in {shell_word(target)}, which this "
+                f"command does not name. To remove them there, repeat compact with --expired-to {shell_word(target)}"
             )
         found.take_back(run)
     files.remove_tree(layout.run_directory(run))

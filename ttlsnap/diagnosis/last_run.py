@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from ttlsnap.diagnosis.logs import LogFindings
 from ttlsnap.diagnosis.problems import Problem, problem
 from ttlsnap.diagnosis.report import VersionReport
+from ttlsnap.printable import shell_word
 from ttlsnap.publishing.journal import Journal, facts_of, is_same
 from ttlsnap.publishing.missing import can_roll_back
 from ttlsnap.publishing.moves import find_existing
@@ -72,7 +73,7 @@ class LastRun:
             files_to_move += f" and the other files that run {run} published and doctor calls damaged"
         return (
             f"{copy}. Or go back to the state before run {run}: move {files_to_move} out of the checkpoint, and run: "
-            f"ttlsnap rollback {self.root}"
+            f"ttlsnap rollback {shell_word(self.root)}"
         )
 
     def warn_before_repairs(self, problems: Sequence[Problem]) -> list[Problem]:

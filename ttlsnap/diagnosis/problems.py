@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from ttlsnap.errors import TtlsnapError, shorten
+from ttlsnap.printable import shell_word
 
 Severity = Literal["error", "warning", "unknown", "note"]
 
@@ -171,7 +172,7 @@ def problem(
 ) -> Problem:
     """Return a problem of a known kind. ``message`` is a text or an error. ``facts`` are inserted into its advice."""
     kind = CODES[code]
-    fix = kind.fix.format(target=target, **facts)
+    fix = kind.fix.format(target=shell_word(target), **facts)
     words = message.message if isinstance(message, TtlsnapError) else message
     return Problem(code, severity or kind.severity, where, shorten(words), fix, kind.fixable)
 

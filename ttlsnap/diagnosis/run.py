@@ -24,6 +24,7 @@ from ttlsnap.engines.listener import SilentWorkListener, WorkListener
 from ttlsnap.engines.local import spread, useful_threads
 from ttlsnap.errors import CorruptionError, RefusedError, UnsupportedError
 from ttlsnap.operators.registry import links_of, states_of
+from ttlsnap.printable import shell_word
 from ttlsnap.storage.directory import Directory
 from ttlsnap.storage.open import open_directory
 from ttlsnap.stores.open import open_state_store
@@ -310,8 +311,9 @@ def _after_recovery(files: Directory, found: Problem) -> Problem:
     """Return a problem of a state file with the advice to recover first: half of the files may be in the backup."""
     if not found.where.startswith(f"{layout.STATE}/"):
         return found
-    advice = f"First run: ttlsnap recover {files.root}. The backup of the interrupted run may have this file. "
-    return replace(found, fix=f"{advice}Then run doctor again", fixable=False)
+    advice = f"First run: ttlsnap recover {shell_word(files.root)}"
+    why = "The backup of the interrupted run may have this file"
+    return replace(found, fix=f"{advice}. {why}. Then run doctor again", fixable=False)
 
 
 def _after_repair(found: Problem) -> Problem:

@@ -6,12 +6,12 @@ is not enough. A command uses a place only if its user or policy names the place
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable
 from typing import Literal
 
 from ttlsnap.errors import RefusedError
 from ttlsnap.expired.receivers import TABLE, ExpiredCallback, Receiver, find_receiver, open_receiver
+from ttlsnap.printable import shell_word
 
 Confirm = Callable[[str], bool]
 """A function that asks a question, and returns True only if a person agrees."""
@@ -47,15 +47,10 @@ class AllowedPlaces:
             return None
         key = name, purpose
         if key not in self._answers:
-            self._answers[key] = self._confirm(_QUESTIONS[purpose].format(run=run, name=quote_name(name)))
+            self._answers[key] = self._confirm(_QUESTIONS[purpose].format(run=run, name=shell_word(name)))
         return found if self._answers[key] else None
 
 
 def _bare(name: str) -> str:
     """Return a name without the prefix of a Delta table: a folder may have become one."""
     return name.removeprefix(TABLE)
-
-
-def quote_name(name: str) -> str:
-    """Return a name quoted for a shell, without control characters."""
-    return shlex.quote(name) if name.isprintable() else repr(name)

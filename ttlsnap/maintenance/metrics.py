@@ -12,6 +12,7 @@ from typing import get_args
 
 from ttlsnap.compaction.report import Counts
 from ttlsnap.maintenance.runs import Status, TargetResult, worst_exit_code
+from ttlsnap.printable import printable_label
 
 _COUNTS: tuple[tuple[str, str, Callable[[Counts], int | None]], ...] = (
     ("entries", "Entries, or rows, that were scanned.", lambda counts: counts.entries),
@@ -54,6 +55,5 @@ def _labels(result: TargetResult) -> str:
 
 
 def _escape(text: str) -> str:
-    # A byte that is not UTF-8 in a path would make the whole file invalid.
-    text = text.encode("utf-8", "backslashreplace").decode()
+    text = printable_label(text)
     return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

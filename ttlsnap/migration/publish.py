@@ -24,6 +24,7 @@ from ttlsnap.checkpoint.state_schema import new_schemas, with_schemas
 from ttlsnap.compaction.publish import check_listing
 from ttlsnap.errors import RefusedError
 from ttlsnap.migration.plan import MigrationPlan, StoreMigration, old_files
+from ttlsnap.printable import shell_word
 from ttlsnap.publishing.fence import fence_file
 from ttlsnap.publishing.journal import (
     FileFacts,
@@ -204,7 +205,7 @@ def _refuse_other_schemas(plan: MigrationPlan) -> None:
             raise RefusedError(
                 f"{checkpoint.target}/{path} names a state schema at {moved[0]}, which is outside this checkpoint: the "
                 "checkpoint was moved or copied. Spark would read that one, and not the new one. Nothing was changed. "
-                f"Run first: ttlsnap doctor {checkpoint.target} --fix moved-schema-paths"
+                f"Run first: ttlsnap doctor {shell_word(checkpoint.target)} --fix moved-schema-paths"
             )
 
 

@@ -54,6 +54,7 @@ from ttlsnap.migration.times import LedgerTask
 from ttlsnap.operators.links import Link
 from ttlsnap.operators.placement import STRICT
 from ttlsnap.operators.registry import links_of
+from ttlsnap.printable import shell_word
 from ttlsnap.publishing.cleanup import discard_leftovers, discard_run, discard_unless_open, tidy_up
 from ttlsnap.publishing.journal import report_path, scratch_path, staged_path
 from ttlsnap.publishing.preflight import foresee, refuse_planned_batch, refuse_running, require_ownership
@@ -428,7 +429,7 @@ class _Run:
                 raise RefusedError(
                     f"{where}: {misplaced:,} keys are not in the partition that Spark's hash gives, so ttlsnap does "
                     "not know where Spark would look for them. For example, " + example + ". Nothing was changed. Run: "
-                    f"ttlsnap doctor {self.plan.checkpoint.target}"
+                    f"ttlsnap doctor {shell_word(self.plan.checkpoint.target)}"
                 )
             self._require_same_families(store, [(any(part.entries), part.families) for part in parts])
         if self.plan.checkpoint.batch.conf.get(STRICT) != "true":

@@ -13,7 +13,7 @@ from ttlsnap.pages.doctor import doctor_page
 from ttlsnap.pages.inspect import inspect_page
 from ttlsnap.pages.maintain import maintain_page
 from ttlsnap.pages.model import Page
-from ttlsnap.pages.svg import printable
+from ttlsnap.printable import printable_lines
 
 MARK = b'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<meta name="generator" content="ttlsnap '
 """The beginning of every page, by which ttlsnap knows a file that it may replace."""
@@ -51,4 +51,4 @@ def render(command: str, document: Any, *, show_keys: bool, version: str, at: da
 
 def _finalize(value: Any) -> Any:
     """Escape characters that do not print. A chart is HTML already."""
-    return printable(value) if type(value) is str else value
+    return printable_lines(value) if isinstance(value, str) and not hasattr(value, "__html__") else value

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
+from ttlsnap.printable import printable_lines
+
 _LINE = 38
 """The most characters of a label and its number together, so that they fit on a phone."""
 
@@ -58,8 +60,8 @@ class Chart:
         """Return the chart as SVG. ``name`` is unique within the page."""
         ids = {"aria-labelledby": f"{name}-title", "aria-describedby": f"{name}-text"}
         svg = Element("svg", {"role": "img", "width": "100%", "height": str(self.height), **ids})
-        SubElement(svg, "title", id=f"{name}-title").text = printable(self.title)
-        SubElement(svg, "desc", id=f"{name}-text").text = printable(self.description)
+        SubElement(svg, "title", id=f"{name}-title").text = printable_lines(self.title)
+        SubElement(svg, "desc", id=f"{name}-text").text = printable_lines(self.description)
         svg.extend(self.elements)
         return Markup(ElementTree.tostring(svg, encoding="unicode"))
 
@@ -150,13 +152,6 @@ def ranked_chart(title: str, values: Sequence[float], words: tuple[str, str]) ->
     return Chart(title, said, 190, [*_curve(scaled), *_ends(184, *words)])
 
 
-def printable(text: str) -> str:
-    """Return a text in which characters that do not print are escaped as Python escapes them, except newlines."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode("ascii") for c in text)
-
-
 def shorten(label: str, most: int) -> str:
     """Return a label of at most so many characters. Another one loses its middle, because paths differ at the end."""
     first = most // 3
@@ -180,7 +175,7 @@ def _rect(left: float, top: float, width: float, colour: str, height: int = _BAR
 def _text(x: float | str, y: float, text: str, anchor: str = "start", kind: str = "label") -> Element:
     place = x if isinstance(x, str) else _percent(x)
     made = Element("text", {"x": place, "y": str(y), "text-anchor": anchor, "class": kind})
-    made.text = printable(text)
+    made.text = printable_lines(text)
     return made
 
 
@@ -189,7 +184,7 @@ def _texts(y: float, label: str, words: str, left: str = "0") -> list[Element]:
     shown = shorten(label, _LINE - len(words))
     name = _text(left, y, shown)
     if shown != label:
-        SubElement(name, "title").text = printable(label)
+        SubElement(name, "title").text = printable_lines(label)
     return [name, *([_text("100%", y, words, "end", "value")] if words else [])]
 
 

@@ -14,9 +14,10 @@ from ttlsnap.expired.delivery import (
     has_waiting,
     require_receiver,
 )
-from ttlsnap.expired.places import AllowedPlaces, Confirm, PlaceNotNamedError, quote_name
+from ttlsnap.expired.places import AllowedPlaces, Confirm, PlaceNotNamedError
 from ttlsnap.expired.receivers import ExpiredCallback, find_receiver, refuse_within
 from ttlsnap.expired.writing import folder_of
+from ttlsnap.printable import shell_word
 from ttlsnap.publishing.journal import read_journal, read_report
 from ttlsnap.storage.directory import Directory
 
@@ -59,8 +60,8 @@ def _deliver_one(files: Directory, run: str, places: AllowedPlaces) -> None:
         elif has_waiting(files, run):
             raise PlaceNotNamedError(
                 f"the entries that run {run} dropped are still in {files.root}/{folder_of(run)}. The checkpoint names "
-                f"{quote_name(target)} as their archive, which this command does not name. To deliver them: ttlsnap "
-                f"recover {quote_name(files.root)} --expired-to {quote_name(target)}. To discard them, remove that "
+                f"{shell_word(target)} as their archive, which this command does not name. To deliver them: ttlsnap "
+                f"recover {shell_word(files.root)} --expired-to {shell_word(target)}. To discard them, remove that "
                 "folder"
             )
         else:
@@ -91,9 +92,9 @@ def take_back(files: Directory, run: str, places: AllowedPlaces) -> None:
         found = places.find(target, run, "take back")
         if found is None:
             raise PlaceNotNamedError(
-                f"the entries that run {run} dropped are restored. They also stay in {quote_name(target)}, which this "
-                f"command does not name. To remove them there: ttlsnap recover {quote_name(files.root)} --expired-to "
-                f"{quote_name(target)}"
+                f"the entries that run {run} dropped are restored. They also stay in {shell_word(target)}, which this "
+                f"command does not name. To remove them there: ttlsnap recover {shell_word(files.root)} --expired-to "
+                f"{shell_word(target)}"
             )
         found.take_back(run)
     files.remove_tree(folder_of(run))

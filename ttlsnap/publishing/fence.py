@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from ttlsnap.checkpoint import Logs, layout
 from ttlsnap.checkpoint.logs import FENCE_MARK, MAX_LOG_BYTES, read_logs
 from ttlsnap.errors import BusyError
+from ttlsnap.printable import shell_word
 from ttlsnap.publishing.journal import (
     Journal,
     Move,
@@ -37,7 +38,8 @@ def require_place_for_fence(files: Directory, journal: Journal) -> None:
 
 def raise_fence(files: Directory, journal: Journal) -> bool:
     """Create the fence, or replace the planned batch with it. Return False if another offset file exists there."""
-    text = f"{_fence_head(journal)}and was interrupted; run `ttlsnap recover {files.root}` and start the query again\n"
+    command = f"ttlsnap recover {shell_word(files.root)}"
+    text = f"{_fence_head(journal)}and was interrupted; run `{command}` and start the query again\n"
     data = text.encode("utf-8", "backslashreplace")  # a path need not be text
     if journal.replaces is not None and _is_there(files, journal.fence, journal.replaces):
         files.replace(journal.fence, data)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from ttlsnap.checkpoint import Logs, layout
 from ttlsnap.errors import RefusedError
+from ttlsnap.printable import shell_word
 from ttlsnap.publishing.journal import Journal, find_migrated, find_planning_run, is_same, recent_journals
 from ttlsnap.storage.directory import Directory, each
 
@@ -44,8 +45,8 @@ class HiddenBatch:
     def advise(self, root: str) -> str:
         """Return the command that helps."""
         if self.ran_again or not self.can_roll_back:
-            return f"Run: ttlsnap doctor {root} --fix hidden-batch"
-        return f"Run: ttlsnap rollback {root}"
+            return f"Run: ttlsnap doctor {shell_word(root)} --fix hidden-batch"
+        return f"Run: ttlsnap rollback {shell_word(root)}"
 
 
 def find_hidden_batches(files: Directory, logs: Logs) -> list[HiddenBatch]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from ttlsnap.checkpoint import Logs
 from ttlsnap.errors import RefusedError
+from ttlsnap.printable import shell_word
 from ttlsnap.publishing.fence import has_its_batch
 from ttlsnap.publishing.journal import Journal, backup_path, recent_journals
 from ttlsnap.publishing.moves import find_existing
@@ -34,9 +35,9 @@ class MissingFiles:
     def advise(self, root: str) -> str:
         """Return what helps."""
         copy = "Restore the file from a copy of the checkpoint"
-        return (
-            f"{copy}, or go back to the state before the run: ttlsnap rollback {root}" if self.can_roll_back else copy
-        )
+        if not self.can_roll_back:
+            return copy
+        return f"{copy}, or go back to the state before the run: ttlsnap rollback {shell_word(root)}"
 
 
 def find_last_run(files: Directory, logs: Logs) -> Journal | None:

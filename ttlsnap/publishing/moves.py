@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.errors import CorruptionError, RefusedError
+from ttlsnap.printable import shell_word
 from ttlsnap.publishing import journal as journals
 from ttlsnap.publishing.journal import (
     Journal,
@@ -82,7 +83,7 @@ def apply(files: Directory, journal: Journal) -> None:
         if files.stat(move.target) is not None:
             raise RefusedError(
                 f"{files.root}/{move.target} appeared during the run: the query is running. Stop it. If the checkpoint "
-                f"is fenced then, move that file away and run: ttlsnap recover {files.root} --undo"
+                f"is fenced then, move that file away and run: ttlsnap recover {shell_word(files.root)} --undo"
             )
         files.rename(move.source, move.target)
 

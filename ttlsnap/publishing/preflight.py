@@ -14,6 +14,7 @@ from pathlib import PurePosixPath
 from ttlsnap.checkpoint import Checkpoint
 from ttlsnap.checkpoint.starting import require_startable
 from ttlsnap.errors import FencedError, RefusedError
+from ttlsnap.printable import shell_word
 from ttlsnap.publishing.hidden_batches import refuse_hidden_batches
 from ttlsnap.publishing.liveness import refuse_if_running
 from ttlsnap.publishing.missing import refuse_missing_files
@@ -56,7 +57,7 @@ def refuse_unsettled(checkpoint: Checkpoint) -> None:
     if logs.fence is not None:
         raise FencedError(
             f"{checkpoint.target} is fenced: a run was interrupted while it published. Run: ttlsnap recover "
-            f"{checkpoint.target}"
+            f"{shell_word(checkpoint.target)}"
         )
     refuse_hidden_batches(files, logs)
     refuse_missing_files(files, logs)

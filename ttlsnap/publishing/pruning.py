@@ -8,6 +8,7 @@ from typing import Any
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.errors import RefusedError
+from ttlsnap.printable import shell_word
 from ttlsnap.publishing.backups import find_held_tables
 from ttlsnap.publishing.cleanup import discard_backups, list_ended_runs, only_copies
 from ttlsnap.publishing.rollback import undoable_run
@@ -59,7 +60,8 @@ def _find(files: Directory) -> list[Backup]:
     for held in find_held_tables(files, runs):
         raise RefusedError(
             f"{files.root}/{held.path} is missing, but {held.needed_by} needs it. The only copy is in the backup "
-            f"of run {held.run}. Nothing was removed. First run: ttlsnap doctor {files.root} --fix table-in-backup"
+            f"of run {held.run}. Nothing was removed. First run: ttlsnap doctor {shell_word(files.root)} --fix "
+            "table-in-backup"
         )
     undoable = undoable_run(files)
     found = []

@@ -18,6 +18,7 @@ from ttlsnap.errors import (
 from ttlsnap.expired.places import AllowedPlaces, Confirm
 from ttlsnap.expired.receivers import ExpiredCallback
 from ttlsnap.interrupts import defer_signals
+from ttlsnap.printable import shell_word
 from ttlsnap.publishing.archives import allowed_places, deliver_all, is_unsettled
 from ttlsnap.publishing.cleanup import discard_files, discard_leftovers, warn_of_only_copies
 from ttlsnap.publishing.fence import has_fence, has_its_batch, has_planned, raise_fence, undo_fence
@@ -82,7 +83,8 @@ def recover(
             return _recover(files, prefer_undo, places)
     except StorageError as error:
         raise StorageError(
-            error.text + f"\nNothing is lost. After fixing the storage error, run: ttlsnap recover {files.root}"
+            error.text
+            + f"\nNothing is lost. After fixing the storage error, run: ttlsnap recover {shell_word(files.root)}"
         ) from error
 
 
@@ -168,7 +170,7 @@ def _is_committed_since(files: Directory, journal: Journal) -> bool:
 def _refuse_rewritten(files: Directory, journal: Journal, can_undo: bool) -> None:
     others = find_rewritten(files, journal)
     if others:
-        undo_it = f" Then undo the run: ttlsnap recover {files.root} --undo" if can_undo else ""
+        undo_it = f" Then undo the run: ttlsnap recover {shell_word(files.root)} --undo" if can_undo else ""
         raise RefusedError(
             f"{files.root}/{others[0]} is not the file that run {journal.run} wrote (files like this: {len(others)}). "
             f"A running query has overwritten it, or it is damaged. The fence stays. Stop the query.{undo_it}"

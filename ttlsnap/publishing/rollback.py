@@ -21,6 +21,7 @@ from ttlsnap.errors import (
 )
 from ttlsnap.expired.places import Confirm
 from ttlsnap.expired.receivers import ExpiredCallback
+from ttlsnap.printable import shell_word
 from ttlsnap.publishing.archives import allowed_places, record_take_back, take_back_if_allowed
 from ttlsnap.publishing.fence import fence_file, has_its_batch
 from ttlsnap.publishing.journal import (
@@ -217,7 +218,7 @@ def _refuse_moved_on(files: Directory, last: Journal, logs: Logs) -> int:
     if committed == last.batch and not has_its_batch(files, last):
         raise RefusedError(
             f"{files.root}: batch {last.batch} was run again after run {last.run}, so neither the new nor the old "
-            f"state belongs to it. Run: ttlsnap doctor {files.root}"
+            f"state belongs to it. Run: ttlsnap doctor {shell_word(files.root)}"
         )
     others = [path for path in find_rewritten(files, last) if not _is_withdrawn(files, path, last.batch, committed)]
     there = find_existing(files, others)
@@ -226,13 +227,14 @@ def _refuse_moved_on(files: Directory, last: Journal, logs: Logs) -> int:
         raise RefusedError(
             f"{files.root}/{overwritten[0]} is not the file that run {last.run} published (files like this: "
             f"{len(overwritten)}). A query has overwritten it, or it is damaged. Nothing was changed. Run: ttlsnap "
-            f"doctor {files.root}"
+            f"doctor {shell_word(files.root)}"
         )
     # While the run's batch is the last one, a missing file only has to make way for an old one.
     if others and committed < last.batch:
         raise RefusedError(
             f"{files.root}/{others[0]} is missing, although run {last.run} published it (such files: {len(others)}), "
-            f"and batch {last.batch} was set back since. Nothing was changed. Run: ttlsnap doctor {files.root}"
+            f"and batch {last.batch} was set back since. Nothing was changed. Run: ttlsnap doctor "
+            f"{shell_word(files.root)}"
         )
     return committed
 

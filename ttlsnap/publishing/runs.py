@@ -11,6 +11,7 @@ from ttlsnap.checkpoint.recognize import require_checkpoint
 from ttlsnap.errors import (
     FencedError,
 )
+from ttlsnap.printable import shell_word
 from ttlsnap.publishing.journal import (
     read_journals,
 )
@@ -21,7 +22,8 @@ from ttlsnap.storage.open import open_directory
 def refuse_if_interrupted(files: Directory) -> None:
     """Raise FencedError if an earlier run needs ``recover``."""
     if any(j.status == "open" for j in read_journals(files)) or read_logs(files).fence is not None:
-        raise FencedError(f"{files.root}: a run was interrupted while it published. Run: ttlsnap recover {files.root}")
+        command = f"ttlsnap recover {shell_word(files.root)}"
+        raise FencedError(f"{files.root}: a run was interrupted while it published. Run: {command}")
 
 
 def open_existing(target: str) -> Directory:

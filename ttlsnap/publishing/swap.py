@@ -31,6 +31,7 @@ from ttlsnap.checkpoint.listing import Listing, difference, is_temporary, list_a
 from ttlsnap.checkpoint.logs import read_logs
 from ttlsnap.errors import BusyError, RefusedError, StorageError
 from ttlsnap.interrupts import defer_signals, note_run, raise_received
+from ttlsnap.printable import shell_word
 from ttlsnap.publishing import journal as journals
 from ttlsnap.publishing.fence import raise_fence, replace_fence, require_place_for_fence, undo_fence
 from ttlsnap.publishing.journal import (
@@ -111,7 +112,7 @@ def swap(
     except BaseException as error:
         raise StorageError(
             f"{_words(error)}\nThe new state is in place, but the run could not finish. After fixing the error, run: "
-            f"ttlsnap recover {files.root}"
+            f"ttlsnap recover {shell_word(files.root)}"
         ) from error
 
 
@@ -174,7 +175,7 @@ def undo(files: Directory, journal: Journal, made: Sequence[str] | None = None) 
             raise RefusedError(
                 f"{files.root}/{move.source} was recreated while the fence was in place. The old file is "
                 f"{files.root}/{move.target}. The fence stays. Move one of the two files away and run: ttlsnap recover "
-                f"{files.root} --undo"
+                f"{shell_word(files.root)} --undo"
             )
         files.rename(move.target, move.source)
 
@@ -197,7 +198,8 @@ def _refuse_uploads(files: Directory, journal: Journal) -> None:
             if age_s < YOUNGEST_S:
                 raise BusyError(
                     f"{files.root}/{path} was written {max(age_s, 0):.0f} s ago: the query is running. The fence "
-                    f"stays. Stop the query, wait for {YOUNGEST_S:.0f} s and run: ttlsnap recover {files.root}"
+                    f"stays. Stop the query, wait for {YOUNGEST_S:.0f} s and run: ttlsnap recover "
+                    f"{shell_word(files.root)}"
                 )
 
 
@@ -226,7 +228,7 @@ def _give_up(
     except BaseException as second:
         raise StorageError(
             f"{_words(error)}\nUndoing failed too: {_words(second)}\nThe checkpoint may be fenced. After fixing the "
-            f"error, run: ttlsnap recover {files.root}"
+            f"error, run: ttlsnap recover {shell_word(files.root)}"
         ) from error
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 from ttlsnap.check.findings import CheckReport, Finding, Verdict, worst
 from ttlsnap.check.targets import is_folder
 from ttlsnap.contract import Contract
+from ttlsnap.printable import shell_word
 from ttlsnap.repairs.answers import Answers, Obstacle
 
 if TYPE_CHECKING:
@@ -87,11 +87,11 @@ def find_command(report: CheckReport, renamed: Mapping[str, str]) -> str | None:
         return None
     if any(f.verdict is Verdict.AFTER_MIGRATION and f.migration is None for f in report.findings):
         return None
-    old, new = shlex.quote(report.old), shlex.quote(report.new)
+    old, new = shell_word(report.old), shell_word(report.new)
     words = ["ttlsnap migrate", *([old] if is_folder(report.old) else ["CHECKPOINT", "--from", old]), "--to", new]
-    words += [f"--rename {shlex.quote(f'{was}={now}')}" for was, now in renamed.items()]
+    words += [f"--rename {shell_word(f'{was}={now}')}" for was, now in renamed.items()]
     words += dict.fromkeys(o for f in report.findings if (o := f.fix.partition(_COMMAND)[2].strip()))
-    words += [f"--ignore {one.finding.code}:{one.finding.place}" for one in report.ignored]
+    words += ["--ignore " + shell_word(f"{one.finding.code}:{one.finding.place}") for one in report.ignored]
     return " ".join(words)
 
 

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from operator import attrgetter
-from shlex import quote
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
@@ -35,6 +34,7 @@ from ttlsnap.evolution.changes import Constant, StructChange, Take, normalizing
 from ttlsnap.evolution.expiry import ExpiryChange
 from ttlsnap.evolution.model import FLOATS, HASHES, Evolution, StateEvolution, Step
 from ttlsnap.operators import deduplication, group_state, join, session_window, transform_with_state
+from ttlsnap.printable import shell_word
 from ttlsnap.repairs.answers import (
     NEW_NEEDS_QUERY,
     NO_ANSWERS,
@@ -593,7 +593,7 @@ class _Operator:
                     continue
                 if not self.matcher.is_dropped(place, was.text):
                     told = f"the arguments of {now.text} have other types, and its buffer cannot be converted"
-                    self._refuse(place, told, f"To start it afresh, add --drop {quote(was.text)}")
+                    self._refuse(place, told, f"To start it afresh, add --drop {shell_word(was.text)}")
                     found[number] = was
                 break
             for was in old if found[number] is None else ():

@@ -6,7 +6,6 @@ import datetime
 from collections import Counter
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
-from shlex import quote
 from typing import Any
 
 from ttlsnap.check.operators import AGGREGATIONS
@@ -25,6 +24,7 @@ from ttlsnap.evolution.changes import (
     is_wider,
 )
 from ttlsnap.evolution.model import Step
+from ttlsnap.printable import shell_word
 from ttlsnap.repairs.answers import OLD_NEEDS_QUERY, Answers, Obstacle
 from ttlsnap.schema.fields import distinct_names
 from ttlsnap.schema.literals import parse_literal
@@ -166,7 +166,7 @@ class Matcher:
             return False
         is_column = old.isidentifier() and bool(place.field)
         field = f"{place.field}.{old}" if is_column else old
-        rename, drop = f"--rename {quote(f'{old}={new}')}", f"--drop {quote(field)}"
+        rename, drop = f"--rename {shell_word(f'{old}={new}')}", f"--drop {shell_word(field)}"
         told, needs = f"{old} is gone, and {new} is new: is it the same? If so, add {rename}", ""
         if merges or not is_key(place):
             told = f"{told}; if not, add {drop}"

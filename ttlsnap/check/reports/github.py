@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from ttlsnap.check.findings import CheckReport, Finding, Verdict
 from ttlsnap.check.reports.files import ContractFile, contract_file
 from ttlsnap.check.reports.levels import MILDEST, Level, level, summary, worst_first
-from ttlsnap.check.reports.words import describe_place, printable, spark_does
+from ttlsnap.check.reports.words import describe_place, spark_does
+from ttlsnap.printable import printable
 
 PER_LEVEL = 10
 MAX_MESSAGE = 4096

@@ -14,7 +14,7 @@ from ttlsnap.check.findings import CheckReport, Finding, Verdict
 from ttlsnap.check.reports.files import contract_file
 from ttlsnap.check.reports.levels import MILDEST, fails, summary, worst_first
 from ttlsnap.check.reports.text import finding_lines, plain
-from ttlsnap.check.reports.words import printable
+from ttlsnap.printable import printable
 
 _SUITE = "ttlsnap.check"
 

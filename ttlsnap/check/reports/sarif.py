@@ -17,9 +17,10 @@ from urllib.parse import quote
 from ttlsnap.check.findings import CheckReport, Finding, Verdict
 from ttlsnap.check.reports.files import ContractFile, contract_file
 from ttlsnap.check.reports.levels import MILDEST, level, worst_first
-from ttlsnap.check.reports.words import describe_place, printable, spark_does
+from ttlsnap.check.reports.words import describe_place, spark_does
 from ttlsnap.check.rules import RULES
 from ttlsnap.entries.place import Place
+from ttlsnap.printable import printable
 
 # The name by which the standard calls its schema; consumers tell by it what they have before them.
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 
 from ttlsnap.check.findings import CheckReport, Finding, Verdict
 from ttlsnap.check.reports.levels import MILDEST, Level, level, summary, worst_first
-from ttlsnap.check.reports.words import describe_place, printable, printable_lines, spark_does
+from ttlsnap.check.reports.words import describe_place, spark_does, split_lines
 from ttlsnap.check.rules import RULES
+from ttlsnap.printable import printable, printable_output
 
 Line = list[tuple[str, str]]
 
@@ -24,7 +25,8 @@ def render(report: CheckReport, fail_on: Verdict = MILDEST) -> str:
 
 
 def plain(lines: Iterator[Line]) -> str:
-    return "".join("".join(piece for piece, _ in line) + "\n" for line in lines)
+    """Return the text of lines, without commands to a build server."""
+    return printable_output("".join("".join(piece for piece, _ in line) + "\n" for line in lines))
 
 
 def lines(report: CheckReport, fail_on: Verdict = MILDEST) -> Iterator[Line]:
@@ -56,7 +58,7 @@ def finding_lines(finding: Finding, *, why: bool = True) -> Iterator[Line]:
     yield [("  --> ", _FRAME), (describe_place(finding.place), "")]
     sides = [(label, side) for label, side in (("old", finding.old), ("new", finding.new)) if side is not None]
     for label, side in sides:
-        first, *more = printable_lines(side)
+        first, *more = split_lines(side)
         yield [("   | ", _FRAME), (f"{label}: {first}", "")]
         for line in more:
             yield [("   | ", _FRAME), (f"     {line}", "")]
@@ -70,7 +72,7 @@ def finding_lines(finding: Finding, *, why: bool = True) -> Iterator[Line]:
 
 
 def _note(label: str, text: str) -> Iterator[Line]:
-    first, *more = printable_lines(text)
+    first, *more = split_lines(text)
     yield [("   = ", _FRAME), (f"{label}: ", "bold"), (first, "")]
     for line in more:
         yield [(f"     {' ' * len(label)}  {line}", "")]

@@ -1,19 +1,13 @@
-"""Findings in words. Names come from contracts and checkpoints, so they are escaped before they reach a terminal."""
+"""Findings in words, in which names are printable (``ttlsnap.printable``)."""
 
 from __future__ import annotations
 
 from ttlsnap.check.findings import Finding
 from ttlsnap.entries.place import Place
+from ttlsnap.printable import printable
 
 
-def printable(text: str) -> str:
-    """Return one line without control characters: those are escaped as Python escapes them."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
-
-
-def printable_lines(text: str) -> list[str]:
+def split_lines(text: str) -> list[str]:
     """Return the lines of a text, each printable."""
     return [printable(line.removesuffix("\r")) for line in text.split("\n")]
 
