@@ -80,6 +80,13 @@ def export(
             help="The format of the entries. Default: parquet in a folder, ndjson on the standard output.",
         ),
     ] = None,
+    escape_formulas: Annotated[
+        bool,
+        typer.Option(
+            "--escape-formulas",
+            help="In CSV, write an apostrophe before each text that a spreadsheet may take for a formula.",
+        ),
+    ] = False,
     columns: Annotated[
         Optional[list[str]],  # noqa: UP045
         typer.Option(
@@ -157,6 +164,7 @@ def export(
             schemas=parse_schemas(schema),
             parallelism=parallelism,
             listener=progress,
+            escape_formulas=escape_formulas,
         )
     for reason in report.left_out:
         print_warning(f"not exported: {reason}")

@@ -76,7 +76,7 @@ def _escape(text: str, kept: str) -> str:
 
 
 def _is_harmful(c: str) -> bool:
-    # The last two code points of each plane are no characters, and XML cannot hold them.
+    # XML cannot hold the last two code points of each plane.
     return unicodedata.category(c) in _HARMFUL or ord(c) & 0xFFFE == 0xFFFE
 
 

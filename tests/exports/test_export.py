@@ -14,11 +14,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ttlsnap import TimeCharacteristic, export
+from ttlsnap import TimeCharacteristic, export, import_state
 from ttlsnap.cli.app import run
+from ttlsnap.engines.listener import SilentWorkListener
 from ttlsnap.errors import CorruptionError, StorageError, TtlsnapError, UnsupportedError, UsageError
 from ttlsnap.exports.sinks import ParquetFolder
 from ttlsnap.operators.registry import Selection
@@ -509,3 +511,70 @@ def test_a_failed_export_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(StorageError, match="no more"):
         export(str(SAMPLES / "agg-deltas-lz4-4.2"), str(tmp_path / "out"))
     assert list(tmp_path.iterdir()) == []
+
+
+FIRST_COMMIT = "_delta_log/00000000000000000000.json"
+
+
+class Meanwhile(SilentWorkListener):
+    """Somebody else, who writes files after the first partition of an export."""
+
+    def __init__(self, *paths: Path) -> None:
+        self.paths = paths
+
+    def partition_done(self) -> None:
+        for path in self.paths:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("theirs")
+
+
+@pytest.mark.parametrize(
+    ("to", "is_damaged", "theirs"),
+    [
+        (
+            "new",
+            True,
+            ["part-00000.parquet", ".part-00001.parquet", "_SUCCESS", FIRST_COMMIT],
+        ),
+        ("delta:new", True, ["part-00000.parquet", FIRST_COMMIT, "_delta_log/log"]),
+        ("delta:new", False, [FIRST_COMMIT]),
+        ("new.csv", False, ["../../new.csv"]),
+        ("new.csv", True, ["../../new.csv"]),
+    ],
+)
+def test_files_that_others_write_meanwhile_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to: str, is_damaged: bool, theirs: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    target = sample("agg-deltas-lz4-4.2", tmp_path)
+    if is_damaged:
+        damaged = target / "state/0/1/7.delta"
+        damaged.write_bytes(damaged.read_bytes()[:-20])
+    paths = [tmp_path / os.path.normpath(f"new/0.state/{name}") for name in theirs]
+    before = {path for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises((CorruptionError, StorageError, UsageError)):
+        export(str(target), to, parallelism=1, listener=Meanwhile(*paths))
+    assert {path for path in tmp_path.rglob("*") if path.is_file()} - before == set(paths)
+    assert {path.read_text() for path in paths} == {"theirs"}
+
+
+def test_a_spreadsheet_takes_no_text_of_a_csv_for_a_formula(tmp_path: Path) -> None:
+    target = sample("agg-deltas-lz4-4.2", tmp_path)
+    export(str(target), str(tmp_path / "state"), where=["key.key = user-0001"])
+    (file,) = (tmp_path / "state/0.state").glob("*.parquet")
+    (row,) = pq.read_table(file).to_pylist()
+    texts = ["=1+1", "@SUM(1)", "+1", "-1", "\t=1", "\r=1", "1=1", "", "'=1"]
+    given = [{**row, "key": {"key": text}, "value": {**row["value"], "sum": -5}} for text in texts]
+    pq.write_table(pa.Table.from_pylist(given, pq.read_schema(file)), file)
+    import_state(str(target), str(tmp_path / "state"), mode="replace", stopped=True)
+    shown = {}
+    for name, options in (("plain", []), ("safe", ["--escape-formulas"])):
+        path = tmp_path / f"{name}.csv"
+        assert run(["export", str(target), "--to", str(path), *options]) == 0
+        with path.open(newline="") as stream:
+            rows = list(csv.DictReader(stream))
+        assert {row["value.sum"] for row in rows} == {"-5"}
+        shown[name] = {row["key.key"] for row in rows}
+    assert shown["plain"] == set(texts)
+    assert shown["safe"] == {f"'{text}" for text in texts[:6]} | set(texts[6:])
+    assert run(["export", str(target), "--to", str(tmp_path / "x"), "--escape-formulas"]) == 2

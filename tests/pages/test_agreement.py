@@ -78,7 +78,7 @@ def compare(words: list[str], page: Path, capsys: pytest.CaptureFixture[str]) ->
     run([*words, "--report", f"html={page}", "--show-keys"])
     text = capsys.readouterr().out
     shown = Parsed(page).words
-    # The names of entries and files are no figures.
+    # A number in the name of an entry or a file is not a figure.
     lines = [re.sub(r"\{.*?\}|\S*/\S*|[\da-f]{8}-[\da-f-]{27}", "", line) for line in text.splitlines()]
     assert page.exists() and any(map(_FIGURE.search, lines)), text
     places = re.compile(r"\b(?:operator )?\d+(?:\.[\w$-]+){1,3}(?=:| )|^\d+\.\S+", re.MULTILINE)

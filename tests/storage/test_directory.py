@@ -121,6 +121,11 @@ def test_files_are_renamed_removed_and_brought_in(files: Directory, tmp_path: Pa
     files.remove_tree("b")
     assert files.stat("b") is None
     assert files.stat("bb/1") is not None
+    files.mkdirs("c/d")
+    for folder in ("bb", "c", "c/d", "c", "none"):
+        files.remove_folder(folder)
+    assert files.stat("bb/1") is not None
+    assert files.stat("c") is None
     with pytest.raises(StorageError, match="cannot rename"):
         files.rename("gone", "there")
 

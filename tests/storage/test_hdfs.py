@@ -90,6 +90,7 @@ def test_a_process_that_lost_its_lock_changes_nothing(folder: str, monkeypatch: 
             lambda: files.rename("a", "b"),
             lambda: files.remove("a"),
             lambda: files.remove_tree("a"),
+            lambda: files.remove_folder("b"),
             lambda: files.create("c", b""),
         ]
         for change in changes:

@@ -1,4 +1,4 @@
-"""Parquet files are read in batches of bounded memory, whatever a few of their bytes stand for."""
+"""Parquet files are read in batches of bounded memory, also if a few bytes give many rows."""
 
 from __future__ import annotations
 

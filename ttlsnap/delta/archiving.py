@@ -197,11 +197,8 @@ def _deliver(files: LocalDirectory, run: str, receiver: Receiver) -> None:
 
 
 def _tidy(files: LocalDirectory) -> None:
-    if not files.list(layout.RUNS):
-        files.remove_tree(layout.RUNS)
-        # The lock may be there: whoever releases it removes the folder.
-        if not files.list(OWN):
-            files.remove_tree(OWN)
+    files.remove_folder(layout.RUNS)
+    files.remove_folder(OWN)  # the lock may be there: whoever releases it removes the folder
 
 
 def _settle(spark: Sparks, files: LocalDirectory, run: str, note: _Note, rows: _Rows | None) -> bool:

@@ -71,13 +71,15 @@ def export(
     schemas: Schemas | None = None,
     parallelism: int | None = None,
     listener: WorkListener | None = None,
+    escape_formulas: bool = False,
 ) -> ExportReport:
     """Write the state of the checkpoint ``target`` as tables, one for each state (see ``ttlsnap.exports.tables``).
 
     ``to`` is a new folder, ``delta:`` and a new folder, a new file, or a stream of bytes. ``file_format`` is
     ``parquet`` (folders only), ``ndjson`` or ``csv``. ``batch`` is a retained batch, by default the last one.
     ``tables`` are the names of those to write, by default all. ``time`` is the clock of ``timestamp``. ``where`` has
-    conditions that must all hold, as ``key.user = u1`` or ``age > 30d``.
+    conditions that must all hold, as ``key.user = u1`` or ``age > 30d``. ``escape_formulas`` makes a CSV safe for
+    spreadsheets.
 
     Raise a ``TtlsnapError``. What was written is then removed, except from a stream.
     """
@@ -93,7 +95,7 @@ def export(
     )
     plan = open_plan(target, wanted, batch=batch, now=now, schemas=schemas)
     checkpoint = plan.checkpoint
-    with _open_sink(to, file_format, plan) as sink:
+    with _open_sink(to, file_format, plan, escape_formulas) as sink:
         tasks = plan.tasks
         rows = Counter({table.name: 0 for table in plan.tables})
         sink.begin(plan.tables)
@@ -141,17 +143,19 @@ def _run(
 
 
 @contextlib.contextmanager
-def _open_sink(to: str | BinaryIO, file_format: str | None, plan: ExportPlan) -> Iterator[Sink]:
+def _open_sink(to: str | BinaryIO, file_format: str | None, plan: ExportPlan, escape_formulas: bool) -> Iterator[Sink]:
     if file_format not in (None, *FORMATS):
         raise UsageError(f"unknown file format {file_format}; use one of {', '.join(FORMATS)}")
     if not isinstance(to, str):
-        yield TextStream("-", _lines(file_format or "ndjson"), to)
+        yield TextStream("-", _lines(file_format or "ndjson", escape_formulas), to)
         return
     is_table, ending = to.startswith(TABLE), _ENDINGS.get(Path(to).suffix)
     if Path(to).suffix in _UNKNOWN_ENDINGS and file_format is None:
         raise UsageError(f"--to {to}: export writes a folder, or a file that ends with {', '.join(_ENDINGS)}")
     found = file_format or ("parquet" if is_table else ending or "parquet")
     if found == "parquet":
+        if escape_formulas:
+            raise UsageError("--escape-formulas is for CSV")
         if ending is not None and not is_table:
             raise UsageError(f"--to {to}: Parquet needs a folder, one file for each partition")
         source, place = plan.checkpoint.files, to.removeprefix(TABLE)
@@ -166,7 +170,7 @@ def _open_sink(to: str | BinaryIO, file_format: str | None, plan: ExportPlan) ->
     if path.exists():
         raise UsageError(f"--to {to} exists. Choose another name")
     with _make_parents(path), _new_file(path, plan.checkpoint.files) as stream:
-        yield TextStream(str(path), _lines(found), stream)
+        yield TextStream(str(path), _lines(found, escape_formulas), stream)
 
 
 @contextlib.contextmanager
@@ -177,11 +181,25 @@ def _new_file(path: Path, source: Directory) -> Iterator[BinaryIO]:
         with open(hidden, "xb", opener=open_private) as stream:
             yield stream
         open_local(str(path.parent)).set_access(hidden.name, access_outside([source]))
-        hidden.rename(path)
+        _give_name(hidden, path)
+    except FileExistsError:
+        raise UsageError(f"--to {path} was made by somebody else during the export. Choose another name") from None
     except OSError as error:
         raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
     finally:
         hidden.unlink(missing_ok=True)
+
+
+def _give_name(hidden: Path, path: Path) -> None:
+    """Give a file its name. Raise FileExistsError if another one has it, which a rename would replace."""
+    try:
+        path.hardlink_to(hidden)
+    except FileExistsError:
+        raise
+    except OSError:  # not every file system has links
+        if path.exists():
+            raise FileExistsError from None
+        hidden.rename(path)
 
 
 @contextlib.contextmanager
@@ -200,7 +218,11 @@ def _make_parents(path: Path) -> Iterator[None]:
         raise
 
 
-def _lines(file_format: str) -> JsonLines | CsvLines:
+def _lines(file_format: str, escape_formulas: bool) -> JsonLines | CsvLines:
     if file_format == "parquet":
         raise UsageError("Parquet needs a folder; use ndjson or csv for a stream")
-    return JsonLines() if file_format == "ndjson" else CsvLines()
+    if file_format == "csv":
+        return CsvLines(escape_formulas=escape_formulas)
+    if escape_formulas:
+        raise UsageError("--escape-formulas is for CSV")
+    return JsonLines()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from secrets import token_hex
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 import pyarrow as pa
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 _GROUP = 1 << 17  # rows of a row group
 _SUFFIX = ".parquet"
-_PART = re.compile(r"\.?part-[0-9]{5,}\.parquet")
+_FIRST_COMMIT = "_delta_log/00000000000000000000.json"
+_MOST_OF_LOG = 64 << 20
 _DONE = "_SUCCESS"  # Spark, too, writes this file when a folder is complete
 
 Counts = Counter[str]
@@ -73,7 +74,9 @@ class ParquetFolder:
 
     def __init__(self, path: str, source: Directory) -> None:
         self._folder, self._source = open_directory(path), source
+        self._run = token_hex(4)  # in the names of all files, by which discard knows them
         self._tables: Sequence[StateTable] = ()  # those whose folders this run has made
+        self._done: list[str] = []  # those that are marked as complete
         self._found: Access | None = None
         self._is_new = False
         self.name = self._folder.root
@@ -98,15 +101,15 @@ class ParquetFolder:
             writers: dict[str, _PartFile] = {}
             for table, rows in task.read():
                 if table.name not in writers:
-                    writers[table.name] = stack.enter_context(_PartFile(self._folder, table, task.partition))
+                    writers[table.name] = stack.enter_context(self._part(table, task.partition))
                 writers[table.name].add(rows)
                 yield Counter({table.name: len(rows)})
 
     def finish(self, tables: Sequence[StateTable]) -> None:
         """See ``Sink.finish``."""
         for table in tables:
-            if not any(info.name.endswith(_SUFFIX) for info in self._folder.list(table.name)):
-                with _PartFile(self._folder, table, 0):
+            if not any(self._run in info.name for info in self._folder.list(table.name)):
+                with self._part(table, 0):
                     pass  # an empty file has the schema
             self.complete(table)
             self._folder.sync(table.name)
@@ -114,8 +117,13 @@ class ParquetFolder:
 
     def complete(self, table: StateTable) -> None:
         """Complete a table after its files."""
-        with self._folder.writer(f"{table.name}/{_DONE}"):
-            pass
+        if self._folder.stat(f"{table.name}/{_DONE}") is None:
+            self._done.append(table.name)
+            with self._folder.writer(f"{table.name}/{_DONE}"):
+                pass
+
+    def _part(self, table: StateTable, partition: int) -> _PartFile:
+        return _PartFile(self._folder, table, f"part-{partition:05d}-{self._run}{_SUFFIX}")
 
     def _share(self, path: str, access: Access) -> None:
         """Give a folder and all below it an access; last the folder, so that nobody reads in it before."""
@@ -128,12 +136,13 @@ class ParquetFolder:
         self._folder.set_access(path, folder_access(access))
 
     def discard(self) -> None:
-        """See ``Sink.discard``."""
+        """See ``Sink.discard``: the files of others stay."""
         for table in self._tables:
             for info in self._folder.list(table.name):
-                if not info.is_dir and (_PART.match(info.name) or info.name == _DONE):
+                if self._run in info.name:
                     self._folder.remove(f"{table.name}/{info.name}")
-            self._folder.remove_tree(f"{table.name}/_delta_log")
+        for name in self._done:
+            self._folder.remove(f"{name}/{_DONE}")
         remove_if_empty(self._folder, [table.name for table in self._tables])
         if self._is_new:
             remove_if_empty(self._folder, [""])
@@ -144,10 +153,9 @@ class ParquetFolder:
 class _PartFile:
     """The rows of one table from one partition; the file has its name only when it is complete."""
 
-    def __init__(self, folder: Directory, table: StateTable, partition: int) -> None:
+    def __init__(self, folder: Directory, table: StateTable, name: str) -> None:
         self._folder, self._table = folder, table
-        self._path = f"{table.name}/part-{partition:05d}{_SUFFIX}"
-        self._hidden = f"{table.name}/.part-{partition:05d}{_SUFFIX}{SCRATCH}"
+        self._path, self._hidden = f"{table.name}/{name}", f"{table.name}/.{name}{SCRATCH}"
         self._stack = contextlib.ExitStack()
         self._waiting: list[pa.RecordBatch] = []
 
@@ -204,13 +212,29 @@ class DeltaTables(ParquetFolder):
     def complete(self, table: StateTable) -> None:
         """See ``ParquetFolder.complete``: the log of the table."""
         from deltalake import convert_to_deltalake
+        from deltalake.exceptions import DeltaError
 
         options: dict[str, str] = {}
         if not is_local(self.name):
             from ttlsnap.storage.objects import storage_options
 
             options = storage_options(self.name)
-        convert_to_deltalake(f"{self.name}/{table.name}", storage_options=options)
+        try:
+            convert_to_deltalake(f"{self.name}/{table.name}", storage_options=options)
+        except DeltaError as error:
+            raise StorageError(f"cannot make the Delta table {self.name}/{table.name}: {error}") from error
+
+    def discard(self) -> None:
+        """See ``ParquetFolder.discard``: also the log, if it is of this run's files."""
+        for table in self._tables:
+            first = f"{table.name}/{_FIRST_COMMIT}"
+            if self._folder.stat(first) is None:
+                continue
+            with self._folder.open(first) as stream:
+                is_mine = self._run.encode() in stream.read(_MOST_OF_LOG)
+            if is_mine:
+                self._folder.remove(first)
+        super().discard()
 
 
 class TextStream:

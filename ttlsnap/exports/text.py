@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -15,6 +16,8 @@ from ttlsnap.errors import UsageError
 from ttlsnap.exports.tables import StateTable
 from ttlsnap.schema.fields import distinct_names
 
+_FORMULA = r"^([=+\-@\t\r\n])"
+"""The beginning of a cell that a spreadsheet may take for a formula."""
 _PLAIN = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_large_string)
 
 
@@ -38,8 +41,12 @@ class JsonLines:
 class CsvLines:
     """A line for each row, with a column for each field of a key or a value; a struct, list or map there is JSON.
 
-    The first line has the names. A null is empty, and a text has quotes.
+    The first line has the names. A null is empty, and a text has quotes. With ``escape_formulas``, each name or text
+    that a spreadsheet may take for a formula begins with an apostrophe.
     """
+
+    def __init__(self, *, escape_formulas: bool = False) -> None:
+        self._escape_formulas = escape_formulas
 
     def begin(self, tables: Sequence[StateTable]) -> bytes:
         """Return the line with the names. Raise UsageError for several tables."""
@@ -48,20 +55,28 @@ class CsvLines:
             raise UsageError(f"CSV can hold one state, and there are {len(tables)}: {names}. Choose one with --table")
         schema = tables[0].schema
         none = [pa.array([], field.type) for field in schema]
-        return _csv(pa.RecordBatch.from_arrays(none, schema=schema), header=True)
+        return self._csv(pa.RecordBatch.from_arrays(none, schema=schema), header=True)
 
     def of(self, table: StateTable, rows: pa.RecordBatch) -> bytes:
         """Return the lines of rows."""
-        return _csv(rows, header=False)
+        return self._csv(rows, header=False)
+
+    def _csv(self, rows: pa.RecordBatch, *, header: bool) -> bytes:
+        from pyarrow import csv
+
+        names, columns = map(list, zip(*_flat(rows), strict=True))
+        if self._escape_formulas:
+            names = [re.sub(_FORMULA, r"'\1", name) for name in names]
+            columns = [_escape_formulas(column) for column in columns]
+        stream = io.BytesIO()
+        csv.write_csv(pa.table(columns, names=names), stream, csv.WriteOptions(include_header=header))
+        return stream.getvalue()
 
 
-def _csv(rows: pa.RecordBatch, *, header: bool) -> bytes:
-    from pyarrow import csv
-
-    names, columns = zip(*_flat(rows), strict=True)
-    stream = io.BytesIO()
-    csv.write_csv(pa.table(list(columns), names=list(names)), stream, csv.WriteOptions(include_header=header))
-    return stream.getvalue()
+def _escape_formulas(column: pa.Array) -> pa.Array:
+    if not pa.types.is_large_string(column.type):
+        return column
+    return pc.replace_substring_regex(column, _FORMULA, r"'\1")
 
 
 def _flat(rows: pa.RecordBatch) -> Iterator[tuple[str, pa.Array]]:

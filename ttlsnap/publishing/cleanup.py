@@ -137,10 +137,8 @@ def discard_run(files: Directory, run: str) -> None:
     # Removed first: after an interrupt, a report without a journal would look like that of a copy.
     files.remove(report_path(run))
     files.remove_tree(layout.run_directory(run))
-    if not files.list(layout.RUNS):
-        files.remove_tree(layout.RUNS)
-        if not files.list(OWN):
-            files.remove_tree(OWN)
+    files.remove_folder(layout.RUNS)
+    files.remove_folder(OWN)
 
 
 def discard_unless_open(files: Directory, run: str) -> None:

@@ -142,8 +142,8 @@ def _folders_above(paths: Iterable[str]) -> set[str]:
 def remove_if_empty(files: Directory, folders: Iterable[str]) -> None:
     """Remove those of the folders that exist and have no file below them, with the empty folders in them."""
     for folder in folders:
-        if files.stat(folder) is not None and _is_empty(files, folder):
-            files.remove_tree(folder)
+        if _is_empty(files, folder):
+            _remove_folders(files, folder)
 
 
 def remove_empty_folders(files: Directory, journal: Journal) -> None:
@@ -157,6 +157,13 @@ def remove_empty_folders(files: Directory, journal: Journal) -> None:
     above = sorted(_folders_above(path for move in journal.moves for path in (move.source, move.target)))
     parts = ((folder, folder.split("/")) for folder in above)
     remove_if_empty(files, (folder for folder, names in parts if len(names) > 2 and names[-1] not in layout.SHARED))
+
+
+def _remove_folders(files: Directory, folder: str) -> None:
+    """Remove a folder that has only folders. If somebody writes a file into one during that, it stays."""
+    for info in files.list(folder):
+        _remove_folders(files, f"{folder}/{info.name}".lstrip("/"))
+    files.remove_folder(folder)
 
 
 def _is_empty(files: Directory, folder: str) -> bool:

@@ -285,6 +285,4 @@ def _remove_empty_folders(files: Directory, last: Journal) -> None:
     """Remove empty folders for tables, which the undone run had created."""
     folders = {move.target.rpartition("/")[0] for move in last.new}
     shared = sorted(folder for folder in folders if folder.rpartition("/")[2] in layout.SHARED)
-    for folder, left in zip(shared, each(files, files.list, shared), strict=True):
-        if not left and files.stat(folder) is not None:
-            files.remove_tree(folder)
+    each(files, files.remove_folder, shared)

@@ -34,6 +34,7 @@ from ttlsnap.storage.directory import LOCK, OWN, FileInfo, scratch_for, scratch_
 from ttlsnap.storage.new_access import access_of_new, access_of_new_folder
 
 HELD_S = 15.0  # so long a confirmed lock is certainly ours: a quarter of the name node's limit
+_NOT_EMPTY = "PathIsNotEmptyDirectoryException"
 _PATIENCE_S = 20
 _PIECE = 8 << 20
 _IN_MEMORY = 64 << 20
@@ -219,6 +220,15 @@ class HdfsDirectory:
     def remove_tree(self, path: str) -> None:
         """Delete a directory and everything in it, if it exists."""
         self._delete(path, recursive=True)
+
+    def remove_folder(self, path: str) -> None:
+        """Delete a directory if it exists and is empty."""
+        if not self.list(path):
+            try:
+                self._delete(path, recursive=False)
+            except StorageError as error:
+                if _NOT_EMPTY not in str(error.__cause__):  # a file was written since
+                    raise
 
     def mkdirs(self, path: str) -> None:
         """Make a directory and the missing ones above it."""

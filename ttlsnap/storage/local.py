@@ -310,6 +310,16 @@ class LocalDirectory:
             if Path(full).exists():
                 shutil.rmtree(full)
 
+    def remove_folder(self, path: str) -> None:
+        """Delete a directory if it exists and is empty."""
+        self._require_lease()
+        with _errors("remove", self, path):
+            try:
+                os.rmdir(self.locate(path))  # noqa: PTH106 - one system call, no checks
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT):
+                    raise
+
     def mkdirs(self, path: str) -> None:
         """Make a directory and the missing ones above it, and sync their names."""
         self._require_lease()

@@ -237,6 +237,9 @@ class ObjectDirectory:
             if below:
                 _ask(obstore.delete, self._store, [meta["path"] for meta in below])
 
+    def remove_folder(self, path: str) -> None:
+        """Do nothing: a folder without objects does not exist."""
+
     def mkdirs(self, path: str) -> None:
         """Do nothing: a folder exists if it contains an object."""
 
