@@ -5,27 +5,27 @@ python docs/picture.py      writes docs/images/compact.svg
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
-from dataclasses import replace
+import pty
+import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
 
 from rich.console import Console
 from rich.terminal_theme import SVG_EXPORT_THEME
 from rich.text import Text
 
-from ttlsnap import compact, inspect
-from ttlsnap.cli.compact_report import show_report
-from ttlsnap.cli.inspection import show_inspection
-from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_duration
-
 ROOT = Path(__file__).parents[1]
 PICTURE = ROOT / "docs" / "images" / "compact.svg"
 WIDTH = 100
 SAMPLE = "agg-deltas-lz4-4.2"
-FIELD = "value.max"
-NOW = "2026-11-21T09:00:00Z"
+_TIMES = "--timestamp value.max --now 2026-11-21T09:00:00Z"
+COMMANDS = (f"ttlsnap inspect {SAMPLE} --age {_TIMES}", f"ttlsnap compact {SAMPLE} --ttl 7d {_TIMES} --dry-run")
 # Rich's own template loads fonts from the web.
 _TEMPLATE = """<svg class="rich-terminal" role="img" viewBox="0 0 {width} {height}"
     xmlns="http://www.w3.org/2000/svg" xml:space="preserve">
@@ -44,35 +44,37 @@ _TEMPLATE = """<svg class="rich-terminal" role="img" viewBox="0 0 {width} {heigh
 
 
 def draw() -> str:
-    """Return the picture of a look at the sample, and of a dry run."""
+    """Return the picture of a look at the sample, and of a dry run, as a terminal shows them."""
     console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, color_system="standard")
-    options: dict[str, Any] = {"highlight": False, "markup": False, "soft_wrap": True}
-    folder = os.path.relpath(ROOT / "sample_checkpoints")
-    shown = _Without(console, f"{ROOT / 'sample_checkpoints'}/", options)
-    target = f"{folder}/{SAMPLE}"
-    console.print(Text(f"$ ttlsnap inspect {SAMPLE} --age --timestamp {FIELD} --now {NOW}", "bold green"), **options)
-    show_inspection(shown, inspect(target, age=True, timestamp=FIELD, now=NOW))
-    console.print()
-    console.print(
-        Text(f"$ ttlsnap compact {SAMPLE} --ttl 7d --timestamp {FIELD} --now {NOW} --dry-run", "bold green"), **options
-    )
-    week = TtlTransformerFactory(StateTtlConfig(parse_duration("7d")), FIELD)
-    report = compact(target, [week], now=NOW, dry_run=True, stopped=True)  # a fresh clone has young files
-    show_report(shown, replace(report, seconds=0.1))
+    with TemporaryDirectory() as folder:
+        target = Path(shutil.copytree(ROOT / "sample_checkpoints" / SAMPLE, Path(folder) / SAMPLE))
+        for path in target.rglob("*"):
+            os.utime(path, (0, 0))  # the query is not running
+        for command in COMMANDS:
+            console.print(Text(f"$ {command}", "bold green"))
+            shown = re.sub(r"\d\.\d s$", "0.1 s", run(command, folder), flags=re.MULTILINE)
+            console.print(Text.from_ansi(shown.replace(f"{target.parent}/", "")), soft_wrap=True)
     return console.export_svg(title="ttlsnap", theme=SVG_EXPORT_THEME, code_format=_TEMPLATE, unique_id="ttlsnap")
 
 
-class _Without(Console):
-    """Prints on another console, without a beginning that paths have."""
+def run(command: str, folder: str) -> str:
+    """Return what a command prints on a terminal. Raise CalledProcessError if it fails."""
+    main, terminal = pty.openpty()
+    words = [sys.executable, "-m", *command.split()]
+    environment = {**os.environ, "COLUMNS": str(WIDTH), "TERM": "xterm-256color"}
+    with os.fdopen(main, "rb", 0) as shown:
+        with os.fdopen(terminal, "wb", 0) as out:
+            done = subprocess.run(words, cwd=folder, env=environment, stdout=out, stderr=subprocess.PIPE, check=True)
+            assert not done.stderr, done.stderr
+        return _read(shown)
 
-    def __init__(self, console: Console, beginning: str, options: dict[str, Any]) -> None:
-        super().__init__(width=WIDTH)
-        self._console, self._beginning, self._options = console, beginning, options
 
-    def print(self, *objects: Any, **options: Any) -> None:
-        """Print text without the beginning, and anything else as it is."""
-        shown = [o.replace(self._beginning, "") if isinstance(o, str) else o for o in objects]
-        self._console.print(*shown, **{**options, **self._options})
+def _read(terminal: io.FileIO) -> str:
+    pieces = []
+    with contextlib.suppress(OSError):  # the end
+        while piece := terminal.read(1 << 16):
+            pieces.append(piece)
+    return b"".join(pieces).decode().replace("\r\n", "\n")
 
 
 if __name__ == "__main__":
