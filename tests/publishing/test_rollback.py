@@ -188,6 +188,24 @@ def test_rollback_undoes_the_last_run_even_if_the_clock_was_set_back(
         roll_back(checkpoint)
 
 
+def test_runs_are_known_although_the_clock_was_ahead_during_an_earlier_one(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(plan, "new_run_id", lambda: "20990101T000000Z-abcdefabcdef")
+        compact_with(checkpoint, hours=3)
+    journal = checkpoint / "_ttlsnap/runs/20990101T000000Z-abcdefabcdef/journal.json"
+    journal.write_text(journal.read_text().replace('"batch": 2', '"batch": 0'))
+    for log in ("offsets/0", "commits/0", "offsets/3"):  # Spark removes old logs, and here the planned batch is gone
+        for path in checkpoint.glob(log.replace("/", "/*")):
+            path.unlink()
+    between = tree(checkpoint)
+    compact_with(checkpoint)
+    assert "offsets/3" in tree(checkpoint)
+    roll_back(checkpoint)
+    assert tree(checkpoint) == between
+
+
 def test_rollback_is_refused_if_the_query_may_be_running(checkpoint: Path) -> None:
     compact_with(checkpoint)
     new = tree(checkpoint)

@@ -218,18 +218,10 @@ def find_migrated(journals: Iterable[Journal], path: str) -> list[FileFacts]:
 def recent_journals(files: Directory, logs: Logs) -> list[Journal]:
     """Return the journals of runs on batches that the logs still have, newest first.
 
-    A checkpoint may have had a run every night for years, so older journals are not read.
+    All journals are read. The names of runs have times, but a clock may have been wrong.
     """
     oldest = min((*logs.offsets, *logs.commits), default=0)
-    found: list[Journal] = []
-    for info in reversed(files.list(layout.RUNS)):
-        journal = read_journal(files, info.name) if info.is_dir else None
-        if journal is not None and journal.batch < oldest:
-            break
-        if journal is not None:
-            found.append(journal)
-    # The names of two runs in one second, or after the clock was set back, are in any order.
-    return sorted(found, key=lambda journal: (journal.number, journal.run), reverse=True)
+    return [journal for journal in reversed(read_journals(files)) if journal.batch >= oldest]
 
 
 def newest_runs(journals: Iterable[Journal]) -> dict[str, tuple[int, str]]:
