@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
@@ -12,6 +11,7 @@ import typer
 
 from ttlsnap.cli.help import Command
 from ttlsnap.cli.output import print_json, tell, write_whole
+from ttlsnap.cli.places import look_in_current_folder
 
 if TYPE_CHECKING:
     from ttlsnap.contract import Contract, TableContract
@@ -166,15 +166,15 @@ def _of_query(
     from ttlsnap.contract.of_query import contract_of_query, contract_of_script
     from ttlsnap.errors import UsageError
 
-    # As in python, modules are searched in the current folder, or beside the script; also by Spark's workers.
-    here = str(Path.cwd() if script is None else script.resolve().parent)
-    sys.path.insert(0, here)
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
     if script is not None:
         if output_mode is not None:
             raise UsageError("--output-mode needs a function; a script sets its own")
+        # As with python, modules beside a script have precedence; also for Spark's workers.
+        here = str(script.resolve().parent)
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
         return contract_of_script(str(script), arguments, schemas, conf=conf, query=query)
     assert function is not None
+    look_in_current_folder()
     return contract_of_query(function, schemas, conf=conf, output_mode=output_mode)
 
 

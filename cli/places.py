@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
 from ttlsnap.cli.output import ask_person
+from ttlsnap.user_code import search_in
 
 if TYPE_CHECKING:
     from ttlsnap.expired.places import Confirm
@@ -37,16 +37,13 @@ def parse_archive(expired_to: str | None) -> str | ExpiredCallback | None:
 
 
 def look_in_current_folder() -> None:
-    """Let ``module:attribute`` name a module in the current folder.
-
-    Installed modules have precedence: that folder may be the checkpoint itself, whose files must never run.
-    """
-    sys.path.append(os.getcwd())  # noqa: PTH109 - sys.path takes text
+    """Let ``module:attribute`` name a module in the current folder. Installed modules have precedence."""
+    search_in(os.curdir)
 
 
 def look_beside(policy: str) -> None:
     """Let a policy name modules in its own folder. Installed modules have precedence."""
-    sys.path.append(str(Path(policy).absolute().parent))
+    search_in(os.path.dirname(policy))  # noqa: PTH120 - as text
 
 
 def confirm_on_terminal() -> Confirm | None:

@@ -499,6 +499,20 @@ BREAKS = (
         "own_access(0o644)",
     ),
     Break(
+        "Spark's workers take modules of the current folder before all others",
+        "engines/launch.py",
+        'given = {"PYTHONSAFEPATH": "1"}',
+        "given: dict[str, str] = {}",
+        "test_user_code.py",
+    ),
+    Break(
+        "PySpark looks for Spark in the folder above the current one",
+        "engines/launch.py",
+        'if "SPARK_HOME" not in os.environ:',
+        "if False:",
+        "test_user_code.py",
+    ),
+    Break(
         "the texts of dictionaries do not limit the rows of a batch",
         "storage/parquet.py",
         "of_a_row += longest",

@@ -10,7 +10,6 @@ Both lead to a factory object, a class with ``from_options(dict)`` or without ar
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from ttlsnap.errors import USERS_ERRORS, UsageError
 from ttlsnap.expired.receivers import TABLE, ExpiredCallback
 from ttlsnap.transform.converters import ConvertsValues, EntryConverter, is_for_new_query
 from ttlsnap.transform.protocols import CollectionStrategy, EntryTransformerFactory, StateSnapshotTransformerFactory
+from ttlsnap.user_code import import_named
 
 GROUP = "ttlsnap.transformers"
 
@@ -105,7 +105,7 @@ def _load(name: str) -> Any:
 
 
 def _import(module: str, attribute: str) -> Any:
-    found: Any = importlib.import_module(module)
+    found: Any = import_named(module)
     for part in attribute.split("."):
         found = getattr(found, part)
     return found

@@ -8,7 +8,6 @@ code reads is really read.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import inspect
 import re
 import runpy
@@ -42,6 +41,7 @@ from ttlsnap.contract.recording import Empty, Recording, Started, intercept_quer
 from ttlsnap.engines.launch import build_session, find_session, first_lines, launch_session, set_temporarily
 from ttlsnap.errors import NotACheckpointError, TtlsnapError, UsageError
 from ttlsnap.operators import aggregation, deduplication, scala_order, session_window
+from ttlsnap.user_code import import_named, list_found
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -233,7 +233,7 @@ def _empty_sources(spark: SparkSession, folder: Path) -> Empty:
 def _load(name: str) -> Build:
     module, _, attribute = name.partition(":")
     try:
-        found: Any = importlib.import_module(module)
+        found: Any = import_named(module)
         for part in attribute.split("."):
             found = getattr(found, part)
     except Exception as error:  # the user's code may raise anything
@@ -243,8 +243,18 @@ def _load(name: str) -> Build:
         raise UsageError(f"{name} cannot be loaded: {type(error).__name__}: {error}{hint}") from error
     if not callable(found):
         raise UsageError(f"{name} is {type(found).__name__}, not a function")
+    _send_whole()
     loaded: Build = found
     return loaded
+
+
+def _send_whole() -> None:
+    """Let Spark's workers get objects of modules that are not installed with their code, such as data sources."""
+    from pyspark import cloudpickle
+
+    for _, names in list_found():
+        for name in names:
+            cloudpickle.register_pickle_by_value(sys.modules[name])
 
 
 def _call(build: Build, spark: SparkSession, schemas: Mapping[str, str], empty: Empty) -> Any:

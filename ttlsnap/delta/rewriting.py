@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import pickle
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -36,6 +37,7 @@ from ttlsnap.quoting import Quoting, quote, without_keys
 from ttlsnap.schema import types as T
 from ttlsnap.transform.chain import StateResult, StateTransformers
 from ttlsnap.transform.protocols import TimeSummary
+from ttlsnap.user_code import find_again, list_found
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -256,15 +258,18 @@ def _check_keys(frame: DataFrame, names: Sequence[str], plan: TablePlan) -> None
 
 def _work(plan: TablePlan, source: _Source, values: Sequence[str], stage: bool) -> Any:
     """Return the function for ``mapInArrow``: it takes rows, and yields changed rows and at the end the counts."""
+    from pyspark import cloudpickle
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    state, factories, clock, names = plan.state, plan.factories, plan.clock, plan.table.metadata.schema.names
+    state, clock, names = plan.state, plan.clock, plan.table.metadata.schema.names
+    factories, found = cloudpickle.dumps(plan.factories), list_found()
     key = [names.index(name) for name in plan.key]
     rows, read = list(to_arrow_schema(source.rows, timezone="UTC")), source.batches
     pack = _packer(rows, values)
 
     def work(given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        transformers: StateTransformers[TableEntries] = StateTransformers(state, factories, clock)
+        find_again(found)
+        transformers: StateTransformers[TableEntries] = StateTransformers(state, pickle.loads(factories), clock)
         batches = _only_spark(read(given))
         null_keys, size = False, 0
         failure: dict[str, Any] = {}

@@ -79,7 +79,11 @@ def build_session() -> SparkSession.Builder:
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    return SparkSession.builder.appName("ttlsnap").config("spark.ui.enabled", "false")
+    return (
+        SparkSession.builder.appName("ttlsnap")
+        .config("spark.ui.enabled", "false")
+        .config("spark.executorEnv.PYTHONSAFEPATH", "1")
+    )
 
 
 def find_session(source: SessionSource = None) -> SparkSession | None:
@@ -127,7 +131,7 @@ def launch_session(builder: SparkSession.Builder, failure: Callable[[str], str])
 
     Raise TtlsnapError if it does not start; ``failure`` turns Spark's message into the error's.
     """
-    with quiet_launch() as reasons:
+    with quiet_launch() as reasons, _without_current_folder():
         try:
             session = builder.getOrCreate()
         except Exception as error:
@@ -136,6 +140,30 @@ def launch_session(builder: SparkSession.Builder, failure: Callable[[str], str])
         yield session
     finally:
         session.stop()
+
+
+@contextlib.contextmanager
+def _without_current_folder() -> Iterator[None]:
+    """Start a JVM within the block: neither it nor its Python workers take code from the current folder.
+
+    Python looks for modules in that folder first, unless PYTHONSAFEPATH is set. PySpark looks for Spark in the folder
+    above it, unless SPARK_HOME is set.
+    """
+    import pyspark
+
+    given = {"PYTHONSAFEPATH": "1"}
+    if "SPARK_HOME" not in os.environ:
+        given["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
+    before = {name: os.environ.get(name) for name in given}
+    os.environ.update(given)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def first_lines(error: BaseException, lines: int = 3) -> str:

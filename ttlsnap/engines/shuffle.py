@@ -30,6 +30,7 @@ from ttlsnap.stores.scratch import scratch_folder
 from ttlsnap.unsaferow.gather import gather_ragged
 from ttlsnap.unsaferow.murmur3 import first_seeds, hash_column, partitions_of
 from ttlsnap.unsaferow.rows import Rows
+from ttlsnap.user_code import find_again, list_found
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -135,7 +136,10 @@ def _split_work(sources: Sequence[bytes], places: Sequence[int], scratch: str | 
     Every target gets a piece, even if it has no entries, because a task without a row builds nothing.
     """
 
+    found = list_found()
+
     def rows(number: int) -> Iterator[tuple[int, int, bytes]]:
+        find_again(found)
         source: Source = pickle.loads(sources[number])
         send = sender(port)
         for target in range(number, len(places), len(sources)):
@@ -164,6 +168,7 @@ def _build_work(targets: Sequence[bytes], places: Sequence[int], scratch: str | 
 
     It also yields the results of sources that came with the pieces.
     """
+    found = list_found()
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = (row for batch in batches for row in zip(*(column.to_pylist() for column in batch.columns), strict=True))
@@ -171,6 +176,7 @@ def _build_work(targets: Sequence[bytes], places: Sequence[int], scratch: str | 
         if first is None:
             return
         number = places.index(first[0])
+        find_again(found)
         target: Target = pickle.loads(targets[number])
         results: list[tuple[bool, int, bytes]] = []
 

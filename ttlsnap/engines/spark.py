@@ -27,6 +27,7 @@ from ttlsnap.engines.moving import Move, Moved
 from ttlsnap.engines.progress import listener, sender
 from ttlsnap.engines.shuffle import move_on_spark, take
 from ttlsnap.errors import TtlsnapError
+from ttlsnap.user_code import find_again, list_found
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -132,14 +133,18 @@ def _work(tasks: list[PartitionTask], port: int | None) -> Any:
 
     Spark sends it to every task. There the transformers and one partition's task are unpickled, not all tasks.
     """
-    factories = tasks[0].factories
+    from pyspark import cloudpickle
+
+    factories, found = cloudpickle.dumps(tasks[0].factories), list_found()
     pickled = [pickle.dumps(replace(task, factories=())) for task in tasks]
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         send = sender(port)
+        find_again(found)
+        transformers = pickle.loads(factories)
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                task = replace(pickle.loads(pickled[number]), factories=factories)
+                task = replace(pickle.loads(pickled[number]), factories=transformers)
                 result = json.dumps([result.to_json() for result in compact_partition(task, send)])
                 send(0, 0, ended=True)
                 yield pa.RecordBatch.from_arrays(

@@ -1,0 +1,80 @@
+"""Modules of the user's in a folder that is not installed: the current folder, or that of a policy.
+
+Such a folder may be a checkpoint, whose files must never run. On ``sys.path`` it would answer every import that finds
+nothing else, for example that of an optional package. So a module in it is found only if the user named it, as in
+``--transformer module:attribute``, or if such a module imports it. Whatever is installed has precedence.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from types import FrameType, ModuleType
+
+Found = tuple[tuple[str, tuple[str, ...]], ...]
+"""Folders, and the modules that were found in each."""
+
+_named: set[str] = set()
+
+
+class _FolderFinder(MetaPathFinder):
+    """Finds modules in one folder."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.found: set[str] = set()
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """See ``MetaPathFinder``. Python itself finds what is in a package."""
+        if path is not None or not (fullname in _named or _importer() in self.found):
+            return None
+        spec = PathFinder.find_spec(fullname, [self.folder])
+        if spec is not None:
+            self.found.add(fullname)
+        return spec
+
+
+def search_in(folder: str) -> None:
+    """Let the user name modules in a folder."""
+    folder = os.path.abspath(folder)  # noqa: PTH100 - a path that is not text stays as it is
+    if folder not in (finder.folder for finder in _finders()):
+        sys.meta_path.append(_FolderFinder(folder))
+
+
+def import_named(module: str) -> ModuleType:
+    """Import a module that the user named. That runs its author's code."""
+    _named.add(module.partition(".")[0])
+    return importlib.import_module(module)
+
+
+def list_found() -> Found:
+    """Return what a worker of Spark needs to load objects of the user's; see ``find_again``."""
+    return tuple((finder.folder, tuple(sorted(finder.found))) for finder in _finders())
+
+
+def find_again(found: Found) -> None:
+    """Find the same modules as another process on this machine, before objects of their classes are unpickled."""
+    for folder, names in found:
+        search_in(folder)
+        _named.update(names)
+
+
+def _finders() -> Iterable[_FolderFinder]:
+    return [finder for finder in sys.meta_path if isinstance(finder, _FolderFinder)]
+
+
+def _importer() -> str:
+    """Return the top-level name of the module whose code imports something now."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        name = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        if name not in ("importlib", "_frozen_importlib", "_frozen_importlib_external"):
+            return name
+        frame = frame.f_back
+    return ""
