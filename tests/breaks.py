@@ -499,6 +499,13 @@ BREAKS = (
         "own_access(0o644)",
     ),
     Break(
+        "Spark replaces variables in the names of tables",
+        "delta/session.py",
+        '("spark.sql.variable.substitute", "false")',
+        '("spark.sql.variable.substitute", "true")',
+        "test_variables.py",
+    ),
+    Break(
         "Spark's workers take modules of the current folder before all others",
         "engines/launch.py",
         'given = {"PYTHONSAFEPATH": "1"}',

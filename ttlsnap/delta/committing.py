@@ -24,6 +24,7 @@ METADATA = "ttlsnap"
 """What our part of a commit's ``userMetadata`` goes by."""
 
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+_CHANGED = "num_affected_rows"  # a column of the result of DELETE, UPDATE and MERGE
 _CONFLICTS = ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED")
 TRIES = 6
 PAUSE_S = 0.5
@@ -83,7 +84,14 @@ def commit(spark: SparkSession, files: Directory, statement: str | Callable[[], 
         note_run(files.root, run, "open")
         try:
             with set_run_metadata(spark, words), translate_errors(files):
-                spark.sql(statement if isinstance(statement, str) else statement())
+                result = spark.sql(statement if isinstance(statement, str) else statement())
+                changed = result.first() if _CHANGED in result.columns else None
+            if changed is not None and changed[_CHANGED] and not _is_made(files, words, before):
+                raise TtlsnapError(
+                    f"{files.root}: Spark says that it changed {changed[_CHANGED]:,} rows, but the log of this table "
+                    "has no such commit. It may have changed another table. Nothing more is done. Look at the "
+                    "settings of the Spark session"
+                )
             note_run(files.root, run, "done")
             return
         except ConflictError as conflict:
@@ -97,16 +105,23 @@ def commit(spark: SparkSession, files: Directory, statement: str | Callable[[], 
             time.sleep(PAUSE_S * 2**attempt * (0.5 + random.random()))
         except UnsureError:
             # It may fail behind the commit, as in a hook: the log has the last word.
-            if any(read_run_metadata(made) == words for made in commits(files) if made.version > before):
+            if _is_made(files, words, before):
                 note_run(files.root, run, "done")
                 return
             raise
 
 
+def _is_made(files: Directory, words: Mapping[str, Any], before: int) -> bool:
+    """Return whether the table's log has a commit with ``words`` after version ``before``."""
+    return any(read_run_metadata(made) == words for made in commits(files) if made.version > before)
+
+
 @contextmanager
 def set_run_metadata(spark: SparkSession, words: Mapping[str, Any]) -> Iterator[None]:
     """Give commits within the block ``words`` as their user metadata."""
-    with set_temporarily(spark, {_USER_METADATA: json.dumps({METADATA: words})}):
+    # Spark would replace variables, as in ${env:HOME}, in the values of settings.
+    text = json.dumps({METADATA: words}).replace("$", "\\u0024")
+    with set_temporarily(spark, {_USER_METADATA: text}):
         yield
 
 

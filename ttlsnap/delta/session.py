@@ -49,7 +49,7 @@ def delta_session(
                 f"spark.sql.catalog.spark_catalog={CATALOG}, and Delta's jars"
             )
         # Settings and views of our own are not to be anybody else's.
-        yield found.newSession()
+        yield _without_variables(found.newSession())
         return
     builder = build_session()
     if master is not None or "spark.master" not in os.environ.get("PYSPARK_SUBMIT_ARGS", ""):
@@ -63,7 +63,13 @@ def delta_session(
 
         builder = configure_spark_with_delta_pip(builder)
     with launch_session(builder, explain_failure) as started:
-        yield started
+        yield _without_variables(started)
+
+
+def _without_variables(session: SparkSession) -> SparkSession:
+    """Let Spark take ``${...}`` in the name of a table or a column as it is, and not for a variable."""
+    session.conf.set("spark.sql.variable.substitute", "false")
+    return session
 
 
 def explain_failure(told: str) -> str:
