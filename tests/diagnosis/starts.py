@@ -270,7 +270,7 @@ DAMAGES = [
             partial(setting, "shuffle.partitions", "3"),
             ("damaged-metadata", "last-batch-lost", "missing-delta"),
         ),
-        ("fewer partitions", partial(setting, "shuffle.partitions", "1"), ("extra-partition",)),
+        ("fewer partitions", partial(setting, "shuffle.partitions", "1"), LOG),
         ("a number of partitions that is not one", partial(setting, "shuffle.partitions", "x"), LOST),
         (
             "no number of partitions",

@@ -178,6 +178,8 @@ def test_a_user_who_may_not_set_owners_is_refused(
     # The user is refused although all modes allow writing.
     target = give(sample(name, reachable), owner, group, files=0o666, folders=0o777)
     before, bytes_before = owners(target), bytes_of(target)
+    dry = nobody.run(*compacting(target), "--dry-run")
+    assert dry.code == 0 and f"would be refused now: the files in {target}" in " ".join(dry.err.split()), dry
     refused = nobody.run(*compacting(target))
     assert refused.code == 4, refused
     told = " ".join(refused.err.split())

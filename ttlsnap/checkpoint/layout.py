@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from ttlsnap.storage.directory import OWN
 
+METADATA = "metadata"
 OFFSETS = "offsets"
 COMMITS = "commits"
 STATE = "state"

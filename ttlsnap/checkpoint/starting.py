@@ -1,4 +1,4 @@
-"""What stops Spark when it starts a query, as far as the two logs show.
+"""What stops Spark when it starts a query, as far as the two logs and the names of other files show.
 
 Spark takes each name in ``offsets/`` and ``commits/`` that is a number for a batch, whatever is there. It starts from
 the newest offsets, reads those of the batch before them, too, and compares the number of the newest commit. A batch is
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.listing import list_activity
 from ttlsnap.checkpoint.logs import Logs, read_conf, read_file_logs, shuffle_partitions, source_offsets
+from ttlsnap.checkpoint.source_logs import describe_missing, find_sources, list_source_log
 from ttlsnap.errors import CorruptionError, UnsupportedError
 from ttlsnap.printable import shell_word
 from ttlsnap.storage.directory import Directory
@@ -23,6 +24,9 @@ from ttlsnap.storage.directory import Directory
 WITHOUT_LOGS = (
     "Spark 4.1 and later do not start the query. An earlier Spark begins with batch 0 again, and may later read an old "
     "snapshot as the new state."
+)
+WITHOUT_METADATA = (
+    "metadata is missing: Spark 4.2 and later refuse to start, and an earlier version takes it for another query"
 )
 NO_OFFSET = "-"
 _LONG = re.compile(r"[+-]?\d+")  # as Java parses a long, also in digits of other scripts
@@ -68,24 +72,43 @@ def find_obstacles(files: Directory, logs: Logs) -> Iterator[Obstacle]:
 
 
 def require_startable(files: Directory, logs: Logs) -> None:
-    """Raise CorruptionError if something in the logs stops Spark; see ``find_obstacles``.
+    """Raise CorruptionError if something stops Spark; see ``find_obstacles`` and ``find_missing_files``.
 
     Raise UnsupportedError for logs of an unknown version.
     """
-    for obstacle in find_obstacles(files, logs):
-        kind = UnsupportedError if obstacle.code == "unsupported" else CorruptionError
-        raise kind(_describe(files, obstacle))
+    for obstacle in _find_all(files, logs):
+        error = (UnsupportedError if obstacle.code == "unsupported" else CorruptionError)(_describe(files, obstacle))
+        error.advice = ""  # doctor has it
+        raise error
 
 
 def describe_obstacles(files: Directory, logs: Logs) -> list[str]:
     """Return what stops Spark, for a user."""
-    return [_describe(files, obstacle) for obstacle in find_obstacles(files, logs)]
+    return [_describe(files, obstacle) for obstacle in _find_all(files, logs)]
+
+
+def find_missing_files(files: Directory, logs: Logs) -> Iterator[Obstacle]:
+    """Yield files beside the two logs that Spark reads when it starts, and that are missing."""
+    if files.stat(layout.METADATA) is None:
+        yield Obstacle("damaged-metadata", layout.METADATA, f"{files.root}/{WITHOUT_METADATA}")
+    try:
+        positions = read_file_logs(files, logs.offsets[-1], {}) if logs.offsets else {}
+    except (CorruptionError, UnsupportedError):
+        return  # an obstacle itself, or the offsets of a batch that is planned again
+    for source, last in find_sources(files, positions).items():
+        if (missing := describe_missing(files, list_source_log(files, source, last))) is not None:
+            yield Obstacle("damaged-log", *missing)
+
+
+def _find_all(files: Directory, logs: Logs) -> Iterator[Obstacle]:
+    yield from find_obstacles(files, logs)
+    yield from find_missing_files(files, logs)
 
 
 def _describe(files: Directory, obstacle: Obstacle) -> str:
     return (
-        f"{obstacle.words}. Spark does not start the query, or stops at that batch, or skips one. Run: ttlsnap doctor "
-        f"{shell_word(files.root)}"
+        f"{obstacle.words}. Spark does not start the query, or stops at that batch, or skips a batch. Run: ttlsnap "
+        f"doctor {shell_word(files.root)}"
     )
 
 

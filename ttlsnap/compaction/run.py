@@ -85,6 +85,8 @@ def compact(
         destination = check_destination(files.root, options.output) if options.output is not None else None
         if destination is None:
             refuse_unmovable(plan)
+            owned = partial(require_ownership, files, new_files(plan), dry_run=options.dry_run)
+            refusals += foresee(owned, dry_run=options.dry_run)
             has_others = not all(operator.is_global_limit for operator in checkpoint.operators)  # a limit never changes
             if options.planned_batch and has_others:
                 refusals += foresee(partial(refuse_planned_batch, checkpoint), dry_run=options.dry_run)
@@ -107,7 +109,6 @@ def open_archive(target: str, options: CompactOptions, files: Directory) -> Rece
 
 def _in_place(run: Runner, files: Directory) -> CompactionReport:
     plan = run.plan
-    require_ownership(files, new_files(plan))
     discard_leftovers(files)
     warnings = [*warn_of_only_copies(files), *run.deliver_waiting(files)]
     if run.options.scratch is not None:

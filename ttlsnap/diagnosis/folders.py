@@ -99,7 +99,7 @@ def leftovers(checkpoint: Checkpoint, found: LogFindings) -> Iterator[Leftovers]
         extra = [partition for partition in lying if partition not in partitions]
         yield from _snapshots_to_come(checkpoint, operator, lying, found)
         yield from _find_abandoned(checkpoint, operator, lying, extra)
-        yield from _strays(checkpoint, operator, lying, extra, _unchanged_since(checkpoint, found))
+        yield from _strays(checkpoint, operator, lying, extra, found)
 
 
 def _snapshots_to_come(
@@ -148,15 +148,30 @@ def _find_abandoned(checkpoint: Checkpoint, operator: Operator, lying: Lying, ex
 
 
 def _strays(
-    checkpoint: Checkpoint, operator: Operator, lying: Lying, extra: list[int], since: int
+    checkpoint: Checkpoint, operator: Operator, lying: Lying, extra: list[int], found: LogFindings
 ) -> Iterator[Leftovers]:
-    """Yield surplus partitions; those from before a repartition to fewer partitions are harmless."""
+    """Yield surplus partitions; those from before a repartition to fewer partitions are harmless.
+
+    If the batch before had more partitions, a batch with fewer has written none of the others, unless its log is wrong.
+    """
+    since = _unchanged_since(checkpoint, found)
+    before = shuffle_partitions(found.batches[since - 1].conf) if since - 1 in found.batches else None
     for partition in extra:
         files = lying[partition]
-        if _began_whole(files) is None and any(name.version > since for _, name in files):
-            folder = layout.store_directory(operator.id, partition, layout.DEFAULT_STORE)
-            words = f"{checkpoint.target}/{folder} is not a partition of the query; Spark ignores it"
-            yield Leftovers("extra-partition", words, folder, [])
+        if _began_whole(files) is not None or not any(name.version > since for _, name in files):
+            continue
+        folder = layout.store_directory(operator.id, partition, layout.DEFAULT_STORE)
+        if before is not None and before > partition:
+            path = layout.offset_file(since)
+            words = (
+                f"{checkpoint.target}/{path} has the number of partitions "
+                f"{shuffle_partitions(checkpoint.batch.conf)}, but batch {since} wrote {folder}, too, and batch "
+                f"{since - 1} had {before} partitions. Spark would continue without the entries of the others"
+            )
+            yield Leftovers("damaged-log", words, path, [])
+            return
+        words = f"{checkpoint.target}/{folder} is not a partition of the query; Spark ignores it"
+        yield Leftovers("extra-partition", words, folder, [])
 
 
 def _began_whole(files: StateFiles) -> int | None:

@@ -11,6 +11,7 @@ from ttlsnap.checkpoint.checkpoint import partition_folders, query_id
 from ttlsnap.checkpoint.listing import list_activity
 from ttlsnap.checkpoint.logs import read_logs, shuffle_partitions
 from ttlsnap.checkpoint.recognize import require_checkpoint
+from ttlsnap.checkpoint.starting import WITHOUT_METADATA
 from ttlsnap.diagnosis.folders import examine_folders, examine_links, examine_schema_paths
 from ttlsnap.diagnosis.key_orders import find_key_orders
 from ttlsnap.diagnosis.last_run import LastRun, examine_last_run, is_run_lost, judge_newest
@@ -126,11 +127,7 @@ def _query_id(files: Directory, problems: list[Problem]) -> str | None:
     except RefusedError:
         problems.append(leads_outside(files.root, "metadata"))
     else:
-        words = (
-            f"{files.root}/metadata is missing: Spark 4.2 refuses to start, and an older version takes it for another "
-            "query"
-        )
-        problems.append(problem(files.root, "damaged-metadata", "metadata", words))
+        problems.append(problem(files.root, "damaged-metadata", "metadata", f"{files.root}/{WITHOUT_METADATA}"))
     return None
 
 

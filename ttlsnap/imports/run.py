@@ -107,6 +107,8 @@ def import_state(
         destination = check_destination(files.root, output) if output is not None else None
         if destination is None:
             refuse_unmovable(plan.plan)
+            owned = partial(require_ownership, files, new_files(plan.plan), dry_run=dry_run)
+            refusals += foresee(owned, dry_run=dry_run)
             if planned_batch:
                 refusals += foresee(partial(refuse_planned_batch, checkpoint), dry_run=dry_run)
         listener = listener or SilentListener()
@@ -136,7 +138,6 @@ class _Run:
 
     def in_place(self, files: Directory) -> ImportReport:
         plan = self.plan.plan
-        require_ownership(files, new_files(plan))
         discard_leftovers(files)
         # On a local disk, the work is in the run's own folder, so that its files need only be renamed.
         place = f"{files.root}/{scratch_path(plan.run)}" if is_local(files.root) else None

@@ -143,6 +143,9 @@ def migrate(
         refusals = refuse_running(files, checkpoint.query_id, options.stopped, only_read, options.dry_run)
         if destination is None:
             refuse_unmovable(plan)
+            new_files = [*_new_snapshots(plan), layout.offset_file(checkpoint.logs.offsets[-1] + 1)]
+            owned = partial(require_ownership, files, new_files, dry_run=options.dry_run)
+            refusals += foresee(owned, dry_run=options.dry_run)
             if options.planned_batch:
                 refusals += foresee(partial(refuse_planned_batch, checkpoint), dry_run=options.dry_run)
         if options.dry_run:
@@ -176,7 +179,6 @@ class _Run:
 
     def in_place(self, files: Directory) -> MigrationReport:
         plan, staged = self.plan, staged_path(self.plan.run, "")
-        require_ownership(files, [*_new_snapshots(plan), layout.offset_file(plan.checkpoint.logs.offsets[-1] + 1)])
         discard_leftovers(files)
         warnings = self.runner.deliver_waiting(files) if self.runner is not None else []
         # On a local disk, the work is in the run's own folder, so that its files need only be renamed.

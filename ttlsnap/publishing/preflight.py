@@ -7,6 +7,7 @@ that owner can do that.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import PurePosixPath
@@ -21,6 +22,7 @@ from ttlsnap.publishing.missing import refuse_missing_files
 from ttlsnap.storage.access import Access, own_access
 from ttlsnap.storage.directory import OWN, Directory, each, scratch_name
 from ttlsnap.storage.new_access import access_of_new
+from ttlsnap.storage.uris import is_local
 
 
 def foresee(check: Callable[[], object], *, dry_run: bool) -> tuple[str, ...]:
@@ -113,15 +115,22 @@ def refuse_shared_folders(files: Directory, folders: Sequence[str]) -> None:
             )
 
 
-def require_ownership(files: Directory, paths: Sequence[str]) -> None:
+def require_ownership(files: Directory, paths: Sequence[str], *, dry_run: bool = False) -> None:
     """Raise RefusedError if this user cannot give new files at ``paths`` the owner and group of the old ones.
 
-    A file in ttlsnap's own folder is used to try it, because only the file system knows what a user may do.
+    A file in ttlsnap's own folder is used to try it, because only the file system knows what a user may do. A dry run
+    writes nothing, and only knows that on a local file system only root can give files to other users and groups.
     """
     found = zip(paths, each(files, lambda path: access_of_new(files, path), paths), strict=True)
     me = own_access(0)
     wanted = {(access.owner, access.group): (path, access) for path, access in found if access is not None}
     wanted.pop((me.owner, me.group), None)
+    if dry_run:
+        mine = (me.group, *os.getgroups())
+        others = [found for (owner, group), found in wanted.items() if owner != me.owner or group not in mine]
+        if others and is_local(files.root) and os.geteuid() != 0:
+            raise _refusal(files, *others[0])
+        return
     if not wanted:
         return
     probe = scratch_name(f"{OWN}/.access")

@@ -1,0 +1,81 @@
+"""The logs of sources that read files, by their names: without them, a source does not know which files it has read.
+
+    sources/<source>/<n>           "v1" (LF {"path": "...", "timestamp": n, "batchId": n})+
+    sources/<source>/<n>.compact   the same, for 0 to n together
+
+When the query starts, Spark reads them from the last ``.compact`` to the end. Spark records a file before it plans the
+batch that reads it, so the logs may have more files than the offsets name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ttlsnap.checkpoint import layout
+from ttlsnap.errors import RefusedError
+from ttlsnap.storage.directory import Directory, FileInfo
+
+_COMPACT = ".compact"
+
+
+@dataclass(frozen=True)
+class SourceLog:
+    """The log of a source: the files in its ``folder`` by their names, and those that Spark reads.
+
+    ``missing`` is the first number that Spark reads and that has no file, or None.
+    """
+
+    folder: str
+    files: Mapping[str, FileInfo]
+    read: tuple[str, ...]
+    missing: int | None
+
+
+def list_source_log(files: Directory, source: int, last: int) -> SourceLog:
+    """Return the log of a source whose position in the offsets is ``last``. Raise RefusedError if it leads outside."""
+    folder = f"sources/{source}"
+    listed = {file.name: file for file in files.list(folder)}
+    numbers = {name: layout.parse_number(name.removesuffix(_COMPACT)) for name in listed}
+    batches = {name: number for name, number in numbers.items() if number is not None}
+    compacted = [number for name, number in batches.items() if name.endswith(_COMPACT)]
+    first = max((number for number in compacted if number <= last), default=-1)
+    # Spark reads all of them, up to the newest.
+    last = max((last, *(number for name, number in batches.items() if name.isdigit() and not listed[name].is_dir)))
+    # The search ends at the first missing file, even if a damaged offset names a huge number.
+    missing = next((number for number in range(first + 1, last + 1) if str(number) not in listed), None)
+    read = (name for name, number in batches.items() if number > first or name == f"{first}{_COMPACT}")
+    return SourceLog(folder, listed, tuple(read), missing)
+
+
+def describe_missing(files: Directory, log: SourceLog) -> tuple[str, str] | None:
+    """Return the path of a missing file that Spark reads, and what follows; None if there is none."""
+    if log.missing is None:
+        return None
+    path = f"{log.folder}/{log.missing}"
+    return path, describe_log_problem(path, f"{files.root}/{path} is missing")
+
+
+def describe_log_problem(path: str, what: object) -> str:
+    """Return what follows from a problem in the log of a source."""
+    return (
+        f"{what}; source {path.split('/')[1]} records in it what it has read. Without it Spark does not start, or "
+        "reads the input again"
+    )
+
+
+def find_sources(files: Directory, known: Mapping[int, int]) -> Mapping[int, int]:
+    """Return the last log number of each source that has a log. ``known`` has the positions in the offsets.
+
+    A source that the query uses twice has two offsets and one log, and later sources then have lower numbers. So if
+    there are fewer logs than offsets, but as many as different positions, each log has at least the lowest position.
+    """
+    try:
+        numbers = (layout.parse_number(info.name) for info in files.list("sources") if info.is_dir)
+        logs = sorted(number for number in numbers if number is not None)
+    except RefusedError:
+        return known  # reported for each source
+    positions = set(known.values())
+    if logs == list(range(len(logs))) and len(positions) <= len(logs) and set(known) - set(logs):
+        return {source: min(positions) for source in logs if source in known}
+    return known
