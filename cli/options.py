@@ -108,7 +108,7 @@ StoppedOption = Annotated[
         "--stopped",
         envvar="TTLSNAP_STOPPED",
         help="Confirm that the query is stopped. Without this, ttlsnap refuses a checkpoint whose logs changed "
-        "recently.",
+        "recently, or in which a batch was begun and not committed.",
     ),
 ]
 OutputOption = Annotated[

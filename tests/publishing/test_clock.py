@@ -59,9 +59,11 @@ def test_a_batch_that_has_just_started_is_young(begun: Path, monkeypatch: pytest
 
 
 @pytest.mark.usefixtures("wrong_clock")
-def test_a_read_only_check_uses_this_machines_clock(begun: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_read_only_check_uses_this_machines_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def written(*_: Any) -> None:
         raise AssertionError("nothing is to be written")
 
+    target = tmp_path / "committed"
+    shutil.copytree(SAMPLES / "rocksdb-4.2", target, copy_function=shutil.copy)
     monkeypatch.setattr(LocalDirectory, "now_ns", written)
-    refuse_if_running(LocalDirectory(str(begun)), None, only_read=True)
+    refuse_if_running(LocalDirectory(str(target)), None, only_read=True)

@@ -1,7 +1,8 @@
 """Queries in real-time mode, which have state since Spark 4.3, on real Spark.
 
 A batch of such a query lasts for minutes. It emits its rows at once, and at its end it writes its state, its offsets
-and its commit, in this order. So a query that ttlsnap does not notice ends with its batch: the planned batch is there.
+and its commit, in this order. So no file shows that such a query is running. If ttlsnap publishes, the query ends with
+its batch, because the planned batch is there.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from ..compaction.stories import H, T, digest, settled
 from ..judge.queries import stamp
 from ..judge.spark import Judge
 from ..matrix import FULL
+from .publishers import age
 
 pytestmark = pytest.mark.wide  # another version of Spark
 
@@ -129,10 +131,16 @@ def test_a_live_query_is_refused(query: RealTimeQuery) -> None:
     query.start(60_000)
     query.add(10, range(6, 7))
     query.take(1)
+    age(query.checkpoint, 3600)
     before = digest(query.checkpoint)
     with pytest.raises(BusyError, match="the query may be running"):
         query.compact(stopped=False)
     assert digest(query.checkpoint) == before
+    query.ask("stop")
+    settled(query.checkpoint)
+    age(query.checkpoint, 3600)
+    with pytest.raises(BusyError, match="the query may be running in real-time mode"):
+        query.compact(stopped=False)
 
 
 def test_a_live_query_that_is_called_stopped_ends_with_its_batch(query: RealTimeQuery) -> None:

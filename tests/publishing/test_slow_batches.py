@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 import time
-import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 
 from ttlsnap import (
-    LocalEngine,
-    StateDescriptor,
-    compact,
-    doctor,
-    export,
     history,
-    import_state,
     migrate,
     recover,
     rollback,
 )
 from ttlsnap.checkpoint.logs import read_logs
-from ttlsnap.clock import Clock
-from ttlsnap.entries.batch import RowEntries
 from ttlsnap.errors import BusyError, RefusedError, StorageError
 from ttlsnap.publishing import swap as swapping
 from ttlsnap.publishing.liveness import longest_gap_ms
@@ -38,64 +26,13 @@ from ..judge.queries import Event, Query
 from ..judge.spark import Judge
 from ..samples import sample
 from .idle import ROCKSDB, await_batch
+from .publishers import PUBLISHERS, age, drop_some, repair, repartition, replace_all, roll_back, tear_offsets
 from .trees import copy, newest, tree
 
 SLOW = ["slow-4.2", "slow-rocksdb-4.2"]
 """Batches that are minutes apart: the first two of five, and the only two."""
 YOUNG_S, OLD_S = 600, 3600
 """Seconds after which such a query may still run its next batch, and after which this is unlikely."""
-
-
-class DropsAFifth:
-    """A factory whose transformers drop one of five shares of the keys."""
-
-    def __init__(self, share: int) -> None:
-        self.share = share
-
-    def create(self, state: StateDescriptor, clock: Clock) -> Any:
-        return self
-
-    def filter_or_transform(self, entries: RowEntries) -> Any:
-        return entries.filter(np.array([zlib.crc32(key) % 5 != self.share for key in entries.keys.to_list()], np.bool_))
-
-
-def age(checkpoint: Path, seconds: float) -> None:
-    """Make every file this old."""
-    then = time.time() - seconds
-    for path in checkpoint.rglob("*"):
-        if path.is_file():
-            os.utime(path, (then, then))
-
-
-def drop_some(target: Path, *, stopped: bool) -> None:
-    for share in range(5):
-        report = compact(str(target), [DropsAFifth(share)], max_drop=1.0, engine=LocalEngine(1), stopped=stopped)
-        if report.published:
-            return
-    raise AssertionError("nothing is left to drop")
-
-
-def repartition(target: Path, *, stopped: bool) -> None:
-    partitions = len([path for path in (target / "state/0").iterdir() if path.name.isdigit()])
-    assert migrate(str(target), partitions=partitions + 1, stopped=stopped).published
-
-
-def replace_all(target: Path, *, stopped: bool) -> None:
-    rows = target.with_name(f"{target.name}-{time.monotonic_ns()}")
-    export(str(target), str(rows))
-    assert import_state(str(target), str(rows), mode="replace", stopped=stopped).published
-
-
-def roll_back(target: Path, *, stopped: bool) -> None:
-    rollback(str(target), stopped=stopped)
-
-
-PUBLISHERS: dict[str, Callable[..., None]] = {
-    "compact": drop_some,
-    "migrate": repartition,
-    "import": replace_all,
-    "rollback": roll_back,
-}
 
 
 def migrated(target: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -121,8 +58,8 @@ def imported(target: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def repaired(target: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (target / "offsets" / str(newest(target / "offsets") + 1)).write_bytes(b"")
-    doctor(str(target), fix=["torn-offset"], stopped=True)
+    tear_offsets(target)
+    repair(target, stopped=True)
     return migrated(target, monkeypatch)
 
 
@@ -206,11 +143,12 @@ def test_nothing_is_published_under_a_slow_batch(judge: Judge, monkeypatch: pyte
     repartition(written.path, stopped=True)
     judge.start(written, [])
     batch = newest(written.path / "offsets") + 1
-    slow = [Event("k1", T + 5 * H, 75_000), Event("late", T + 5 * H, 1)]
+    slow = [Event("k1", T + 5 * H, 30_000), Event("late", T + 5 * H, 1)]
     judge.feed(written, slow)
     begun = written.path / "offsets" / str(batch)
-    while not begun.exists() or time.time() - begun.stat().st_mtime < 62:
+    while not begun.exists():
         time.sleep(0.1)
+    age(written.path, OLD_S)
     before = tree(written.path)
     for publish in PUBLISHERS.values():
         with pytest.raises((BusyError, RefusedError), match=r"may be running|was committed after run"):

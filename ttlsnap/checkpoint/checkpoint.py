@@ -35,6 +35,7 @@ ENCODING = "spark.sql.streaming.stateStore.encodingFormat"
 ALWAYS_NULLABLE = "spark.sql.streaming.statefulOperator.alwaysNullableOutput.enabled"
 ROW_CHECKSUM = "spark.sql.streaming.stateStore.rowChecksum.enabled"
 GLOBAL_LIMIT = "globalLimit"
+REAL_TIME_AGGREGATION = "StatefulStreamlineAggregate"
 _MAX_METADATA_BYTES = 1 << 20
 
 

@@ -36,6 +36,9 @@ _NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
 _RUN = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{6}(?:[0-9a-f]{6})?")
 _UNFINISHED_COPY = re.compile(rf".+\.{_RUN.pattern}\.ttlsnap")
 _STATE_FILE = re.compile(r"(0|[1-9][0-9]{0,17})(?:_([0-9A-Za-z-]{1,64}))?\.(delta|snapshot|zip|changelog)")
+_LOG_NAME = re.compile(r"\.*(0|[1-9][0-9]{0,17})(?:\..*)?")
+_STATE_NAME = re.compile(rf"\.*{_STATE_FILE.pattern}(?:\..*)?")
+_METADATA_NAME = re.compile(r"\.*(0|[1-9][0-9]{0,17})(?:[._].*)?")
 _OPERATOR_METADATA = re.compile(rf"{STATE}/[0-9]+/_metadata/v2/[0-9]+")
 _UNIQUE_ID = re.compile(r"[0-9A-Za-z-]{1,64}")
 
@@ -86,6 +89,23 @@ def delta_beside(path: str) -> str | None:
     """Return the path of the delta or changelog with the version and id of a snapshot; None for another file."""
     stem, _, kind = path.rpartition(".")
     return f"{stem}.{_DELTAS[kind]}" if kind in _DELTAS else None
+
+
+def batch_of(path: str) -> int | None:
+    """Return the batch that writes a file of the logs, the state, the operator metadata or the state schemas.
+
+    Temporary files and checksum files belong to the same batch. None for a file whose name has no batch or version.
+    """
+    parts = path.split("/")
+    name = parts[-1]
+    if parts[0] in (OFFSETS, COMMITS):
+        match = _LOG_NAME.fullmatch(name)
+    elif parts[0] == STATE and len(parts) > 3 and parts[2] in ("_metadata", "_stateSchema"):
+        match = _METADATA_NAME.fullmatch(name)
+    else:
+        match = _STATE_NAME.fullmatch(name) if parts[0] == STATE else None
+        return int(match[1]) - 1 if match else None
+    return int(match[1]) if match else None
 
 
 def offset_file(batch: int) -> str:

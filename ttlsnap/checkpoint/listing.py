@@ -25,6 +25,16 @@ def list_activity(files: Directory) -> dict[str, FileInfo]:
     return {path: info for path, info in found.items() if not info.is_dir}
 
 
+def list_metadata(files: Directory) -> dict[str, FileInfo]:
+    """Return the files of operator metadata and of state schemas whose names have the batch that wrote them."""
+    folders = _list_all(files, [f"{layout.STATE}/{info.name}" for info in files.list(layout.STATE) if info.is_dir])
+    metadata = [f"{path}/v2" for path, info in folders.items() if info.is_dir and info.name == "_metadata"]
+    schemas = [path for path, info in folders.items() if info.is_dir and info.name == "_stateSchema"]
+    stores = [path for path, info in _list_all(files, schemas).items() if info.is_dir]
+    found = _list_all(files, [*metadata, *stores])
+    return {path: info for path, info in found.items() if not info.is_dir}
+
+
 def is_temporary(path: str) -> bool:
     """Return whether Spark is writing this file, or has left it behind."""
     return path.endswith(".tmp")

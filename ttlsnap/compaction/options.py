@@ -30,7 +30,7 @@ class CompactOptions:
     ``drop_unmatched`` also drops rows of a join that have not matched yet. ``timers`` "follow" drops the timers of
     a key with the last of its state.
 
-    ``stopped`` states that the query is stopped, even if its logs changed recently. Without ``planned_batch`` the run
+    ``stopped`` states that the query is stopped, even if its logs do not show it. Without ``planned_batch`` the run
     does not plan the batch that stops a query that was idle during the run (see ``docs/publishing.md``).
 
     ``max_drop`` is the share of a state's entries, from 0.0 to 1.0, that may be dropped when the listener asks nobody

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ttlsnap.checkpoint import Checkpoint, Operator, Store, layout, open_checkpoint
-from ttlsnap.checkpoint.checkpoint import Schemas
+from ttlsnap.checkpoint.checkpoint import REAL_TIME_AGGREGATION, Schemas
 from ttlsnap.contract.model import Contract, OperatorContract, StateContract, StoreContract
 from ttlsnap.inspection.model import spark_version
 from ttlsnap.operators import aggregation
@@ -71,7 +71,7 @@ def _operator(checkpoint: Checkpoint, operator: Operator) -> OperatorContract:
     return OperatorContract(
         id=operator.id,
         # The state is the same, and a query can change between the modes.
-        name=aggregation.NAME if operator.name == aggregation.REAL_TIME else operator.name,
+        name=aggregation.NAME if operator.name == REAL_TIME_AGGREGATION else operator.name,
         partitions=max((len(store.partitions) for store in operator.stores), default=1),
         stores=tuple(_store(checkpoint, operator, store) for store in operator.stores),
         time_mode=operator.time_mode,

@@ -10,14 +10,14 @@ Source: Spark's ``StreamingAggregationStateManager`` and ``WatermarkSupport``.
 
 from __future__ import annotations
 
+from ttlsnap.checkpoint.checkpoint import REAL_TIME_AGGREGATION
 from ttlsnap.clock import TimeCharacteristic
 from ttlsnap.operators.stored_time import StoredTime
 from ttlsnap.schema.fields import all_fields
 from ttlsnap.schema.types import StructType
 
 NAME = "stateStoreSave"
-REAL_TIME = "StatefulStreamlineAggregate"
-NAMES = (NAME, REAL_TIME)
+NAMES = (NAME, REAL_TIME_AGGREGATION)
 EMITS_ON_CLOSE = True
 """In append mode Spark emits a group when it closes it."""
 

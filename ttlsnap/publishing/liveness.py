@@ -1,10 +1,11 @@
 """The refusal to work on a checkpoint whose query may be running.
 
 ``Directory.lock`` keeps other ttlsnap processes away. Files alone cannot show that a query is stopped, because a query
-that waits for data changes none. Two things help. ``refuse_if_running`` spares people a mistake: it refuses a
-checkpoint whose logs are young, and one whose query runs in this Spark application. Publishing is safe without it.
-After the fence is in place, the files must be the planned ones. At the end the next batch is taken. So an idle query
-stops before it writes anything (see ``publishing.swap``).
+that waits for data changes none. Two things help. ``refuse_if_running`` refuses a checkpoint whose logs are young, one
+in which a batch may be in progress, and one whose query runs in this Spark application. An idle query does not need
+it: after the fence is in place, the files must be the planned ones, and at the end the next batch is taken, so the
+query stops before it writes anything (see ``publishing.swap``). Nothing but this refusal protects the state from a
+batch that is in progress and commits.
 """
 
 from __future__ import annotations
@@ -16,11 +17,14 @@ from itertools import pairwise
 from typing import Any
 
 from ttlsnap.checkpoint import layout
-from ttlsnap.checkpoint.listing import is_temporary, list_activity
+from ttlsnap.checkpoint.listing import Listing, is_temporary, list_activity
 from ttlsnap.checkpoint.logs import Logs, batch_time, read_logs
 from ttlsnap.errors import BusyError, CorruptionError, UnsupportedError
+from ttlsnap.publishing.in_progress import find_begun, may_be_in_real_time_mode
 from ttlsnap.publishing.journal import (
     Journal,
+    digest_of,
+    find_migrated,
     find_planning_run,
     read_journal,
     read_report,
@@ -38,9 +42,15 @@ GAPS = 3
 LONGEST_GAP = "longest_gap_ms"
 """The name of the longest gap in the report of a copy."""
 
+PLANNED = "planned_digest"
+"""The name of the digest of the planned batch in the report of a copy, which lacks the journal of the run."""
+
 MOST_BATCHES = 200
 """The newest batches whose beginnings are read. Spark keeps a hundred, unless it is told to keep more."""
 
+_WITH_STOPPED = (
+    "a batch may be running now. Stop the query and repeat the command with --stopped (in a policy: stopped = true)"
+)
 _NS = 1_000_000_000
 _MS = 1000
 
@@ -55,21 +65,22 @@ def refuse_if_running(
     """Raise BusyError if the query of this checkpoint may be running.
 
     It may be if the newest file of its logs is younger than a minute, or than three times the longest gap between two
-    batches. It also may be if nothing shows how far apart its batches are (see ``longest_gap_ms``). ``stopped`` is the
-    user's word that it is not. A query of this process's own Spark application is always refused. Ages use the clock
-    that sets the files' times, which is read by writing a file. If the checkpoint is ``only_read``, they use this
-    machine's clock.
+    batches, or if nothing shows how far apart its batches are (see ``longest_gap_ms``). However old the files are, it
+    also may be if a batch was begun and not committed, or if the logs would not show that (see ``in_progress``).
+    ``stopped`` is the user's word that it is not running. A query of this process's own Spark application is always
+    refused. Ages use the clock that sets the files' times, which is read by writing a file. If the checkpoint is
+    ``only_read``, they use this machine's clock.
     """
     if _runs_in_this_application(query_id):
         raise BusyError(f"{files.root}: the query is running in this Spark application. Stop it first")
     if stopped:
         return
-    logs = read_logs(files)
-    by = find_planning_run(files, logs)
-    planned = by.fence_batch if by is not None else None
+    logs, listing = read_logs(files), list_activity(files)
+    planned = planned_batch(files, logs)
     now_ns = time.time_ns() if only_read else files.now_ns()
-    newest_ns = max((info.mtime_ns for path, info in list_activity(files).items() if _shows_work(path)), default=0)
+    newest_ns = max((info.mtime_ns for path, info in listing.items() if _shows_work(path)), default=0)
     age_s = max((now_ns - newest_ns) / _NS, 0)
+    _refuse_batch_in_progress(files, logs, listing, planned, age_s)
     gap_ms = longest_gap_ms(files, logs)
     limit_s = max(YOUNGEST_S, GAPS * max(gap_ms or 0, _longest_gap_of_files_ms(files, planned)) / _MS)
     if age_s < limit_s:
@@ -81,9 +92,50 @@ def refuse_if_running(
     if not gap_ms:
         raise BusyError(
             f"{files.root}: nothing shows how long a batch of this query takes, because the log has fewer than two "
-            "batches of Spark, or an earlier version of ttlsnap has moved the others away. So a batch may be running "
-            "now. Stop the query and repeat the command with --stopped (in a policy: stopped = true)"
+            f"batches of Spark, or an earlier version of ttlsnap has moved the others away. So {_WITH_STOPPED}"
         )
+
+
+def _refuse_batch_in_progress(
+    files: Directory, logs: Logs, listing: Listing, planned: int | None, age_s: float
+) -> None:
+    """Raise BusyError if a batch was begun and not committed, or if the logs do not show whether that is so."""
+    begun = find_begun(files, logs, listing, planned)
+    if begun:
+        newest, committed = max(logs.offsets, default=-1), max(logs.commits, default=-1)
+        if newest > committed and newest != planned:
+            what = f"{files.root}: batch {newest} was started but is not committed. Its"
+        else:
+            what = f"{files.root}/{begun[0]} belongs to a batch after {committed}, the last one that is committed. The"
+        raise BusyError(
+            f"{what} files last changed {_duration(age_s)} ago, but nothing shows how long this batch takes, so the "
+            "query may be running. Stop it and repeat the command with --stopped (in a policy: stopped = true). If the "
+            "query ended in the middle of a batch, this is needed, too"
+        )
+    rewritten = {facts.path for journal in recent_journals(files, logs) for facts in journal.published}
+    if _copying_run(files, logs) is not None:
+        rewritten = set(listing)
+    if may_be_in_real_time_mode(files, logs, listing, rewritten):
+        raise BusyError(
+            f"{files.root}: the query may be running in real-time mode. Its batches take minutes, and the logs show "
+            f"them only when they end. So {_WITH_STOPPED}"
+        )
+
+
+def planned_batch(files: Directory, logs: Logs) -> int | None:
+    """Return the newest batch if it is not committed, and ttlsnap has planned it: here, or before this copy was made.
+
+    A later migration may have given it other settings.
+    """
+    by = find_planning_run(files, logs)
+    if by is not None:
+        return by.fence_batch
+    copied = _copying_run(files, logs)
+    if copied is None or copied.get(PLANNED) is None or logs.offsets[-1:] <= logs.commits[-1:]:
+        return None
+    path = layout.offset_file(logs.offsets[-1])
+    known = {copied[PLANNED], *(facts.digest for facts in find_migrated(recent_journals(files, logs), path))}
+    return logs.offsets[-1] if digest_of(files, path) in known else None
 
 
 def longest_gap_ms(files: Directory, logs: Logs) -> int | None:
@@ -148,8 +200,6 @@ def _what_happened(logs: Logs, planned: int | None) -> str:
     newest, committed = max(logs.offsets, default=-1), max(logs.commits, default=-1)
     if newest == planned:
         return f"ttlsnap planned batch {newest}, with which the query restarts,"
-    if newest > committed:
-        return f"batch {newest} was started but is not committed. Its files last changed"
     return f"batch {committed} was committed"
 
 

@@ -1,0 +1,185 @@
+"""A batch that was begun and not committed may be running, however old its files are. So may one that no file shows.
+
+Only the user knows whether such a query has crashed, so nothing is published without ``stopped``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ttlsnap import compact, history
+from ttlsnap.errors import BusyError
+from ttlsnap.publishing.liveness import refuse_if_running
+from ttlsnap.storage.local import LocalDirectory
+
+from ..cli.running import Ttlsnap
+from ..compaction.stories import BATCHES, MORE, H, T
+from ..judge.queries import Query, stamp
+from ..judge.spark import Judge
+from .idle import CHANGELOG, HDFS, IDS, ROCKSDB
+from .publishers import PUBLISHERS, DropsAFifth, age, drop_some, repair, tear_offsets
+from .trees import copy, newest, tree
+
+VERY_OLD_S = 30 * 86_400.0
+BEGUN = r"batch 3 was started but is not committed.*nothing shows how long.*may be running.*--stopped"
+REAL_TIME = r"may be running in real-time mode.*--stopped \(in a policy: stopped = true\)"
+NAMED_SINK = Query(
+    **ROCKSDB, checkpoint_format=2, conf=(("spark.sql.streaming.queryEvolution.enableSinkEvolution", "true"),)
+)
+UUID = "11111111-2222-3333-4444-555555555555"
+
+
+def to_a_copy(target: Path, *, stopped: bool) -> None:
+    compact(str(target), [DropsAFifth(0)], output=str(target.with_name("new")), stopped=stopped)
+
+
+COMMANDS: dict[str, Callable[..., None]] = {**PUBLISHERS, "output": to_a_copy}
+
+
+@pytest.mark.parametrize("store", [HDFS, ROCKSDB], ids=["hdfs", "rocksdb"])
+def test_nothing_is_published_without_stopped_while_a_batch_is_begun(
+    inputs: Judge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: dict[str, object]
+) -> None:
+    monkeypatch.setattr("ttlsnap.migration.run.PROOF", 0)
+    query = Query(**store)  # type: ignore[arg-type]
+    layout = "snapshot" if query.provider == "rocksdb" else "deltas"
+    written = inputs.write(query, BATCHES, layout=layout, uncommitted=MORE[0])
+    target = copy(written.path, tmp_path / "checkpoint")
+    drop_some(target, stopped=True)  # which a rollback could undo
+    age(target, VERY_OLD_S)
+    before = tree(target)
+    for command in COMMANDS.values():
+        with pytest.raises(BusyError, match=BEGUN):
+            command(target, stopped=False)
+        assert tree(target) == before
+    for number, command in enumerate(COMMANDS.values()):
+        command(copy(target, tmp_path / str(number) / "checkpoint"), stopped=True)
+
+
+def test_a_policy_states_that_the_query_is_stopped(inputs: Judge, tmp_path: Path, ttlsnap: Ttlsnap) -> None:
+    written = inputs.write(Query(**HDFS), BATCHES, uncommitted=MORE[0])
+    target = copy(written.path, tmp_path / "checkpoint")
+    age(target, VERY_OLD_S)
+    policy = tmp_path / "policy.toml"
+    rule = f'ttl = "2h"\ntimestamp = "value.max"\nnow = "{stamp(T + 4 * H)}Z"'
+    for stopped, status in (("false", "skipped"), ("true", "done")):
+        policy.write_text(f'[[target]]\npath = "{target}"\nstopped = {stopped}\n{rule}\n')
+        (result,) = ttlsnap("maintain", policy, "--format", "json").json["targets"]
+        assert result["status"] == status
+        assert status == "done" or re.search(BEGUN, result["error"])
+
+
+def test_nothing_is_repaired_without_stopped_while_a_batch_is_begun(inputs: Judge, tmp_path: Path) -> None:
+    target = copy(inputs.write(Query(**HDFS), BATCHES).path, tmp_path / "checkpoint")
+    tear_offsets(target)
+    age(target, VERY_OLD_S)
+    before = tree(target)
+    with pytest.raises(BusyError, match=BEGUN):
+        repair(target, stopped=False)
+    assert tree(target) == before
+    repair(target, stopped=True)
+
+
+@pytest.fixture
+def planned(inputs: Judge, tmp_path: Path) -> Path:
+    """Return an old checkpoint with the batch 3, which ttlsnap has planned, and the state of version 3."""
+    target = copy(inputs.write(Query(**HDFS), BATCHES).path, tmp_path / "checkpoint")
+    drop_some(target, stopped=True)
+    age(target, VERY_OLD_S)
+    return target
+
+
+def test_a_batch_that_ttlsnap_planned_is_not_in_progress(planned: Path) -> None:
+    assert newest(planned / "offsets") == 3
+    drop_some(planned, stopped=False)
+    assert len(history(str(planned))) == 2
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"offsets/.3.{UUID}.tmp",
+        f"commits/.3.{UUID}.tmp",
+        "state/0/0/4.delta",
+        "state/0/1/.4.delta.crc",
+        f"state/0/1/.4.delta.{UUID}.TID7.tmp",
+        f"state/0/0/.4_{UUID}.changelog.{UUID}.tmp",
+        "state/0/1/9.zip",
+        "state/0/_metadata/v2/3",
+        f"state/0/_stateSchema/default/3_{UUID}",
+    ],
+)
+def test_a_file_of_a_batch_that_is_not_committed_shows_that_it_is_in_progress(planned: Path, path: str) -> None:
+    there = planned / path
+    there.parent.mkdir(parents=True, exist_ok=True)
+    there.write_bytes(b"")
+    age(planned, VERY_OLD_S)
+    with pytest.raises(BusyError, match=rf"{path} belongs to a batch after 2, .*may be running.*--stopped"):
+        drop_some(planned, stopped=False)
+    drop_some(planned, stopped=True)
+
+
+@pytest.mark.parametrize(
+    "path", ["offsets/.2.crc", f"commits/.2.{UUID}.tmp", f"state/0/1/.3.delta.{UUID}.tmp", "state/0/0/9.txt"]
+)
+def test_leftovers_of_committed_batches_and_other_files_show_nothing(planned: Path, path: str) -> None:
+    (planned / path).write_bytes(b"")
+    age(planned, VERY_OLD_S)
+    refuse_if_running(LocalDirectory(str(planned)), None)
+
+
+@pytest.mark.parametrize(("version", "refused"), [("4.3", True), ("4.2", False)])
+def test_a_query_that_can_be_in_real_time_mode_needs_stopped(
+    inputs: Judge, tmp_path: Path, version: str, refused: bool
+) -> None:
+    query = NAMED_SINK if version == "4.3" else Query(**IDS)
+    written = inputs.write(query, BATCHES, layout="snapshot", version=version)
+    target = copy(written.path, tmp_path / "checkpoint")
+    age(target, VERY_OLD_S)
+    if not refused:
+        drop_some(target, stopped=False)
+        return
+    before = tree(target)
+    for command in COMMANDS.values():
+        if command is not PUBLISHERS["rollback"]:
+            with pytest.raises(BusyError, match=REAL_TIME):
+                command(target, stopped=False)
+            assert tree(target) == before
+    drop_some(target, stopped=True)
+    with pytest.raises(BusyError, match=REAL_TIME):
+        PUBLISHERS["rollback"](target, stopped=False)
+
+
+@pytest.mark.parametrize("version", ["4.3", "4.2"])
+def test_state_that_is_older_than_its_offsets_was_written_in_real_time_mode(
+    inputs: Judge, tmp_path: Path, version: str
+) -> None:
+    written = inputs.write(Query(**ROCKSDB), BATCHES, layout="snapshot", version=version)
+    target = copy(written.path, tmp_path / "checkpoint")
+    age(target, VERY_OLD_S)
+    files = LocalDirectory(str(target))
+    refuse_if_running(files, None)
+    offsets = (target / "offsets/2").stat().st_mtime
+    for state in target.glob("state/0/*/3.zip"):
+        os.utime(state, (offsets - 1, offsets - 1))
+    if version == "4.3":
+        with pytest.raises(BusyError, match=REAL_TIME):
+            refuse_if_running(files, None)
+    else:
+        refuse_if_running(files, None)
+
+
+@pytest.mark.parametrize("store", [HDFS, ROCKSDB, CHANGELOG], ids=["hdfs", "rocksdb", "changelog"])
+def test_a_run_leaves_no_sign_of_a_batch(inputs: Judge, tmp_path: Path, store: dict[str, object]) -> None:
+    query = Query(**store)  # type: ignore[arg-type]
+    layout = "snapshot" if query.provider == "rocksdb" and not query.changelog else "deltas"
+    target = copy(inputs.write(query, BATCHES, layout=layout).path, tmp_path / "checkpoint")
+    for publish in PUBLISHERS.values():
+        publish(target, stopped=True)
+        age(target, VERY_OLD_S)
+        refuse_if_running(LocalDirectory(str(target)), None)

@@ -1,0 +1,95 @@
+"""Signs of a batch that a query may be running now, however long ago its files changed.
+
+In micro-batches Spark writes the offsets first, then the state, then the commit. So a batch without a commit, or a file
+of such a batch, is the sign of a batch in progress, or of a crash in the middle of it. Files cannot tell these apart,
+and nothing limits how long a batch takes.
+
+In real-time mode (with state from Spark 4.3 on) Spark writes the state first, at the end of a batch that lasts for
+minutes, then the offsets and the commit. So there may be a batch in progress without any sign of it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection
+
+from ttlsnap.checkpoint import layout
+from ttlsnap.checkpoint.checkpoint import ALWAYS_NULLABLE, PROVIDER, PROVIDERS, REAL_TIME_AGGREGATION
+from ttlsnap.checkpoint.listing import Listing, list_metadata
+from ttlsnap.checkpoint.logs import Logs, read_conf
+from ttlsnap.checkpoint.metadata import read_operator_metadata
+from ttlsnap.errors import CorruptionError, UnsupportedError
+from ttlsnap.storage.directory import Directory
+
+
+def find_begun(files: Directory, logs: Logs, listing: Listing, planned: int | None) -> list[str]:
+    """Return the files of batches after the last committed one, without the offsets of the batch that ttlsnap planned.
+
+    ``listing`` is that of ``list_activity``.
+    """
+    committed = max(logs.commits, default=-1)
+    own = layout.offset_file(planned) if planned is not None else None
+    found = {**listing, **list_metadata(files)}
+    later = [path for path in found if (layout.batch_of(path) or 0) > committed]
+    others = [path for path in later if layout.strip_checksum(path) != own]
+    return sorted(others, key=lambda path: (path.endswith(".crc"), path))
+
+
+def may_be_in_real_time_mode(files: Directory, logs: Logs, listing: Listing, rewritten: Collection[str]) -> bool:
+    """Return whether the query may be one in real-time mode.
+
+    Spark 4.3 is the first that keeps state in this mode. It needs RocksDB and checkpoint format 2. A setting for tests
+    allows format 1, too. Then the operator shows it, or the order of Spark's files. Files that ttlsnap has
+    ``rewritten`` show nothing.
+    """
+    committed = max(logs.commits, default=-1)
+    conf = _newest_conf(files, logs)
+    if ALWAYS_NULLABLE not in conf or PROVIDERS.get(conf.get(PROVIDER, "")) != "rocksdb":
+        return False
+    state = [path for path in listing if path.startswith(f"{layout.STATE}/") and layout.batch_of(path) == committed]
+    parsed = [layout.parse_state_file(path.rpartition("/")[2]) for path in state]
+    if any(name is not None and name.unique_id is not None for name in parsed):
+        return True
+    return _has_its_operator(files, committed) or _writes_state_first(listing, rewritten)
+
+
+def _newest_conf(files: Directory, logs: Logs) -> dict[str, str]:
+    """Return the settings of the newest batch whose offsets can be read."""
+    for batch in reversed(logs.offsets):
+        try:
+            return dict(read_conf(files, batch))
+        except (CorruptionError, UnsupportedError):
+            continue
+    return {}
+
+
+def _has_its_operator(files: Directory, batch: int) -> bool:
+    for info in files.list(layout.STATE):
+        operator = layout.parse_number(info.name)
+        try:
+            metadata = read_operator_metadata(files, operator, batch) if operator is not None else None
+        except (CorruptionError, UnsupportedError):
+            continue  # the command will find that out
+        if metadata is not None and metadata.name == REAL_TIME_AGGREGATION:
+            return True
+    return False
+
+
+def _writes_state_first(listing: Listing, rewritten: Collection[str]) -> bool:
+    """Return whether all state files of a batch are older than its offsets.
+
+    Changelogs decide, if a batch has them: Spark's maintenance writes snapshots later.
+    """
+    written: dict[int, dict[str, int]] = defaultdict(dict)
+    for path, info in listing.items():
+        name = layout.parse_state_file(info.name)
+        if name is not None and path not in rewritten:
+            times = written[name.version - 1]
+            times[name.kind] = max(times.get(name.kind, 0), info.mtime_ns)
+    for batch, times in written.items():
+        offsets = listing.get(layout.offset_file(batch))
+        if offsets is not None and layout.offset_file(batch) not in rewritten:
+            newest = times.get("changelog") or max(times.values())
+            if newest < offsets.mtime_ns:
+                return True
+    return False
