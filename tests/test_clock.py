@@ -7,7 +7,7 @@ import pytest
 from ttlsnap import TimeCharacteristic
 from ttlsnap.checkpoint import MicroBatch
 from ttlsnap.clock import MAX_INT64, Clock, clock_at, iso
-from ttlsnap.errors import UsageError
+from ttlsnap.errors import FutureWatermarkError, UsageError
 
 BATCH = MicroBatch(id=4, watermark_ms=1_000, timestamp_ms=5_000, next_watermark_ms=2_000)
 
@@ -40,6 +40,26 @@ def test_event_time_without_a_watermark_is_an_error_that_names_an_option() -> No
     clock = clock_at("checkpoint", MicroBatch(0, None, 5_000, None))
     with pytest.raises(UsageError, match="--time processing"):
         clock.now(TimeCharacteristic.EVENT)
+
+
+DAY_MS = 86_400_000
+
+
+@pytest.mark.parametrize("watermark_ms", [0, 5_000, 5_000 + DAY_MS])
+def test_a_watermark_up_to_a_day_ahead_is_the_current_time(watermark_ms: int) -> None:
+    clock = clock_at("checkpoint", MicroBatch(0, watermark_ms, 5_000, None))
+    assert clock.now(TimeCharacteristic.EVENT) == watermark_ms * 1000
+
+
+def test_a_watermark_in_the_future_is_refused_as_the_current_time() -> None:
+    batch = MicroBatch(0, 5_001 + DAY_MS, 5_000, None)
+    clock = clock_at("checkpoint", batch)
+    with pytest.raises(FutureWatermarkError, match=r"batchWatermarkMs.*batchTimestampMs.*--now 1970-01-01T00:00:05"):
+        clock.now(TimeCharacteristic.EVENT)
+    assert clock.now(TimeCharacteristic.PROCESSING) == 5_000_000
+    assert clock.unchecked().now(TimeCharacteristic.EVENT) == clock.watermark_us
+    given = clock_at("1970-01-01T00:00:05Z", batch)
+    assert given.now(TimeCharacteristic.EVENT) == 5_000_000
 
 
 @pytest.mark.parametrize(

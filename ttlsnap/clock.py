@@ -5,6 +5,9 @@ committed batch. Event time is the watermark with which that batch ran.
 
 A wall clock would expire everything while a job is stopped. In append mode Spark emits a window and then drops it, once
 the watermark of a batch has passed it. So an entry that Spark must still emit is never older than that watermark.
+
+A single event with a wrong time moves the watermark into the future, and it never goes back. Then the watermark is not
+a current time. A watermark that is behind, for example while old data is read again, is one.
 """
 
 from __future__ import annotations
@@ -14,10 +17,12 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Protocol
 
-from ttlsnap.errors import UsageError
+from ttlsnap.errors import FutureWatermarkError, UsageError
 
 MICROS = 1_000
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MOST_AHEAD_MS = 86_400_000
+"""The most that a watermark may be ahead of the time of its batch, in milliseconds."""
 MIN_INT64, MAX_INT64 = -(1 << 63), (1 << 63) - 1
 
 
@@ -44,7 +49,7 @@ class Clock:
     ``event_us`` is None if the query has no watermark yet, and ``no_event_time`` says why. ``source`` says where the
     times come from: ``checkpoint``, ``wall`` or ``given``. ``watermark_us`` is the checkpoint's own watermark for every
     source; Spark has not yet closed what is later. ``behind_join`` has the operators with a watermark of their own,
-    which the checkpoint does not record.
+    which the checkpoint does not record. ``ahead`` says why the watermark is not a current time; None if it is one.
     """
 
     event_us: int | None
@@ -53,6 +58,11 @@ class Clock:
     watermark_us: int | None = None
     no_event_time: str = "the checkpoint has no watermark, so there is no event time to compare with"
     behind_join: frozenset[int] = frozenset()
+    ahead: str | None = None
+
+    def unchecked(self) -> Clock:
+        """Return the same clock for reading: a watermark in the future counts as a current time."""
+        return replace(self, ahead=None)
 
     def of(self, operator: int) -> Clock:
         """Return the clock of an operator."""
@@ -66,11 +76,16 @@ class Clock:
         )
 
     def now(self, time: TimeCharacteristic) -> int:
-        """Return the time in microseconds since the epoch. Raise UsageError for event time without a watermark."""
+        """Return the time in microseconds since the epoch.
+
+        Raise UsageError for event time without a watermark, and FutureWatermarkError if that is in the future.
+        """
         if time is TimeCharacteristic.PROCESSING:
             return self.processing_us
         if self.event_us is None:
             raise UsageError(f"{self.no_event_time}; give --now a time, or use --time processing")
+        if self.ahead is not None:
+            raise FutureWatermarkError(self.ahead)
         return self.event_us
 
 
@@ -81,9 +96,26 @@ def clock_at(now: str, batch: BatchTimes) -> Clock:
     """
     watermark = None if batch.watermark_ms is None else batch.watermark_ms * MICROS
     if now == "checkpoint":
-        return Clock(watermark, batch.timestamp_ms * MICROS, "checkpoint", watermark)
+        ahead = describe_ahead(batch.watermark_ms, batch.timestamp_ms)
+        if ahead is not None:
+            ahead = (
+                f"{ahead}. Compared with it, entries of today have expired. Nothing was changed. Repeat the command "
+                f"with a time, such as that of the batch: --now {iso(batch.timestamp_ms * MICROS)} (in a policy: now)"
+            )
+        return Clock(watermark, batch.timestamp_ms * MICROS, "checkpoint", watermark, ahead=ahead)
     moment = moment_of(now)
     return Clock(moment, moment, "wall" if now == "wall" else "given", watermark)
+
+
+def describe_ahead(watermark_ms: int | None, timestamp_ms: int, field: str = "batchWatermarkMs") -> str | None:
+    """Return that the watermark of a batch, in this field of its logs, is in the future of the batch; None if not."""
+    if watermark_ms is None or watermark_ms - timestamp_ms <= MOST_AHEAD_MS:
+        return None
+    days = (watermark_ms - timestamp_ms) // MOST_AHEAD_MS
+    return (
+        f"the watermark {iso(watermark_ms * MICROS)} ({field}) is {days:,} days ahead of the time of the batch, "
+        f"{iso(timestamp_ms * MICROS)} (batchTimestampMs). Probably, an event with a wrong time moved it there"
+    )
 
 
 def moment_of(now: str) -> int:

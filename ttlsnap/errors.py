@@ -8,7 +8,8 @@
     ├── UnsupportedError         3  unknown or unsupported: format, version, codec, operator, type
     ├── RefusedError             4  refused for safety: rows would be lost, the state differs from the plan
     │   ├── BusyError            4  the query or another ttlsnap is running, or the checkpoint has a newer batch
-    │   └── FencedError          4  a run was interrupted while it published: recover
+    │   ├── FencedError          4  a run was interrupted while it published: recover
+    │   └── FutureWatermarkError 4  the watermark is so far ahead that it is not a current time
     ├── CorruptionError          5  damage: bytes that contradict their format, missing files
     │   ├── ChecksumError        5  a file and the checksum file that Spark wrote for it do not match
     │   └── CountError           5  a store has fewer or more entries than its files say
@@ -90,6 +91,10 @@ class BusyError(RefusedError):
 
 class FencedError(RefusedError):
     """An interrupted run that must be recovered first (exit code 4)."""
+
+
+class FutureWatermarkError(RefusedError):
+    """A watermark that is too far ahead of its batch to be compared with times of entries (exit code 4)."""
 
 
 class CorruptionError(TtlsnapError):

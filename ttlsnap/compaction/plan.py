@@ -11,12 +11,13 @@ from dataclasses import dataclass, replace
 
 import xxhash
 
-from ttlsnap.checkpoint import Checkpoint, Store
+from ttlsnap.checkpoint import Checkpoint, Store, layout
 from ttlsnap.checkpoint.listing import Listing, list_activity
 from ttlsnap.clock import Clock
+from ttlsnap.compaction.options import CompactOptions
 from ttlsnap.compaction.task import PartitionTask, StoreTask
 from ttlsnap.entries.descriptor import StateDescriptor
-from ttlsnap.errors import UsageError
+from ttlsnap.errors import FutureWatermarkError, UsageError
 from ttlsnap.operators.links import Link, StateId
 from ttlsnap.operators.registry import (
     AnyOf,
@@ -28,7 +29,7 @@ from ttlsnap.operators.registry import (
     links_of,
     states_of,
 )
-from ttlsnap.publishing.preflight import refuse_unsettled
+from ttlsnap.publishing.preflight import describe_refusal, refuse_unsettled
 from ttlsnap.publishing.runs import new_run_id
 from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.open import lineage_of, lineages_of, open_state_store
@@ -220,7 +221,10 @@ def plan_compaction(
     for factory in factories:
         if isinstance(factory, ChoosesStrategy):
             CollectionStrategy.parse(factory.strategy)
-    clock = replace(clock, behind_join=behind_join(checkpoint))
+    ahead = None
+    if clock.ahead is not None:
+        ahead = f"{checkpoint.target}/{layout.offset_file(checkpoint.batch.id)}: {clock.ahead}"
+    clock = replace(clock, behind_join=behind_join(checkpoint), ahead=ahead)
     states = describe(checkpoint, selection)
     reasons = explain_left_alone(states, factories, clock)
     at_work = {state.operator for state, reason in zip(states, reasons, strict=True) if reason is None}
@@ -243,6 +247,25 @@ def plan_compaction(
         ),
         history=history_to_keep(checkpoint, is_asked=any(map(uses_written_times, factories))),
     )
+
+
+def plan_or_foresee(
+    checkpoint: Checkpoint,
+    factories: Sequence[StateSnapshotTransformerFactory],
+    clock: Clock,
+    options: CompactOptions,
+) -> tuple[Plan, tuple[str, ...]]:
+    """Plan a run as ``plan_compaction``. Raise FutureWatermarkError if a rule uses a watermark that is in the future.
+
+    In a dry run, use this watermark, and return the refusal as a warning.
+    """
+    try:
+        return plan_compaction(checkpoint, factories, clock, options.selection, options.timers), ()
+    except FutureWatermarkError as error:
+        if not options.dry_run:
+            raise
+        plan = plan_compaction(checkpoint, factories, clock.unchecked(), options.selection, options.timers)
+        return plan, (describe_refusal(error),)
 
 
 def _stores(

@@ -28,7 +28,7 @@ from ttlsnap.compaction.engine import Engine
 from ttlsnap.compaction.given_schemas import check_given_schemas
 from ttlsnap.compaction.listener import Listener, SilentListener
 from ttlsnap.compaction.options import CompactOptions
-from ttlsnap.compaction.plan import plan_compaction
+from ttlsnap.compaction.plan import plan_or_foresee
 from ttlsnap.compaction.publish import check_unchanged, new_files, publish, refuse_unmovable
 from ttlsnap.compaction.report import CompactionReport
 from ttlsnap.compaction.runner import Runner
@@ -77,10 +77,10 @@ def compact(
         refuse_if_interrupted(files)
         checkpoint = replace(open_checkpoint(for_reading(files), schemas=options.schemas), files=files)
         clock = clock_at(options.now, checkpoint.batch)
-        plan = plan_compaction(checkpoint, transformers, clock, options.selection, options.timers)
+        plan, refusals = plan_or_foresee(checkpoint, transformers, clock, options)
         plan = plan.for_copy() if only_read else plan
         check_given_schemas(plan, options.schemas or {}, options.scratch)
-        refusals = refuse_running(files, checkpoint.query_id, options.stopped, only_read, options.dry_run)
+        refusals += refuse_running(files, checkpoint.query_id, options.stopped, only_read, options.dry_run)
         run = Runner(plan, options, engine, listener or SilentListener(), archive, started)
         destination = check_destination(files.root, options.output) if options.output is not None else None
         if destination is None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from ttlsnap.checkpoint import Logs, MicroBatch, layout
 from ttlsnap.checkpoint.logs import read_batch, read_file_logs, read_logs, shuffle_partitions
 from ttlsnap.checkpoint.starting import describe_missing_commits, find_obstacles
+from ttlsnap.checkpoint.watermark import find_future_watermark
 from ttlsnap.diagnosis.problems import Problem, Severity, problem
 from ttlsnap.diagnosis.sources import examine_file_logs
 from ttlsnap.errors import CorruptionError, NotACheckpointError, UnsupportedError
@@ -63,6 +64,9 @@ def examine_logs(files: Directory) -> LogFindings:
         # Spark removes offsets before commits, so a commit older than all offsets is just not removed yet.
         if batch >= first or batch == logs.commits[-1]:
             _check_committed(files, batch, found)
+    if (newest := found.batches.get(logs.commits[-1])) is not None and (future := find_future_watermark(newest)):
+        where, words = future
+        found.problems.append(problem(files.root, "future-watermark", where, f"{files.root}/{where}: {words}"))
     _gaps(files, found)
     _find_obstacles(files, found)
     _find_positions(files, found)

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from ttlsnap.checkpoint.watermark import FUTURE_ADVICE
 from ttlsnap.errors import TtlsnapError, shorten
 from ttlsnap.printable import shell_word
 
@@ -139,6 +140,7 @@ CODES: dict[str, Kind] = {
     "unsupported": Kind("unknown", "A newer version of ttlsnap may know it"),
     "planned-batch": Kind("note", "Nothing to do: the query restarts with this batch"),
     "uncommitted-batch": Kind("note", "Nothing to do: it runs again when the query starts"),
+    "future-watermark": Kind("note", FUTURE_ADVICE),
     "missing-schema": Kind(
         "warning",
         "Restore the schema from a copy of the checkpoint. Without it, Spark takes the schema of the query that it "

@@ -101,7 +101,7 @@ def explain(
     listener = listener or SilentWorkListener()
     wanted = Key.parse(key)
     checkpoint = open_checkpoint(open_for_reading(target), schemas=schemas)
-    plan = plan_compaction(checkpoint, transformers, clock_at(now, checkpoint.batch), selection, timers)
+    plan = plan_compaction(checkpoint, transformers, clock_at(now, checkpoint.batch).unchecked(), selection, timers)
     check_given_schemas(plan, schemas or {})
     keys = _keys(plan, wanted)
     rules = tuple(map(describe_rule, plan.factories))

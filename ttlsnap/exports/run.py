@@ -116,7 +116,7 @@ def open_plan(
 ) -> ExportPlan:
     """Return the plan of an export of the checkpoint ``target``; see ``export``."""
     checkpoint = open_checkpoint(open_for_reading(target), batch, schemas)
-    plan = plan_export(checkpoint, wanted, clock_at(now, checkpoint.batch))
+    plan = plan_export(checkpoint, wanted, clock_at(now, checkpoint.batch).unchecked())
     for task in plan.tasks if schemas else ():
         (table, *_) = task.tables
         if (table.state.operator, table.state.store) in (schemas or {}):

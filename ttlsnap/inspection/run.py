@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from ttlsnap.checkpoint import Checkpoint, Operator, Store, open_checkpoint
 from ttlsnap.checkpoint.checkpoint import Schemas
 from ttlsnap.checkpoint.starting import describe_obstacles
+from ttlsnap.checkpoint.watermark import FUTURE_ADVICE, find_future_watermark
 from ttlsnap.clock import TimeCharacteristic, clock_at
 from ttlsnap.errors import CorruptionError, UnsupportedError, UsageError
 from ttlsnap.inspection.model import SAMPLE, Inspection, StateInspection
@@ -67,11 +68,15 @@ def inspect(
     files, logs = checkpoint.files, checkpoint.logs
     planned = find_planning_run(files, logs)
     warnings: list[HiddenBatch | MissingFiles] = [*find_hidden_batches(files, logs), *find_missing_files(files, logs)]
+    told = [f"{warning.describe(files.root)}. {warning.advise(files.root)}" for warning in warnings]
+    if (future := find_future_watermark(checkpoint.batch)) is not None:
+        where, words = future
+        told.append(f"{files.root}/{where}: {words}. {FUTURE_ADVICE}")
     found = Inspection(
         checkpoint,
         [],
         planned.run if planned is not None else None,
-        tuple(f"{warning.describe(files.root)}. {warning.advise(files.root)}" for warning in warnings),
+        tuple(told),
         tuple(describe_obstacles(files, logs)),
     )
     for operator in checkpoint.operators:
@@ -92,7 +97,7 @@ def inspect(
 
             names = (timestamp,) if isinstance(timestamp, str) else tuple(timestamp or ())
             wanted = Wanted(sizes, age, names, time, rule, None if age else sample)
-            found.sizes = measure(found, wanted, clock_at(now, checkpoint.batch), parallelism, listener)
+            found.sizes = measure(found, wanted, clock_at(now, checkpoint.batch).unchecked(), parallelism, listener)
         if entries:
             from ttlsnap.inspection.sample import take_samples
 

@@ -130,7 +130,7 @@ class _RuleFactory:
         moment, every = self.rule.now_us, self.rule.every_us
         if moment is not None:
             source = "wall" if self.rule.now == "wall" else "given"
-            clock = replace(clock, event_us=moment, processing_us=moment, source=source)
+            clock = replace(clock, event_us=moment, processing_us=moment, source=source, ahead=None)
         if every is not None:
             event = None if clock.event_us is None else find_rotation(clock.event_us, every)
             clock = replace(clock, event_us=event, processing_us=find_rotation(clock.processing_us, every))

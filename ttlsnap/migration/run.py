@@ -32,7 +32,7 @@ from ttlsnap.compaction.copy import (
 from ttlsnap.compaction.given_schemas import check_given_schemas
 from ttlsnap.compaction.listener import SilentListener as NoListener
 from ttlsnap.compaction.options import CompactOptions
-from ttlsnap.compaction.plan import plan_compaction
+from ttlsnap.compaction.plan import Plan, plan_or_foresee
 from ttlsnap.compaction.publish import check_listing
 from ttlsnap.compaction.run import open_archive
 from ttlsnap.compaction.runner import Runner
@@ -118,10 +118,11 @@ def migrate(
     with nullcontext() if options.dry_run else files.lock(shared=only_read):
         refuse_if_interrupted(files)
         checkpoint = replace(open_checkpoint(for_reading(files), schemas=options.schemas), files=files)
-        compaction = None
+        compaction: Plan | None = None
+        refusals: tuple[str, ...] = ()
         if transformers:
             clock = clock_at(options.now, checkpoint.batch)
-            compaction = plan_compaction(checkpoint, transformers, clock, options.selection, options.timers)
+            compaction, refusals = plan_or_foresee(checkpoint, transformers, clock, options)
             check_given_schemas(compaction, options.schemas or {}, options.scratch)
         evolution = find_format_changes(checkpoint, changes.settings)
         if changes.new_query is not None:
@@ -140,7 +141,7 @@ def migrate(
                 raise UsageError(f"{files.root} already has these settings, so --output would only be a copy")
             return replace(run.report([], []), published=False, backup=None)
         destination = check_destination(files.root, options.output) if options.output is not None else None
-        refusals = refuse_running(files, checkpoint.query_id, options.stopped, only_read, options.dry_run)
+        refusals += refuse_running(files, checkpoint.query_id, options.stopped, only_read, options.dry_run)
         if destination is None:
             refuse_unmovable(plan)
             new_files = [*_new_snapshots(plan), layout.offset_file(checkpoint.logs.offsets[-1] + 1)]

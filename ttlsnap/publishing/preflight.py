@@ -35,8 +35,13 @@ def foresee(check: Callable[[], object], *, dry_run: bool) -> tuple[str, ...]:
     except RefusedError as error:
         if not dry_run:
             raise
-        return (f"a run would be refused now: {error}",)
+        return (describe_refusal(error),)
     return ()
+
+
+def describe_refusal(error: RefusedError) -> str:
+    """Return the warning of a dry run that a run would be refused."""
+    return f"a run would be refused now: {error}"
 
 
 def refuse_running(
