@@ -99,6 +99,8 @@ def diff(
             parallelism=parallelism,
             listener=progress,
         )
+    for warning in report.warnings:
+        print_warning(warning)
     for reason in report.left_out:
         print_warning(f"not compared: {reason}")
     if output_format is Format.JSON:

@@ -166,6 +166,8 @@ def export(
             listener=progress,
             escape_formulas=escape_formulas,
         )
+    for warning in report.warnings:
+        print_warning(warning)
     for reason in report.left_out:
         print_warning(f"not exported: {reason}")
     if is_stream:

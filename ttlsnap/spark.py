@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from ttlsnap.exports.conditions import Condition
 from ttlsnap.exports.plan import ExportTask, Wanted
 from ttlsnap.exports.run import open_plan
 from ttlsnap.operators.registry import Selection
+from ttlsnap.publishing.stale_snapshots import warn_of_doubtful_snapshots
 from ttlsnap.schema.json import dump_type
 from ttlsnap.schema.types import all_physical
 
@@ -46,7 +48,7 @@ def read_state(
 
     ``table`` is the name of a state as ``export`` prints it. Raise UsageError if the checkpoint has several states, and
     none is chosen by it or by ``operator``, ``store`` and ``state``.
-    Raise another ``TtlsnapError`` for what cannot be read.
+    Raise another ``TtlsnapError`` for what cannot be read. Warn if a snapshot may be stale (see ``stores.stale``).
     """
     wanted = Wanted(
         Selection(operator, store, state),
@@ -57,6 +59,8 @@ def read_state(
         (table,) if table is not None else (),
     )
     plan = open_plan(path, wanted, batch=batch, now=now, schemas=schemas)
+    for warning in warn_of_doubtful_snapshots(plan.checkpoint):
+        warnings.warn(warning, stacklevel=2)
     if len(plan.tables) != 1:
         names = ", ".join(table.name for table in plan.tables)
         raise UsageError(f"{path} has several states: {names}. Choose one with table")

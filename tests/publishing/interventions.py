@@ -21,7 +21,7 @@ def set_back(judge: Judge, checkpoint: Checkpoint, *, planned: bool = True) -> N
     for name in ("commits/2", "offsets/2", *(("offsets/3",) if planned else ())):
         (checkpoint.path / name).unlink()
         (checkpoint.path / name).with_name(f".{Path(name).name}.crc").unlink(missing_ok=True)
-    (source,) = judge.events(checkpoint).glob("00002.json")
+    (source,) = (path for name in checkpoint.sources for path in judge.events_of(name).glob("00002.json"))
     then = source.stat().st_mtime
     source.write_text("".join(json.dumps(asdict(event)) + "\n" for event in CORRECTED))
     os.utime(source, (then, then))

@@ -209,8 +209,8 @@ def plan_compaction(
     a fence, UnsupportedError for unknown formats, CorruptionError for an incomplete lineage, and UsageError if the
     factories or the selection match nothing.
     """
-    refuse_unsettled(checkpoint)
     listing = list_activity(checkpoint.files)
+    refuse_unsettled(checkpoint, listing)
     state_store = open_state_store(checkpoint)
     for factory in factories:
         if not callable(getattr(factory, "create", None)):

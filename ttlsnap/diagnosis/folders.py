@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,10 +61,10 @@ def _leads_somewhere(link: Path) -> bool:
     return True
 
 
-def examine_folders(checkpoint: Checkpoint, found: LogFindings) -> Iterator[Problem]:
+def examine_folders(checkpoint: Checkpoint, left_over: Iterable[Leftovers]) -> Iterator[Problem]:
     """Yield problems: snapshots that would hide later batches, surplus partitions, and folders in place of files."""
-    for left in leftovers(checkpoint, found):
-        yield problem(checkpoint.target, left.code, left.where, left.words)
+    for left in left_over:
+        yield problem(checkpoint.target, left.code, left.where, left.words, more="")
     for operator in checkpoint.operators:
         for store in operator.stores:
             for partition in store.partitions:
@@ -108,19 +108,36 @@ def _snapshots_to_come(
     """Yield snapshots of a version whose batch never started."""
     begun = max(found.logs.offsets[-1] if found.logs.offsets else 0, found.logs.commits[-1]) + 1
     hidden = {path for hidden in found.hidden_batches for path in hidden.files}
+    to_come = {
+        partition: [(path, name) for path, name in files if name.version > begun and path not in hidden]
+        for partition, files in lying.items()
+    }
+    repartition = checkpoint.provider == "rocksdb" and _is_repartition(operator, to_come)
     stale = [
         path
-        for files in lying.values()
+        for files in to_come.values()
         for path, name in files
-        if name.version > begun and name.kind in layout.SNAPSHOTS and path not in hidden
+        # The commit log names snapshots with ids, so Spark does not read those of a withdrawn batch.
+        if name.kind in layout.SNAPSHOTS and (repartition or name.unique_id is None)
     ]
     if stale:
-        code = "abandoned-repartition" if checkpoint.provider == "rocksdb" else "stale-snapshot"
         words = (
             f"operator {operator.id} has snapshots ({len(stale)}) of a version that no batch has started yet (newest: "
             f"{begun}). Spark would read them instead of what that batch writes, and lose state"
         )
-        yield Leftovers(code, words, stale[0], stale)
+        yield Leftovers("abandoned-repartition" if repartition else "stale-snapshot", words, stale[0], stale)
+
+
+def _is_repartition(operator: Operator, to_come: Lying) -> bool:
+    """Return whether a repartition may have written the files of later versions, and not a batch that was withdrawn.
+
+    It writes one version, only zips, and another number of partitions.
+    """
+    names = [name for files in to_come.values() for _, name in files]
+    written = {partition for partition, files in to_come.items() if files}
+    partitions = set(operator.stores[0].partitions) if operator.stores else set()
+    only_zips = all(name.kind == "zip" for name in names) and len({name.version for name in names}) == 1
+    return only_zips and written != partitions
 
 
 def _find_abandoned(checkpoint: Checkpoint, operator: Operator, lying: Lying, extra: list[int]) -> Iterator[Leftovers]:

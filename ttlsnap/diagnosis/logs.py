@@ -21,8 +21,9 @@ from ttlsnap.diagnosis.sources import examine_file_logs
 from ttlsnap.errors import CorruptionError, NotACheckpointError, UnsupportedError
 from ttlsnap.publishing.backups import find_held_tables
 from ttlsnap.publishing.hidden_batches import HiddenBatch, find_hidden_batches
-from ttlsnap.publishing.journal import Journal, find_planning_run, read_journals, recent_journals
+from ttlsnap.publishing.journal import Journal, find_planning_run, read_journals
 from ttlsnap.publishing.missing import find_last_run, find_missing_files
+from ttlsnap.publishing.stale_snapshots import published_files
 from ttlsnap.storage.directory import Directory
 
 
@@ -86,8 +87,7 @@ def _own_runs(files: Directory, found: LogFindings) -> None:
         found.problems.append(problem(files.root, "damaged-log", layout.RUNS, error))
         return
     found.last_run = find_last_run(files, found.logs)
-    done = [journal for journal in recent_journals(files, found.logs) if journal.status == "done"]
-    found.published = frozenset(f.path for journal in done if journal.has_new_state for f in journal.published)
+    found.published = published_files(files, found.logs)
     found.hidden_batches = find_hidden_batches(files, found.logs)
     for hidden in found.hidden_batches:
         where = next(iter(hidden.files), hidden.planned or layout.RUNS)

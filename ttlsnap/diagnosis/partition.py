@@ -28,10 +28,16 @@ from ttlsnap.storage.open import open_directory
 from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.protocols import StateStore
 from ttlsnap.stores.scan import scan_partition
+from ttlsnap.stores.stale import DoubtfulSnapshot, has_doubtful, judge_snapshots
 from ttlsnap.unsaferow.check import check_rows
 from ttlsnap.unsaferow.decode import decode
 from ttlsnap.unsaferow.gather import Mask
 from ttlsnap.unsaferow.rows import Rows
+
+_AFTER_A_RESTART = (
+    ". If the query was restarted since the batch ran again, the later batches are based on the withdrawn state: set "
+    "them back as well, or restore the checkpoint from a copy"
+)
 
 
 @dataclass(frozen=True)
@@ -40,9 +46,9 @@ class PartitionCheck:
 
     ``versions`` has, for each version from the newest on, the ids of its files by store (None without ids). ``newest``
     is the checkpoint's newest version. ``without_state`` are versions that need no files. ``published`` are snapshots
-    that ttlsnap wrote: the deltas beside them have another state. ``last_published`` are the files of the last run, if
-    they still have to be as it wrote them. ``partitions`` is the number of partitions. ``hashed_over`` is the number by
-    which Spark places keys.
+    that ttlsnap wrote: the deltas beside them have another state. ``reported`` are files that have a problem already.
+    ``last_published`` are the files of the last run, if they still have to be as it wrote them. ``partitions`` is the
+    number of partitions. ``hashed_over`` is the number by which Spark places keys.
     """
 
     root: str
@@ -56,6 +62,7 @@ class PartitionCheck:
     newest: int
     without_state: frozenset[int]
     published: frozenset[str]
+    reported: frozenset[str]
     last_published: tuple[FileFacts, ...]
     partitions: int
     hashed_over: int
@@ -112,6 +119,7 @@ class _Examination:
 
     def run(self) -> PartitionFindings:
         self._find_changed()
+        self._find_stale()
         self._find()
         read = self._read_newest()
         self._read_others(read)
@@ -130,6 +138,34 @@ class _Examination:
             except TtlsnapError:
                 continue  # it is reported where the version is read
             self._found.changed.append(facts.path)
+
+    def _find_stale(self) -> None:
+        """Report snapshots of withdrawn batches, and continue as if they did not exist (see ``stores.stale``)."""
+        task = self._task
+        trusted = set(task.published | task.reported)
+        folders = [folder for folder in map(task.directory, task.stores) if has_doubtful(self._files, folder)]
+        for version in task.versions:
+            for folder in folders:
+                try:
+                    found = judge_snapshots(self._files, task.state_store, folder, version, trusted, task.scratch)
+                except StorageError:
+                    raise
+                except TtlsnapError:
+                    continue  # it is reported where the version is read
+                for doubtful in found.stale:
+                    self._tell_stale(version, doubtful)
+                for doubtful in found.unknown:
+                    words = f"{task.root}/{doubtful}, and the older files do not exist any more"
+                    self._found.problems.append(problem(task.root, "maybe-stale-snapshot", doubtful.path, words))
+                self._hidden.update(doubtful.path for doubtful in found.stale)
+                trusted.update(doubtful.path for doubtful in (*found.right, *found.unknown))
+
+    def _tell_stale(self, version: int, doubtful: DoubtfulSnapshot) -> None:
+        task = self._task
+        severity: Severity = "error" if version == task.newest else "warning"
+        words = f"{task.root}/{doubtful.explain()}"
+        more = _AFTER_A_RESTART if task.newest > doubtful.version else ""
+        self._found.problems.append(problem(task.root, "stale-snapshot", doubtful.path, words, severity, more=more))
 
     def _find(self) -> None:
         """Find the files of every version; a version that lacks one is lost, or was cleaned up."""

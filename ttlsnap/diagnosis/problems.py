@@ -59,7 +59,13 @@ CODES: dict[str, Kind] = {
     "published-file-missing": Kind("error", "{advice}"),
     "table-in-backup": Kind("error", "Put it back: ttlsnap doctor {target} --fix table-in-backup", True),
     "stale-snapshot": Kind(
-        "error", "Move the snapshots to a backup: ttlsnap doctor {target} --fix stale-snapshot", True
+        "error", "Move the snapshots to a backup: ttlsnap doctor {target} --fix stale-snapshot{more}", True
+    ),
+    "maybe-stale-snapshot": Kind(
+        "note",
+        "Nothing to do if the times of the files are not those of Spark, as in many copies, or if the batch only ran "
+        "again after a crash. But if the batch was withdrawn and then ran again, the snapshot has the withdrawn state: "
+        "restore the checkpoint from a copy",
     ),
     "moved-schema-paths": Kind(
         "error", "Make them name the files of this checkpoint: ttlsnap doctor {target} --fix moved-schema-paths", True

@@ -121,14 +121,14 @@ def repair(
                 _go_back(moves, batch, keep_next=False)
             elif name in ("abandoned-repartition", "stale-snapshot"):
                 _move_leftovers(moves, name)
+            elif name == "hidden-batch":
+                _uncover(moves, logs)
             elif name == "table-in-backup":
                 moves.put_back(find_held_tables(files, [info.name for info in files.list(layout.RUNS)]))
-            elif name in ("damaged-snapshot", "stale-checksum"):
+            if name in ("damaged-snapshot", "stale-checksum", "stale-snapshot"):
                 for problem in found.problems:
                     if problem.code == name:
                         moves.move_to_backup(problem.where)
-            elif name == "hidden-batch":
-                _uncover(moves, logs)
         if "moved-schema-paths" in names:
             _relocate(moves)
         journal = Journal(

@@ -12,7 +12,7 @@ from ttlsnap.checkpoint.listing import list_activity
 from ttlsnap.checkpoint.logs import read_logs, shuffle_partitions
 from ttlsnap.checkpoint.recognize import require_checkpoint
 from ttlsnap.checkpoint.starting import WITHOUT_METADATA
-from ttlsnap.diagnosis.folders import examine_folders, examine_links, examine_schema_paths
+from ttlsnap.diagnosis.folders import examine_folders, examine_links, examine_schema_paths, leftovers
 from ttlsnap.diagnosis.key_orders import find_key_orders
 from ttlsnap.diagnosis.last_run import LastRun, examine_last_run, is_run_lost, judge_newest
 from ttlsnap.diagnosis.logs import LogFindings, examine_logs
@@ -76,9 +76,11 @@ def _examine(files: Directory, parallelism: int | None, scratch: str | None, lis
     results: list[tuple[PartitionCheck, PartitionFindings]] = []
     if checkpoint is not None:
         problems += examine_schema_paths(checkpoint)
-        problems += examine_folders(checkpoint, logs)
+        left_over = list(leftovers(checkpoint, logs))
+        problems += examine_folders(checkpoint, left_over)
         with tempfile.TemporaryDirectory(prefix="ttlsnap-", dir=scratch) as folder:
-            tasks = _tasks(checkpoint, logs, problems, folder)
+            reported = frozenset(path for left in left_over for path in left.files)
+            tasks = _tasks(checkpoint, logs, problems, folder, reported)
             listener.planned(len(tasks))
             threads = parallelism or useful_threads(files.root, sum(task.size for task in tasks))
             found = spread(examine_partition, tasks, threads, listener.partition_done, listener.progress)
@@ -156,7 +158,9 @@ def _newest_that_opens(
     return None, closed
 
 
-def _tasks(checkpoint: Checkpoint, logs: LogFindings, problems: list[Problem], scratch: str) -> list[PartitionCheck]:
+def _tasks(
+    checkpoint: Checkpoint, logs: LogFindings, problems: list[Problem], scratch: str, reported: frozenset[str]
+) -> list[PartitionCheck]:
     tasks = []
     state_store = open_state_store(checkpoint)
     if isinstance(state_store, RocksDbStore):
@@ -192,6 +196,7 @@ def _tasks(checkpoint: Checkpoint, logs: LogFindings, problems: list[Problem], s
                     versions=versions,
                     newest=checkpoint.version,
                     published=logs.published,
+                    reported=reported,
                     last_published=tuple(facts for facts in published if facts.path.startswith(folders)),
                     partitions=len(partitions),
                     hashed_over=shuffle_partitions(checkpoint.batch.conf) or len(operator.stores[0].partitions),

@@ -24,6 +24,7 @@ from ttlsnap.operators.join import MATCHED
 from ttlsnap.operators.registry import AnyOf, Selection, states_of
 from ttlsnap.operators.showing import show_entry
 from ttlsnap.operators.transform_with_state import UNUSED
+from ttlsnap.publishing.stale_snapshots import warn_of_doubtful_snapshots
 from ttlsnap.schema.types import StructType, physical
 from ttlsnap.storage.open import open_for_reading
 
@@ -86,6 +87,7 @@ class DiffReport:
 
     ``left_out`` says which states are not compared, because ttlsnap cannot read them, and why. ``excluded`` are the
     states that the options exclude, and ``derived`` those that Spark derives from others; neither is compared.
+    ``warnings`` doubt one of the states.
     """
 
     old: str
@@ -97,6 +99,7 @@ class DiffReport:
     left_out: tuple[str, ...] = ()
     excluded: tuple[str, ...] = ()
     derived: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     @property
     def differs(self) -> bool | None:
@@ -117,6 +120,7 @@ class DiffReport:
             "left_out": list(self.left_out),
             "excluded": list(self.excluded),
             "derived": list(self.derived),
+            "warnings": list(self.warnings),
             "seconds": round(self.seconds, 3),
         }
 
@@ -166,7 +170,8 @@ def diff(
     left_out = tuple(dict.fromkeys(str(one) for one in (*before.left_out, *after.left_out)))
     excluded, derived = _unwanted((before, after), wanted.selection)
     targets = before.checkpoint.target, after.checkpoint.target
-    return DiffReport(*targets, *batches, tuple(states), seconds, left_out, excluded, derived)
+    warnings = tuple(dict.fromkeys(w for plan in (before, after) for w in warn_of_doubtful_snapshots(plan.checkpoint)))
+    return DiffReport(*targets, *batches, tuple(states), seconds, left_out, excluded, derived, warnings)
 
 
 def _plan_before(target: str, batch: int | None, wanted: Wanted, schemas: Schemas | None) -> ExportPlan:

@@ -26,6 +26,7 @@ from ttlsnap.exports.plan import ExportPlan, ExportTask, Wanted, plan_export
 from ttlsnap.exports.sinks import DeltaTables, ParquetFolder, Sink, TextStream, require_outside
 from ttlsnap.exports.text import CsvLines, JsonLines
 from ttlsnap.operators.registry import AnyOf, Selection
+from ttlsnap.publishing.stale_snapshots import warn_of_doubtful_snapshots
 from ttlsnap.storage.access import open_private
 from ttlsnap.storage.directory import Directory, scratch_name
 from ttlsnap.storage.open import open_for_reading, open_local
@@ -38,7 +39,7 @@ _ENDINGS = {".csv": "csv", ".ndjson": "ndjson", ".jsonl": "ndjson", ".json": "nd
 
 @dataclass(frozen=True)
 class ExportReport:
-    """The result of an export: the number of rows of each table, by its name."""
+    """The result of an export: the number of rows of each table, by its name. ``warnings`` doubt the exported state."""
 
     target: str
     to: str
@@ -47,12 +48,14 @@ class ExportReport:
     states: Mapping[str, str]
     left_out: tuple[str, ...]
     seconds: float
+    warnings: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as JSON; see ``docs/json.md``."""
         tables = [{"name": name, "state": self.states[name], "rows": rows} for name, rows in self.rows.items()]
         facts = {"target": self.target, "to": self.to, "batch": self.batch, "tables": tables}
-        return {**facts, "left_out": list(self.left_out), "seconds": round(self.seconds, 3)}
+        doubts = {"left_out": list(self.left_out), "warnings": list(self.warnings)}
+        return {**facts, **doubts, "seconds": round(self.seconds, 3)}
 
 
 def export(
@@ -107,8 +110,9 @@ def export(
             raise
     states = {table.name: str(table.state) for table in plan.tables}
     left_out = tuple(map(str, plan.left_out))
-    seconds = monotonic() - started
-    return ExportReport(checkpoint.target, sink.name, checkpoint.batch.id, dict(rows), states, left_out, seconds)
+    warnings = tuple(warn_of_doubtful_snapshots(checkpoint))
+    place = checkpoint.target, sink.name, checkpoint.batch.id
+    return ExportReport(*place, dict(rows), states, left_out, monotonic() - started, warnings)
 
 
 def open_plan(

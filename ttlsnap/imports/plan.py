@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ttlsnap.checkpoint import Checkpoint, Operator
-from ttlsnap.checkpoint.listing import list_activity
+from ttlsnap.checkpoint.listing import Listing, list_activity
 from ttlsnap.clock import clock_at
 from ttlsnap.compaction.plan import PartitionPlan, Plan, StatePlan, StorePlan
 from ttlsnap.errors import RefusedError, UnsupportedError, UsageError
@@ -58,7 +58,8 @@ def plan_import(checkpoint: Checkpoint, source: str, selection: Selection | AnyO
     none, or if it is not clear for which state it is. Raise UnsupportedError for an unknown state, and RefusedError if
     Spark may look for keys elsewhere than ttlsnap puts them.
     """
-    refuse_unsettled(checkpoint)
+    listing = list_activity(checkpoint.files)
+    refuse_unsettled(checkpoint, listing)
     tables = _tables(checkpoint, selection)
     unknown = [name for name in names if name not in tables]
     if unknown:
@@ -69,7 +70,7 @@ def plan_import(checkpoint: Checkpoint, source: str, selection: Selection | AnyO
         _require_known_placement(checkpoint, one.table)
         for file in one.files:
             one.table.require_columns(file.schema, file.where)
-    return ImportPlan(filled, _plan(checkpoint, [one.table for one in filled]))
+    return ImportPlan(filled, _plan(checkpoint, listing, [one.table for one in filled]))
 
 
 def _tables(checkpoint: Checkpoint, selection: Selection | AnyOf) -> dict[str, ImportTable]:
@@ -142,7 +143,7 @@ def _require_known_placement(checkpoint: Checkpoint, table: ImportTable) -> None
         )
 
 
-def _plan(checkpoint: Checkpoint, tables: Sequence[ImportTable]) -> Plan:
+def _plan(checkpoint: Checkpoint, listing: Listing, tables: Sequence[ImportTable]) -> Plan:
     """Return the plan with the stores that get new files."""
     state_store = open_state_store(checkpoint)
     stores = []
@@ -162,7 +163,7 @@ def _plan(checkpoint: Checkpoint, tables: Sequence[ImportTable]) -> Plan:
     return Plan(
         run=new_run_id(),
         checkpoint=checkpoint,
-        listing=list_activity(checkpoint.files),
+        listing=listing,
         clock=clock_at("checkpoint", checkpoint.batch),
         state_store=state_store,
         factories=(),

@@ -20,6 +20,7 @@ from ttlsnap.operators.registry import AnyOf, Selection, no_match, states_of
 from ttlsnap.publishing.hidden_batches import HiddenBatch, find_hidden_batches
 from ttlsnap.publishing.journal import find_planning_run
 from ttlsnap.publishing.missing import MissingFiles, find_missing_files
+from ttlsnap.publishing.stale_snapshots import warn_of_doubtful_snapshots
 from ttlsnap.storage.open import open_for_reading
 from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.open import lineage_of, open_state_store
@@ -67,8 +68,8 @@ def inspect(
     selection = selection or Selection()
     files, logs = checkpoint.files, checkpoint.logs
     planned = find_planning_run(files, logs)
-    warnings: list[HiddenBatch | MissingFiles] = [*find_hidden_batches(files, logs), *find_missing_files(files, logs)]
-    told = [f"{warning.describe(files.root)}. {warning.advise(files.root)}" for warning in warnings]
+    unsettled: list[HiddenBatch | MissingFiles] = [*find_hidden_batches(files, logs), *find_missing_files(files, logs)]
+    told = [f"{warning.describe(files.root)}. {warning.advise(files.root)}" for warning in unsettled]
     if (future := find_future_watermark(checkpoint.batch)) is not None:
         where, words = future
         told.append(f"{files.root}/{where}: {words}. {FUTURE_ADVICE}")
@@ -76,7 +77,7 @@ def inspect(
         checkpoint,
         [],
         planned.run if planned is not None else None,
-        tuple(told),
+        (*told, *warn_of_doubtful_snapshots(checkpoint)),
         tuple(describe_obstacles(files, logs)),
     )
     for operator in checkpoint.operators:

@@ -158,8 +158,8 @@ def plan_migration(
     CorruptionError for an incomplete lineage, and NothingToMigrateError if the
     change has no effect on this checkpoint.
     """
-    refuse_unsettled(checkpoint)
     listing = compaction.listing if compaction is not None else list_activity(checkpoint.files)
+    refuse_unsettled(checkpoint, listing)
     state_store = open_state_store(checkpoint)
     target = find_target(checkpoint, changes)
     conf = {**checkpoint.batch.conf, **target.pinned}

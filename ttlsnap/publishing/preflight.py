@@ -13,12 +13,14 @@ from functools import partial
 from pathlib import PurePosixPath
 
 from ttlsnap.checkpoint import Checkpoint
+from ttlsnap.checkpoint.listing import Listing
 from ttlsnap.checkpoint.starting import require_startable
 from ttlsnap.errors import FencedError, RefusedError
 from ttlsnap.printable import shell_word
 from ttlsnap.publishing.hidden_batches import refuse_hidden_batches
 from ttlsnap.publishing.liveness import refuse_if_running
 from ttlsnap.publishing.missing import refuse_missing_files
+from ttlsnap.publishing.stale_snapshots import refuse_stale_snapshots
 from ttlsnap.storage.access import Access, own_access
 from ttlsnap.storage.directory import OWN, Directory, each, scratch_name
 from ttlsnap.storage.new_access import access_of_new
@@ -55,9 +57,10 @@ def refuse_running(
     return foresee(check, dry_run=dry_run)
 
 
-def refuse_unsettled(checkpoint: Checkpoint) -> None:
+def refuse_unsettled(checkpoint: Checkpoint, listing: Listing) -> None:
     """Raise FencedError if there is a fence, and RefusedError if an earlier run's files are missing or hide a batch.
 
+    Raise RefusedError also if a snapshot has the state of a withdrawn batch. ``listing`` has the files of the state.
     Raise CorruptionError if something in the logs stops Spark (see ``require_startable``).
     """
     files, logs = checkpoint.files, checkpoint.logs
@@ -69,6 +72,7 @@ def refuse_unsettled(checkpoint: Checkpoint) -> None:
     refuse_hidden_batches(files, logs)
     refuse_missing_files(files, logs)
     require_startable(files, logs)
+    refuse_stale_snapshots(checkpoint, listing)
 
 
 def refuse_planned_batch(checkpoint: Checkpoint) -> None:

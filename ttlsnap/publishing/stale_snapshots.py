@@ -1,0 +1,59 @@
+"""Stale snapshots (see ``stores.stale``) of a checkpoint: warnings where it is read, refusals where it is rewritten.
+
+A listing has the times of files, so every command that reads the state warns of doubtful snapshots. A command that
+writes new state compares them, and refuses if one is stale: it would make the withdrawn state permanent.
+"""
+
+from __future__ import annotations
+
+from ttlsnap.checkpoint import Checkpoint, Logs
+from ttlsnap.checkpoint.listing import Listing, list_activity
+from ttlsnap.errors import RefusedError
+from ttlsnap.printable import shell_word
+from ttlsnap.publishing.journal import recent_journals
+from ttlsnap.storage.directory import Directory
+from ttlsnap.stores.open import open_state_store
+from ttlsnap.stores.stale import DoubtfulSnapshot, find_doubtful, judge_snapshots
+
+
+def published_files(files: Directory, logs: Logs) -> frozenset[str]:
+    """Return the files that recent runs have published. The deltas beside such snapshots have another state."""
+    done = (journal for journal in recent_journals(files, logs) if journal.status == "done" and journal.has_new_state)
+    return frozenset(facts.path for journal in done for facts in journal.published)
+
+
+def warn_of_doubtful_snapshots(checkpoint: Checkpoint) -> list[str]:
+    """Return a warning if Spark would load a snapshot that is older than the delta of its version."""
+    found = _find_doubtful(checkpoint, list_activity(checkpoint.files))
+    if not found:
+        return []
+    first = found[0]
+    return [
+        f"{checkpoint.target}/{first} (such files: {len(found)}). If batch {first.version - 1} was withdrawn and ran "
+        "again, this snapshot has the withdrawn state, and Spark loads it when the query restarts. To compare them, "
+        f"run: ttlsnap doctor {shell_word(checkpoint.target)}"
+    ]
+
+
+def refuse_stale_snapshots(checkpoint: Checkpoint, listing: Listing) -> None:
+    """Raise RefusedError if a snapshot has the state of a withdrawn batch. ``listing`` has the files of the state.
+
+    Raise CorruptionError or UnsupportedError if a doubtful snapshot cannot be read.
+    """
+    doubtful = _find_doubtful(checkpoint, listing)
+    if not doubtful:
+        return
+    state_store, trusted = open_state_store(checkpoint), published_files(checkpoint.files, checkpoint.logs)
+    for each in doubtful:
+        verdict = judge_snapshots(checkpoint.files, state_store, each.folder, checkpoint.version, trusted)
+        if each in verdict.stale:
+            raise RefusedError(
+                f"{checkpoint.target}/{each.explain()}. Nothing was changed. Run: ttlsnap doctor "
+                f"{shell_word(checkpoint.target)} --fix stale-snapshot"
+            )
+
+
+def _find_doubtful(checkpoint: Checkpoint, listing: Listing) -> list[DoubtfulSnapshot]:
+    found = find_doubtful(listing, checkpoint.version)
+    trusted = published_files(checkpoint.files, checkpoint.logs) if found else ()
+    return [doubtful for doubtful in found if doubtful.path not in trusted]
