@@ -11,7 +11,7 @@ import typer
 
 from ttlsnap.cli.help import Command
 from ttlsnap.cli.options import Format, FormatOption, Target
-from ttlsnap.cli.output import MISSING, console, number, print_json, say, size, table
+from ttlsnap.cli.output import MISSING, ask_person, console, number, print_json, say, size, table, tell
 from ttlsnap.cli.tabular import TextTable
 from ttlsnap.errors import RefusedError, UsageError
 from ttlsnap.printable import shell_word
@@ -66,8 +66,9 @@ def history(
         _of_table(target, prune, output_format)
         return
     backups = find_backups(target) if dry_run else []
+    entries = read(target)  # before anything is removed: an error says that nothing was changed
     pruned = remove(target, confirm=None if yes else partial(_ask, target)) if prune and not dry_run else []
-    entries = read(target)
+    entries = read(target) if pruned else entries
     files = open_directory(target)
     waiting = find_planning_run(files, read_logs(files))
     planned = waiting.fence_batch if waiting is not None else None
@@ -110,10 +111,10 @@ def _ask(target: str, backup: Backup) -> bool:
     )
     if not sys.stdin.isatty():
         raise RefusedError(f"{told} Nothing was removed. To remove the backup without a terminal, add --yes")
-    typer.echo(told, err=True)
-    if typer.confirm("Remove its backup?", err=True):
+    tell(told)
+    if ask_person("Remove its backup?"):
         return True
-    typer.echo("Nothing was removed.", err=True)
+    tell("Nothing was removed.")
     return False
 
 

@@ -47,6 +47,11 @@ def rollback(
         print_warning(warning)
     if report.kind == "repair":
         say(f"The checkpoint is as it was before the repair. Next: ttlsnap doctor {shell_word(report.target)}")
+    elif report.set_back_to is not None:
+        say(
+            f"Next: restart the query. Its state is the one after batch {report.set_back_to}, and batch "
+            f"{report.set_back_to + 1} runs again."
+        )
     else:
         say("Next: restart the query. Its state is the one from before the run.")
 

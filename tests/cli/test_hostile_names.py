@@ -107,6 +107,21 @@ def test_every_command_that_is_printed_has_the_path_as_one_word(ttlsnap: Ttlsnap
     assert words_of(fence.read_text().split("`")[1]) == ["ttlsnap", "recover", target]
 
 
+def test_a_run_in_a_folder_whose_name_is_not_utf8_can_be_undone(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
+    target = fresh(tmp_path, "bad\udcff")
+    before = {path: path.read_bytes() for path in target.glob("state/**/*") if path.is_file()}
+    for words in (("compact", target, *WEEK, *QUICK), ("migrate", target, "--partitions", "3", *QUICK)):
+        done = ttlsnap(*words)
+        assert done.code == 0, done
+        require_harmless_output(done)
+        told = ttlsnap("history", target, "--format", "json")
+        assert (told.code, len(told.json["runs"])) in ((0, 1), (0, 3)), told
+        undone = ttlsnap("rollback", target, "--stopped")
+        assert undone.code == 0, undone
+    assert {path: path.read_bytes() for path in target.glob("state/**/*") if path.is_file()} == before
+    assert ttlsnap("history", target, "--prune").code == 0
+
+
 def test_names_of_columns_in_a_contract_harm_no_report(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
     old, new = tmp_path / "old.json", tmp_path / "new.json"
     text = contract_of_checkpoint(str(SAMPLES / AGG)).dumps()

@@ -538,6 +538,7 @@ class Meanwhile(SilentWorkListener):
         ),
         ("delta:new", True, ["part-00000.parquet", FIRST_COMMIT, "_delta_log/log"]),
         ("delta:new", False, [FIRST_COMMIT]),
+        ("new", False, ["part-00009.parquet"]),
         ("new.csv", False, ["../../new.csv"]),
         ("new.csv", True, ["../../new.csv"]),
     ],

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -319,6 +320,19 @@ def test_a_type_of_arrow_is_named(tmp_path: Path) -> None:
     written(rows.set_column(rows.schema.get_field_index("key"), "key", keys), tmp_path / "odd.parquet")
     with pytest.raises(UsageError, match=r"the column key.key has the type arrow.json of Arrow"):
         import_state(str(target), str(tmp_path / "odd.parquet"), mode="replace", dry_run=True)
+
+
+def test_a_text_that_is_not_utf8_is_named(tmp_path: Path) -> None:
+    target = sample("agg-deltas-lz4-4.2", tmp_path)
+    export(str(target), str(tmp_path / "state"), where=["key.key = user-0001"])
+    (file,) = (tmp_path / "state/0.state").glob("*.parquet")
+    table = pq.read_table(file)
+    buffers = [None, pa.py_buffer(np.array([0, 2], np.int32)), pa.py_buffer(b"\xff\xfe")]
+    keys = pa.StructArray.from_arrays([pa.Array.from_buffers(pa.string(), 1, buffers)], ["key"])
+    place = table.schema.get_field_index("key")
+    pq.write_table(table.set_column(place, "key", keys), file)
+    with pytest.raises(UsageError, match=rf"{file.name}.*: key\.key has a text that is not UTF-8"):
+        import_state(str(target), str(tmp_path / "state"), mode="merge", stopped=True)
 
 
 def test_partitions_of_a_table_are_not_tables(tmp_path: Path) -> None:

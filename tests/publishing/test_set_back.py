@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from ttlsnap import doctor, inspect, migrate, rollback
+from ttlsnap import Drop, Keep, compact, doctor, inspect, migrate, rollback
 from ttlsnap.cli.app import run
 from ttlsnap.errors import RefusedError
 from ttlsnap.spark import read_state
+from ttlsnap.transform.protocols import EntryTransformerFactory
 
 from ..compaction.stories import BATCHES, MORE, T, digest, drop_expired, rocksdb, settled, unwanted
 from ..diagnosis.asked import doctor as ask
@@ -51,6 +52,21 @@ def test_a_run_can_be_rolled_back_before_the_batch_runs_again(
     assert not inspect(str(compacted.path)).warnings
     assert judge.restart(compacted, []) == compacted.expected.run([CORRECTED])
     assert judge.restart(compacted, MORE, fresh=True) == compacted.expected.run(MORE)
+
+
+def test_snapshots_of_partitions_that_the_run_left_alone_move_away_with_a_rollback(judge: Judge, inputs: Judge) -> None:
+    """Spark wrote them itself, and would load them instead of the new result."""
+    written = inputs.write(QUERIES[0], BATCHES, layout="snapshots")
+    settled(written.path)
+    one_key = EntryTransformerFactory(lambda key, value: Drop() if key["key"] == "k2" else Keep())
+    report = compact(str(written.path), [one_key], stopped=True)
+    assert len(list(written.path.glob(f"_ttlsnap/runs/{report.run}/backup/state/0/*/3.snapshot"))) == 1
+    assert len(snapshots_of(written, 3)) == 2
+    set_back(judge, written)
+    assert rollback(str(written.path), stopped=True).set_back_to == 1
+    assert not snapshots_of(written, 3)
+    assert judge.restart(written, []) == written.expected.run([CORRECTED])
+    assert judge.restart(written, MORE, fresh=True) == written.expected.run(MORE)
 
 
 @pytest.mark.parametrize("offsets_stay", [False, True], ids=["all logs", "only its commit"])

@@ -22,6 +22,7 @@ from ttlsnap import (
     Keep,
     LocalEngine,
     compact,
+    doctor,
     export,
     import_state,
     migrate,
@@ -184,7 +185,7 @@ def test_a_batch_with_a_wrong_clock_makes_no_entry_older(tmp_path: Path) -> None
     last = opened(target).batch.id
     log = target / f"offsets/{last - 2}"
     log.with_name(f".{log.name}.crc").unlink()
-    log.write_text(re.sub(r'"batchTimestampMs":[0-9]+', '"batchTimestampMs":1000', log.read_text()))
+    log.write_text(re.sub(r'"batchTimestampMs":[0-9]+', '"batchTimestampMs":1500000000000', log.read_text()))
     earlier = batch_time(LocalDirectory(str(target)), last - 3)
     after = written(target)
     assert {key for key in after if after[key] != before[key]}
@@ -195,6 +196,24 @@ def test_a_batch_with_a_wrong_clock_makes_no_entry_older(tmp_path: Path) -> None
     assert any(
         f"batch {last - 2} began" in warning and "before an earlier batch" in warning for warning in report.warnings
     )
+
+
+def test_a_clock_that_was_not_set_makes_no_entry_older(tmp_path: Path) -> None:
+    target = sample("agg-deltas-lz4-4.2", tmp_path)
+    before, last = written(target), opened(target).batch.id
+    for batch in range(last - 1):
+        log = target / f"offsets/{batch}"
+        log.with_name(f".{log.name}.crc").unlink()
+        log.write_text(re.sub(r'"batchTimestampMs":[0-9]+', f'"batchTimestampMs":{batch}', log.read_text()))
+    after, set_at = written(target), batch_time(LocalDirectory(str(target)), last - 1)
+    assert {key: moment for key, (moment, _) in after.items()} == {
+        key: max(moment, set_at) for key, (moment, _) in before.items()
+    }
+    report = compact(
+        str(target), [TtlTransformerFactory(StateTtlConfig(parse_duration("30d")), "@written")], dry_run=True
+    )
+    assert report.totals.dropped == 0
+    assert any(f"the clock of batch {last - 2} was before 2016" in warning for warning in report.warnings)
 
 
 @pytest.mark.parametrize("provider", ["hdfs", "rocksdb"] if FULL else ["hdfs"])
@@ -281,6 +300,31 @@ def test_a_ledger_of_another_timeline_is_ignored(tmp_path: Path) -> None:
     found = written(target)
     assert (batch_time(files, last), True) in found.values()
     assert all(found[key][0] >= moment for key, (moment, _) in after.items())
+
+
+def test_a_repair_that_goes_back_moves_the_ledgers_of_later_batches_away(tmp_path: Path) -> None:
+    target = sample("agg-deltas-lz4-4.2", tmp_path)
+    last = opened(target).batch.id
+    maintained(target)
+    ledgers = bytes_of(target / LEDGERS)
+    assert ledgers
+    (target / f"state/0/1/{last}.delta").write_bytes(b"")
+    doctor(str(target), fix=["last-batch-lost"], stopped=True, confirm=lambda going_back: True)
+    assert opened(target).batch.id < last and not list(target.glob(f"{LEDGERS}/**/*.ledger"))
+    rollback(str(target), stopped=True)
+    assert bytes_of(target / LEDGERS) == ledgers
+
+
+def test_a_rollback_of_a_batch_that_was_set_back_moves_the_ledgers_away(tmp_path: Path) -> None:
+    target = sample("agg-deltas-lz4-4.2", tmp_path)
+    last = opened(target).batch.id
+    maintained(target)
+    compact(str(target), [keep_half], stopped=True)
+    for log in (f"offsets/{last + 1}", f"offsets/{last}", f"commits/{last}"):
+        (target / log).unlink()
+        (target / log).with_name(f".{Path(log).name}.crc").unlink(missing_ok=True)
+    assert rollback(str(target), stopped=True).set_back_to == last - 1
+    assert not list(target.glob(f"{LEDGERS}/**/*.ledger"))
 
 
 def test_a_rollback_restores_the_ledger(tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ from ttlsnap.publishing.moves import plan_backup
 from ttlsnap.publishing.runs import new_run_id, refuse_if_interrupted
 from ttlsnap.publishing.swap import refuse_if_changed, swap
 from ttlsnap.storage.directory import Directory
+from ttlsnap.written.ledger import list_ledgers, read_ledger
 
 
 @dataclass(frozen=True)
@@ -246,6 +247,10 @@ def _go_back(moves: _Moves, batch: int, *, keep_next: bool) -> None:
                     moves.move_to_backup(path)
     for path in operator_metadata(files):
         if int(path.rpartition("/")[2]) > batch + keep_next:
+            moves.move_to_backup(path)
+    for path in list_ledgers(files):  # a key that a later batch wrote may be written again, at another time
+        ledger = read_ledger(files, path)
+        if ledger is None or ledger.facts.version > batch + 1:
             moves.move_to_backup(path)
 
 

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 _GROUP = 1 << 17  # rows of a row group
 _SUFFIX = ".parquet"
-_FIRST_COMMIT = "_delta_log/00000000000000000000.json"
+_LOG = "_delta_log"
+_FIRST_COMMIT = f"{_LOG}/00000000000000000000.json"
 _MOST_OF_LOG = 64 << 20
 _DONE = "_SUCCESS"  # Spark, too, writes this file when a folder is complete
 
@@ -113,7 +114,16 @@ class ParquetFolder:
                     pass  # an empty file has the schema
             self.complete(table)
             self._folder.sync(table.name)
+            others = [info.name for info in self._folder.list(table.name) if not self._is_ours(info.name)]
+            if others:
+                raise StorageError(
+                    f"{self.name}/{table.name}/{others[0]} was written by somebody else during the export. Readers "
+                    "would take it for a part of the table. Export to a folder that nobody else uses"
+                )
         self._share("", access_outside([self._source], self._found))
+
+    def _is_ours(self, name: str) -> bool:
+        return self._run in name or name in (_DONE, _LOG)
 
     def complete(self, table: StateTable) -> None:
         """Complete a table after its files."""

@@ -185,6 +185,11 @@ class Conforming:
             raise UsageError(
                 f"{self.where}: {place} is {values.type} in the table, and {kind.simple_string} in the state"
             )
+        if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
+            try:
+                values.validate(full=True)
+            except pa.ArrowInvalid:
+                raise UsageError(f"{self.where}: {place} has a text that is not UTF-8. Nothing was changed") from None
         if values.type != target:
             made = exact_cast(values, target)
             if made.null_count > values.null_count:

@@ -19,6 +19,7 @@ from ttlsnap.publishing.journal import (
     scratch_path,
     staged_path,
 )
+from ttlsnap.publishing.moves import list_below
 from ttlsnap.storage.directory import OWN, SCRATCH, Directory, each
 
 
@@ -74,7 +75,7 @@ def only_copies(files: Directory, run: str) -> list[str]:
     if journal is not None and journal.status != "undone":
         return []
     known = set(journal.preserved) if journal is not None else set()  # these have two names, and are still in place
-    kept = [path for path in _files_below(files, backup.rstrip("/")) if path.removeprefix(backup) not in known]
+    kept = [path for path in list_below(files, backup.rstrip("/")) if path.removeprefix(backup) not in known]
     same = each(files, lambda path: _are_same(files, path, path.removeprefix(backup)), kept)
     return [path for path, is_back in zip(kept, same, strict=True) if not is_back]
 
@@ -89,14 +90,6 @@ def warn_of_only_copies(files: Directory) -> list[str]:
         for run, copies in zip(runs, each(files, lambda run: only_copies(files, run), runs), strict=True)
         if copies
     ]
-
-
-def _files_below(files: Directory, folder: str) -> list[str]:
-    found = []
-    for info in files.list(folder):
-        path = f"{folder}/{info.name}"
-        found += _files_below(files, path) if info.is_dir else [path]
-    return found
 
 
 def _are_same(files: Directory, first: str, second: str) -> bool:

@@ -123,7 +123,7 @@ def read_report(files: Directory, run: str) -> dict[str, Any] | None:
     if files.stat(report_path(run)) is None:
         return None
     try:
-        document = parse_json(files.read(report_path(run), _MAX_REPORT_BYTES))
+        document = parse_json(files.read(report_path(run), _MAX_REPORT_BYTES), any_text=True)
     except ValueError as error:
         raise CorruptionError(f"the report of run {run} is not JSON ({error})") from error
     if not isinstance(document, dict):

@@ -159,6 +159,15 @@ def remove_empty_folders(files: Directory, journal: Journal) -> None:
     remove_if_empty(files, (folder for folder, names in parts if len(names) > 2 and names[-1] not in layout.SHARED))
 
 
+def list_below(files: Directory, folder: str) -> list[str]:
+    """Return the paths of all files in a folder and in those below it."""
+    found = []
+    for info in files.list(folder):
+        path = f"{folder}/{info.name}"
+        found += list_below(files, path) if info.is_dir else [path]
+    return found
+
+
 def _remove_folders(files: Directory, folder: str) -> None:
     """Remove a folder that has only folders. If somebody writes a file into one during that, it stays."""
     for info in files.list(folder):

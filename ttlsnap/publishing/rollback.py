@@ -37,7 +37,7 @@ from ttlsnap.publishing.journal import (
     read_journals,
 )
 from ttlsnap.publishing.liveness import refuse_if_running
-from ttlsnap.publishing.moves import find_existing, find_rewritten, plan_backup, stat_files
+from ttlsnap.publishing.moves import find_existing, find_rewritten, list_below, plan_backup, stat_files
 from ttlsnap.publishing.runs import new_run_id, open_existing, refuse_if_interrupted
 from ttlsnap.publishing.swap import refuse_if_changed, swap
 from ttlsnap.storage.directory import Directory, each
@@ -49,7 +49,8 @@ class RollbackReport:
     """The result of ``rollback``.
 
     ``run`` is the run of the rollback. ``undone`` and ``kind`` are the run that it rolled back and that run's kind.
-    ``restored`` is the number of restored files.
+    ``restored`` is the number of restored files. ``set_back_to`` is the last committed batch if the run's batch was set
+    back, and otherwise None.
     """
 
     target: str
@@ -58,6 +59,7 @@ class RollbackReport:
     restored: int
     warnings: tuple[str, ...] = ()
     kind: str = "compact"
+    set_back_to: int | None = None
 
 
 def rollback(
@@ -87,7 +89,7 @@ def rollback(
         back = _find_old_files(files, last, committed)
         refuse_if_running(files, query_id(files), stopped=stopped)
         run = new_run_id()
-        moves = _plan_moves(files, last, run, back)
+        moves = _plan_moves(files, last, run, back, committed)
         # A planned batch that Spark has begun to run stays and is run again. The sink may already have its number.
         is_ours = planned is not None and planned.run == last.run and not _has_later_state(files, before, last)
         if last.kind == "migrate" and not is_ours:
@@ -116,7 +118,8 @@ def rollback(
         swap(files, journal, check=lambda: refuse_if_changed(files, journal, before), recheck=recheck)
         _remove_empty_folders(files, last)
         warnings = (*take_back_if_allowed(files, last.run, places), *describe_obstacles(files, read_logs(files)))
-        return RollbackReport(files.root, run, last.run, len(back), warnings, last.kind)
+        set_back_to = committed if committed < last.batch else None
+        return RollbackReport(files.root, run, last.run, len(back), warnings, last.kind, set_back_to)
 
 
 def undoable_run(files: Directory) -> str | None:
@@ -261,23 +264,31 @@ def _is_withdrawn(files: Directory, path: str, batch: int, committed: int) -> bo
         return False
     name = layout.strip_checksum(path)
     folder, _, number = name.rpartition("/")
+    if name.startswith(f"{layout.LEDGERS}/"):
+        return True  # it may have times of that batch
     if folder in (layout.COMMITS, layout.OFFSETS):
         return layout.parse_number(number) == batch and files.stat(name) is None
     return layout.is_newer_snapshot(name, committed + 1)
 
 
-def _plan_moves(files: Directory, last: Journal, run: str, back: Sequence[Move]) -> list[Move]:
+def _plan_moves(files: Directory, last: Journal, run: str, back: Sequence[Move], committed: int) -> list[Move]:
     """Return the moves of the files in the way to the rollback's own backup, and of the old files ``back``.
 
     The files in the way are those that the run published, and snapshots of a batch that was started since and not
     committed. Such a snapshot was computed from the state that is removed. When the batch runs again, it replaces its
     deltas, but not a snapshot. Files from before the run do not move.
+
+    If the run's batch was set back, it runs again. Then all its snapshots are in the way, also those that Spark wrote
+    of partitions that the run left alone, and all ledgers of written times.
     """
     replaced = [move.target for move in last.new]
     kinds = {path.rpartition(".")[2] for path in replaced} & set(layout.SNAPSHOTS)
-    newer = [path for path in list_activity(files) if kinds and layout.is_newer_snapshot(path, last.batch + 1, *kinds)]
+    version, ledgers = last.batch + 1, []
+    if committed < last.batch:
+        kinds, version, ledgers = set(layout.SNAPSHOTS), committed + 1, list_below(files, layout.LEDGERS)
+    newer = [path for path in list_activity(files) if kinds and layout.is_newer_snapshot(path, version, *kinds)]
     lost = set(last.preserved)  # only missing ones come back, so nothing is in their way
-    in_the_way = [*replaced, *newer, *(move.target for move in back if move.target not in lost)]
+    in_the_way = [*replaced, *newer, *ledgers, *(move.target for move in back if move.target not in lost)]
     return [*plan_backup(files, run, in_the_way), *back]
 
 

@@ -11,7 +11,7 @@ it. All commands keep it as soon as there is one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
@@ -33,6 +33,7 @@ from ttlsnap.written.ledger import FIRST, Ledger, LedgerFacts, Place, ledger_pat
 from ttlsnap.written.times import WrittenTimes
 
 _SKEW_MS = 600_000  # what the clock of a storage may be behind that of a driver
+_EARLIEST_MS = 1_451_606_400_000  # 2016: there was no Structured Streaming before
 Part = tuple[Hashes, Int64s, Mask]
 """Hashes of keys, and what ``WrittenTimes`` has of them."""
 
@@ -155,9 +156,9 @@ def history_of(checkpoint: Checkpoint) -> History:
     files = checkpoint.files
     batches = [batch for batch in checkpoint.logs.offsets if batch <= checkpoint.batch.id]
     facts = each(files, lambda batch: _facts(files, batch), batches)
+    facts, told = _correct_clock(facts)
     times = list(accumulate((fact.time_ms for fact in facts), max))
     back_ms, batch = max(((time - fact.time_ms, fact.version - 1) for time, fact in zip(times, facts, strict=True)))
-    told = None
     if back_ms > _SKEW_MS:
         told = (
             f"batch {batch} began {format_duration(back_ms * 1000)} before an earlier batch, by its log. What it wrote "
@@ -168,6 +169,26 @@ def history_of(checkpoint: Checkpoint) -> History:
     numbers = newest_runs(journals), number_after(journals)
     known = frozenset(map(state_of, list_ledgers(files)))
     return History(tuple(facts), checkpoint.query_id or "", *numbers, known, wrong_clock=told)
+
+
+def _correct_clock(facts: Sequence[BatchFacts]) -> tuple[list[BatchFacts], str | None]:
+    """Give batches whose clock was not set the time of the next batch with a possible time. Return what was done.
+
+    If no batch has a possible time, the times are left as they are: they are compared with each other.
+    """
+    possible = [fact.time_ms for fact in facts if fact.time_ms >= _EARLIEST_MS]
+    if not possible or len(possible) == len(facts):
+        return list(facts), None
+    corrected: list[BatchFacts] = []
+    following = possible[-1]
+    for fact in reversed(facts):
+        following = fact.time_ms if fact.time_ms >= _EARLIEST_MS else following
+        corrected.insert(0, replace(fact, time_ms=following))
+    wrong = [fact.version - 1 for fact in facts if fact.time_ms < _EARLIEST_MS]
+    return corrected, (
+        f"the clock of batch {wrong[-1]} was before 2016, by its log (batches like this: {len(wrong)}). What it wrote "
+        f"counts as written at the time of the next batch, for {WRITTEN}"
+    )
 
 
 def _facts(files: Directory, batch: int) -> BatchFacts:
