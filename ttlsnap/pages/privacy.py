@@ -23,7 +23,7 @@ SAFE_PROBLEMS = frozenset(
         "moved-schema-paths",
         "stale-checksum", "two-key-orders", "maybe-two-key-orders", "last-batch-lost", "nothing-restorable",
         "missing-commit", "extra-partition", "broken-link", "link-outside", "planned-batch", "uncommitted-batch",
-        "blocked-batch", "stray-state", "missing-schema", "no-schema", "query-at-work",
+        "blocked-batch", "stray-state", "missing-schema", "no-schema", "query-at-work", "future-watermark",
     }
 )  # fmt: skip
 """Problems of ``doctor`` whose messages quote no entry."""
