@@ -211,12 +211,15 @@ def _describe_migration(result: TargetResult) -> Iterator[str]:
             yield f"the query's session must have {name}={value}"
 
 
-def _describe_histories(result: TargetResult) -> Iterator[str]:
-    """Yield a line about each state whose entries are in part older than the known history."""
+def _describe_states(result: TargetResult) -> Iterator[str]:
+    """Yield a line about each state with dropped entries that Spark has not closed, or older than the known history."""
     from ttlsnap.compaction.report import CompactionReport
+    from ttlsnap.pages.compact import describe_unclosed
     from ttlsnap.pages.words import describe_history
 
     for state in result.report.states if isinstance(result.report, CompactionReport) else ():
+        if state.unclosed:
+            yield f"{state.state}: {describe_unclosed(state.to_json())}"
         if state.older:
             yield f"{state.state}: {describe_history(state.to_json()['written_before'])}"
 
@@ -238,7 +241,7 @@ def _show(out: Console, results: list[TargetResult]) -> None:
     for result in results:
         if result.recovered:
             out.print(f"{place(result.target)}: recovered the interrupted run {result.recovered} first")
-        for line in (*_describe_migration(result), *_describe_histories(result)):
+        for line in (*_describe_migration(result), *_describe_states(result)):
             out.print(f"{place(result.target)}: {line}")
         for warning in result.report.warnings if result.report else ():
             out.print(Text(f"{place(result.target)}: {warning}"))

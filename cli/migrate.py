@@ -51,7 +51,7 @@ from ttlsnap.cli.options import (
 )
 from ttlsnap.cli.output import MISSING, ask_person, console, number, print_json, print_warning, size, table, write_whole
 from ttlsnap.cli.places import look_in_current_folder, parse_archive
-from ttlsnap.cli.progress import ReadingProgress, warn_of_excess
+from ttlsnap.cli.progress import ReadingProgress, unclosed_words, warn_of_excess
 from ttlsnap.cli.tables import refuse
 from ttlsnap.errors import UsageError
 from ttlsnap.printable import shell_word
@@ -453,14 +453,15 @@ class _Listener(ReadingProgress):
         if self._text:
             _show_stores(console(always=True), report)
             self.shown = True
-        what = f"Change {report.target}: {_describe(report)}"
+        what, unclosed = f"Change {report.target}: {_describe(report)}", ""
         if report.compaction is not None:
             warn_of_excess(report.compaction.drops, self._max_drop, None)
             totals = report.compaction.totals
             what += f", and drop {number(totals.dropped)} of {number(totals.entries)} entries"
+            unclosed = unclosed_words(report.compaction)
         if report.output is not None:
-            return ask_person(f"{what} in the new checkpoint {report.output}?")
-        return ask_person(f"{what}? Stop the query first.")
+            return ask_person(f"{what} in the new checkpoint {report.output}?{unclosed}")
+        return ask_person(f"{what}?{unclosed} Stop the query first.")
 
 
 def _describe(report: MigrationReport) -> str:

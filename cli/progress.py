@@ -113,7 +113,16 @@ def _question(report: CompactionReport) -> str:
     counts = report.totals
     part = f" ({share(counts.dropped, counts.entries)})" if counts.entries else ""
     what = f"Drop {number(counts.dropped)} of {number(counts.entries)} entries{part} from {report.target}"
-    return f"{what} in the new checkpoint {report.output}?" if report.output else f"{what}? Stop the query first."
+    if report.output:
+        return f"{what} in the new checkpoint {report.output}?{unclosed_words(report)}"
+    return f"{what}?{unclosed_words(report)} Stop the query first."
+
+
+def unclosed_words(report: CompactionReport) -> str:
+    """Return the part of a question about dropped entries that Spark has not closed; nothing if there are none."""
+    from ttlsnap.pages.compact import describe_unclosed
+
+    return "".join(f" {describe_unclosed(state.to_json())}." for state in report.states if state.unclosed)
 
 
 class ReadingProgress:

@@ -33,6 +33,7 @@ OPERATORS = {
         "agg_two_maxima",
         "agg_complete",
         "agg_repartitioned",
+        "windows_for_ever",
     ),
     "aggregation with a watermark": ("agg_append", "agg_window_update", "agg_namesake"),
     "`dropDuplicates`": (

@@ -144,10 +144,10 @@ class TtlTransformerFactory:
             return None
         ttl = self.config.ttl_us if self.config else 0
         time = self._time(state)
-        now, stored = clock.now(time), self._find_stored_time(state)
+        now, event_times = clock.now(time), self._find_event_times(state)
         implied = self._implied and not self.old_ttl_us
         return _TtlTransformer(
-            state, self._field(state), ttl, now, time, stored, clock.watermark_us, implied, self.old_ttl_us
+            state, self._field(state), ttl, now, time, event_times, clock.watermark_us, implied, self.old_ttl_us
         )
 
     def with_names(self, spelled: Callable[[str], str]) -> TtlTransformerFactory:
@@ -189,6 +189,11 @@ class TtlTransformerFactory:
             return f"the checkpoint does not record whether {name} is in event time or processing time; use --time"
         if self.old_ttl_us and not state.written_plus_ttl:
             return f"{name} is not a moment of writing plus a ttl, so --old-ttl cannot be subtracted"
+        if self.config is None and state.unrecorded_times:
+            return (
+                "the schema of the state records no watermark: it was added to the query later, or it is not that of "
+                f"{name}. If it is, Spark itself drops what it has reached. To drop by that time, use --ttl"
+            )
         if self.config is None and not state.expires:
             return f"{name} is not a moment of expiry; use --ttl to say how long after it an entry expires"
         path, _ = split_unit(name)
@@ -215,11 +220,12 @@ class TtlTransformerFactory:
             raise UsageError(f"--timestamp is {' and '.join(mine)}; a state can have one, and each side of a join one")
         return mine[0] if mine else None
 
-    def _find_stored_time(self, state: StateDescriptor) -> TimestampField | None:
-        """Return the event time at which Spark evicts an entry; None if it stores none."""
-        if state.stored_timestamp is None or state.stored_time != "event":
-            return None
-        return timestamp_field(state, state.stored_timestamp)
+    def _find_event_times(self, state: StateDescriptor) -> tuple[TimestampField, ...]:
+        """Return the event times by which Spark evicts an entry: one, or those by which it may; none if it does not."""
+        names = state.unrecorded_times
+        if not names and state.stored_timestamp is not None and state.stored_time == "event":
+            names = (state.stored_timestamp,)
+        return tuple(timestamp_field(state, name) for name in names)
 
     def _field(self, state: StateDescriptor) -> TimestampField:
         name = self._name(state)
@@ -237,9 +243,9 @@ class TtlTransformerFactory:
             return self.config.time_characteristic
         if state.stored_time is not None and self.timestamp is None:
             return TimeCharacteristic(state.stored_time)
-        stored = self._find_stored_time(state)
+        columns = {time.field.column for time in self._find_event_times(state)}
         # A field of the same column is on the same clock: for example a window's start and its end.
-        if stored is not None and self._field(state).field.column == stored.field.column:
+        if self._field(state).field.column in columns:
             return TimeCharacteristic.EVENT
         return TimeCharacteristic.PROCESSING
 
@@ -252,19 +258,20 @@ class _TtlTransformer:
         ttl: int,
         now: int,
         time: TimeCharacteristic,
-        stored: TimestampField | None,
+        event_times: Sequence[TimestampField],
         watermark: int | None,
         implied: bool,
         old_ttl: int,
     ) -> None:
         self._field, self._ttl, self._now, self._time, self._old_ttl = field, ttl, now, time, old_ttl
-        self._watermark, self._implied = watermark, implied
+        # Before the first watermark, Spark has closed nothing.
+        self._watermark, self._implied = MIN_INT64 if watermark is None else watermark, implied
         self._emits = state.emits_on_close
         self._timeout = timestamp_field(state, state.timeout) if state.timeout else None
         if self._timeout is not None and implied and field.field == self._timeout.field:
             self._ttl += 1  # microsecond: Spark calls a group only when its timeout is before now
         # Spark does not close a group at its timeout, nor a join's row at its time.
-        self._find_stored_time = stored if state.expires and state.timeout is None else None
+        self._event_times = event_times if state.expires and state.timeout is None else ()
         self._oldest: int | None = None
         self._newest: int | None = None
         self._nulls = self._unclosed = self._older = 0
@@ -297,16 +304,18 @@ class _TtlTransformer:
         if self._timeout is not None:
             has_timeout: Mask = ~self._timeout.read(gone)[1]
             return has_timeout
-        stored = self._find_stored_time
-        if stored is None or self._watermark is None:
+        if not self._event_times:
             return np.zeros(len(gone), np.bool_)
-        moments, nulls = stored.read(gone)
-        closed = (moments <= self._watermark) & ~nulls
+        closed = np.ones(len(gone), np.bool_)
+        for time in self._event_times:
+            moments, nulls = time.read(gone)
+            closed &= (moments <= self._watermark) & ~nulls
         if self._implied and closed.any():
+            name = self._event_times[0].field.name
             raise UsageError(
-                f"{stored.field.name} of {int(closed.sum())} entries is behind the watermark, but Spark keeps them, as "
-                "it does in complete mode. So ttlsnap cannot tell which entries Spark considers expired. To drop by "
-                f"that time, use --ttl DURATION --timestamp {stored.field.name}"
+                f"{name} of {int(closed.sum())} entries is behind the watermark, but Spark keeps them, as it does in "
+                "complete mode, and for a column with another watermark. So ttlsnap cannot tell which entries Spark "
+                f"considers expired. To drop by that time, use --ttl DURATION --timestamp {name}"
             )
         return ~closed if self._emits else np.zeros(len(gone), np.bool_)
 

@@ -222,6 +222,12 @@ def agg_append(read: Read, query: Query) -> tuple[DataFrame, str]:
 
 
 @operator
+def windows_for_ever(read: Read, query: Query) -> tuple[DataFrame, str]:
+    """Aggregate for each window and key, without a watermark, so that nothing is evicted. Emit each change."""
+    return _counted(read(), query), "update"
+
+
+@operator
 def windows_of_windows(read: Read, query: Query) -> tuple[DataFrame, str]:
     """Sum the output of ``agg_append`` over windows that are four times as long and overlap by half."""
     from pyspark.sql import functions as F

@@ -25,6 +25,7 @@ class StateDescriptor:
     partition         None while a run is planned
     stored_timestamp  the field in which Spark stores when an entry may be dropped; None if Spark stores none
     stored_time       the clock that this field is on; None if the checkpoint does not record it
+    unrecorded_times  event times by which Spark may evict, although the schema records no watermark: it was added later
     expires           False if this time is not an expiry time, but one to which a TTL can be added
     written_plus_ttl  whether it is the time of writing plus a duration
     timeout           the field with the timeout of a group; -1 means that a group has none
@@ -55,6 +56,7 @@ class StateDescriptor:
     role: Literal["primary", "derived"] = "primary"
     stored_timestamp: str | None = None
     stored_time: Literal["event", "processing"] | None = None
+    unrecorded_times: tuple[str, ...] = ()
     expires: bool = True
     written_plus_ttl: bool = False
     timeout: str | None = None

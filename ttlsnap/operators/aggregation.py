@@ -5,6 +5,10 @@ aggregates, and in format 1 the grouping columns before them. With a watermark, 
 reaches its ``window.end``, or its event-time column. So that is the timestamp that Spark stores, on the event clock.
 Groups without a watermark have none. The metadata ``spark.watermarkDelayMs`` of a key column shows the watermark; for
 a window it is at the struct, beside ``spark.timeWindow``.
+
+Spark keeps the schema of the first run. So a watermark that was added to the query later is not in it, although Spark
+evicts by it. The offset log shows that the query has a watermark, but it names no column. Any window or timestamp in the
+key may have it.
 Source: Spark's ``StreamingAggregationStateManager`` and ``WatermarkSupport``.
 """
 
@@ -14,7 +18,7 @@ from ttlsnap.checkpoint.checkpoint import REAL_TIME_AGGREGATION
 from ttlsnap.clock import TimeCharacteristic
 from ttlsnap.operators.stored_time import StoredTime
 from ttlsnap.schema.fields import all_fields
-from ttlsnap.schema.types import StructType
+from ttlsnap.schema.types import DataType, StructType, TimestampType
 
 NAME = "stateStoreSave"
 NAMES = (NAME, REAL_TIME_AGGREGATION)
@@ -28,6 +32,32 @@ def stored_time(key: StructType, value: StructType) -> StoredTime | None:
     """Return the key's watermarked column, or the end of its watermarked window, on the event clock."""
     name = watermarked_column(key, value, "key")
     return StoredTime(name, TimeCharacteristic.EVENT) if name else None
+
+
+def unrecorded_times(key: StructType, value: StructType) -> tuple[str, ...]:
+    """Return the columns of the key that may have a watermark, although the schema does not record it."""
+    return times_of(key, value, "key")
+
+
+def times_of(key: StructType, value: StructType, side: str) -> tuple[str, ...]:
+    """Return the timestamps among the columns of a side, ``key`` or ``value``, and the ends of windows among them."""
+    found = []
+    fields = [field for field in all_fields(key, value) if field.side == side]
+    for field in fields:
+        if len(field.path) == 1 and isinstance(field.type, TimestampType):
+            found.append(field.name)
+        elif len(field.path) == 1 and is_window(field.type):
+            found += [inner.name for inner in fields if inner.path == (*field.path, 1)]
+    return tuple(found)
+
+
+def is_window(kind: DataType) -> bool:
+    """Return whether a column has the type of Spark's windows."""
+    return (
+        isinstance(kind, StructType)
+        and list(kind.names) == ["start", "end"]
+        and all(isinstance(field.type, TimestampType) for field in kind.fields)
+    )
 
 
 def watermarked_column(key: StructType, value: StructType, side: str) -> str | None:

@@ -46,7 +46,8 @@ WITHOUT_TIME = (
 
 _ONE_NULL = b"\1" + bytes(15)
 
-stored_time = aggregation.stored_time  # the same rule: the watermarked key column
+# The same rule: the watermarked key column.
+stored_time, unrecorded_times = aggregation.stored_time, aggregation.unrecorded_times
 
 
 def stored_by_any(key: StructType, value: StructType) -> StoredTime | None:

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, ClassVar
 from ttlsnap.checkpoint import Checkpoint, Operator, Store
 from ttlsnap.checkpoint.state_schema import ColumnFamilySchema
 from ttlsnap.entries.descriptor import SIDES, StateDescriptor
-from ttlsnap.operators.aggregation import watermarked_column
+from ttlsnap.operators.aggregation import times_of, watermarked_column
 from ttlsnap.schema.types import BooleanType, LongType, NullType, StructField, StructType
 
 if TYPE_CHECKING:
@@ -86,6 +86,8 @@ def states(checkpoint: Checkpoint, operator: Operator, store: Store) -> list[Sta
         if kind is None or (encoder and not _is_known(family, kind, encoder)):
             return None
         time = watermarked_column(family.key, family.value, "value") if kind in _ROWS else None
+        has_watermark = checkpoint.batch.watermark_ms is not None and kind in _ROWS
+        unrecorded = times_of(family.key, family.value, "value") if has_watermark and time is None else ()
         found.append(
             StateDescriptor.of(
                 operator,
@@ -94,6 +96,7 @@ def states(checkpoint: Checkpoint, operator: Operator, store: Store) -> list[Sta
                 role="primary" if kind in _ROWS else "derived",
                 stored_timestamp=time,
                 stored_time="event" if time else None,
+                unrecorded_times=unrecorded,
                 expires=False,
                 side=side,
                 key_time=key_time,

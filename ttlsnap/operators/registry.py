@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from ttlsnap.checkpoint import Checkpoint, Operator, Store
 from ttlsnap.checkpoint.checkpoint import ALWAYS_NULLABLE, GLOBAL_LIMIT, is_void_key
 from ttlsnap.checkpoint.state_schema import ColumnFamilySchema
+from ttlsnap.clock import TimeCharacteristic
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import UnsupportedError, UsageError
 from ttlsnap.operators import aggregation, deduplication, group_state, join, session_window, transform_with_state
@@ -30,6 +31,12 @@ _FINDERS: dict[str | None, Callable[[StructType, StructType], StoredTime | None]
     session_window.NAME: session_window.stored_time,
     # Spark before 4.0 does not record the name; the fields distinguish these three from operators without a time.
     None: deduplication.stored_by_any,
+}
+_UNRECORDED_TIMES: dict[str | None, Callable[[StructType, StructType], tuple[str, ...]]] = {
+    **dict.fromkeys(aggregation.NAMES, aggregation.unrecorded_times),
+    deduplication.NAME: deduplication.unrecorded_times,
+    session_window.NAME: session_window.unrecorded_times,
+    None: aggregation.unrecorded_times,
 }
 _EMITS_ON_CLOSE = (
     None,  # may be an aggregation
@@ -139,6 +146,9 @@ def _states_of(checkpoint: Checkpoint, operator: Operator, store: Store) -> list
         family = group_state.as_stored(operator, recorded)
         family = deduplication.as_stored(checkpoint, operator, store, family)
         stored = _stored_time(operator, family) if len(operator.stores) == 1 else None
+        unrecorded = _unrecorded_times(checkpoint, operator, family) if stored is None else ()
+        if len(unrecorded) == 1:
+            stored = StoredTime(unrecorded[0], TimeCharacteristic.EVENT)
         emits_at_once = deduplication.has_values_of_one(family.key, family.value)
         states.append(
             StateDescriptor.of(
@@ -146,6 +156,7 @@ def _states_of(checkpoint: Checkpoint, operator: Operator, store: Store) -> list
                 store,
                 family,
                 **(stored.facts if stored else {}),
+                unrecorded_times=unrecorded,
                 without_time=deduplication.WITHOUT_TIME if family.value == deduplication.NOTHING else None,
                 written_once=family.value == deduplication.NOTHING,
                 emits_on_close=operator.name in _EMITS_ON_CLOSE and not emits_at_once,
@@ -166,6 +177,16 @@ def _stored_time(operator: Operator, family: ColumnFamilySchema) -> StoredTime |
     if _is_nameless_session(operator, family):
         finder = session_window.stored_time
     return finder(family.key, family.value) if finder else None
+
+
+def _unrecorded_times(checkpoint: Checkpoint, operator: Operator, family: ColumnFamilySchema) -> tuple[str, ...]:
+    """Return the times by which Spark may evict an entry: those of a query with a watermark that no schema shows."""
+    finder = _UNRECORDED_TIMES.get(operator.name)
+    if checkpoint.batch.watermark_ms is None or finder is None or len(operator.stores) != 1:
+        return ()
+    if _is_nameless_session(operator, family):
+        finder = session_window.unrecorded_times
+    return finder(family.key, family.value)
 
 
 def _is_nameless_session(operator: Operator, family: ColumnFamilySchema) -> bool:

@@ -10,7 +10,7 @@ Source: Spark's ``StreamingSessionWindowStateManager`` and ``SessionWindowStateS
 from __future__ import annotations
 
 from ttlsnap.clock import TimeCharacteristic
-from ttlsnap.operators.aggregation import watermarked_column
+from ttlsnap.operators.aggregation import times_of, watermarked_column
 from ttlsnap.operators.stored_time import StoredTime
 from ttlsnap.schema.types import StructType
 
@@ -23,6 +23,12 @@ def stored_time(key: StructType, value: StructType) -> StoredTime | None:
     """Return the session's end, if there is a watermark."""
     name = watermarked_column(key, value, "value")
     return StoredTime(name, TimeCharacteristic.EVENT) if name else None
+
+
+def unrecorded_times(key: StructType, value: StructType) -> tuple[str, ...]:
+    """Return the session's end, which may have a watermark, although the schema does not record it."""
+    sessions = StructType(tuple(field for field in value.fields if field.name == SESSION))
+    return times_of(key, sessions, "value")
 
 
 def is_session(value: StructType) -> bool:

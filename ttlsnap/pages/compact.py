@@ -210,11 +210,7 @@ def notes(document: Document) -> Iterator[tuple[str, bool]]:
         if "written_before" in state:
             yield f"{name}: {describe_history(state['written_before'])}", False
         if state.get("unclosed"):
-            groups = f"{operator}: {number(state['unclosed'])} of the dropped groups"
-            if state["timeout"]:
-                yield f"{groups} still had a timeout ahead, which will never fire", False
-            else:
-                yield f"{groups} are ahead of the watermark; a query in append mode will never emit them", False
+            yield f"{operator}: {describe_unclosed(state)}", True
         if state.get("unmatched_dropped"):
             yield (
                 (
@@ -225,6 +221,14 @@ def notes(document: Document) -> Iterator[tuple[str, bool]]:
             )
         if state["dropped"] and state["dropped"] == state["entries"] and state["role"] == "primary":
             yield f"{operator}: every entry is dropped. Check the field and its unit", True
+
+
+def describe_unclosed(state: Document) -> str:
+    """Return how many of the dropped entries Spark has not closed, and what is lost with them."""
+    groups = f"{number(state['unclosed'])} of the dropped groups"
+    if state["timeout"]:
+        return f"{groups} still had a timeout ahead, which will never fire"
+    return f"{groups} are ahead of the watermark; a query in append mode will never emit them"
 
 
 def engine_words(document: Document) -> str:
