@@ -38,7 +38,7 @@ def test_an_invalid_time_is_an_error(text: str) -> None:
 
 def test_event_time_without_a_watermark_is_an_error_that_names_an_option() -> None:
     clock = clock_at("checkpoint", MicroBatch(0, None, 5_000, None))
-    with pytest.raises(UsageError, match="--time processing"):
+    with pytest.raises(UsageError, match="--now"):
         clock.now(TimeCharacteristic.EVENT)
 
 

@@ -118,10 +118,28 @@ class TtlTransformerFactory:
         self._check_names(states)
         if states and all(reasons) and (self.timestamp is not None or self.config is not None):
             raise UsageError(quotes_nothing(f"{reasons[0]}.\nIts fields are:\n{field_listing(states)}"))
-        for state, reason in zip(states, reasons, strict=True):
-            if reason is None:
-                clock.of(state.operator).now(self._time(state))
+        self._require_now([state for state, reason in zip(states, reasons, strict=True) if reason is None], clock)
         return reasons
+
+    def _require_now(self, states: Sequence[StateDescriptor], clock: Clock) -> None:
+        """Raise UsageError, with the options that help, if the clock of a state has no current time."""
+        without = [state for state in states if not self._has_now(state, clock)]
+        if not without:
+            return
+        others = sorted({state.operator for state in states} - {state.operator for state in without})
+        if others:
+            names = " or ".join(f"--operator {operator}" for operator in others)
+            advice = f"Select another operator: {names} (in a policy: operator)"
+        else:
+            advice = "Name a time up to which the query has emitted everything: --now TIME (in a policy: now)"
+        raise UsageError(f"{clock.of(without[0].operator).no_event_time}. Nothing was changed. {advice}")
+
+    def _has_now(self, state: StateDescriptor, clock: Clock) -> bool:
+        try:
+            clock.of(state.operator).now(self._time(state))
+        except UsageError:
+            return False
+        return True
 
     def _check_names(self, states: Sequence[StateDescriptor]) -> None:
         """Raise UsageError if a side of a join lacks the field that is named for it."""

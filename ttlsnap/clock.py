@@ -83,7 +83,7 @@ class Clock:
         if time is TimeCharacteristic.PROCESSING:
             return self.processing_us
         if self.event_us is None:
-            raise UsageError(f"{self.no_event_time}; give --now a time, or use --time processing")
+            raise UsageError(f"{self.no_event_time}; give --now a time")
         if self.ahead is not None:
             raise FutureWatermarkError(self.ahead)
         return self.event_us
