@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from ttlsnap.cli.output import MISSING, name_target, number, share, size, table
+from ttlsnap.cli.published import describe_published
 from ttlsnap.cli.tabular import TextTable
-from ttlsnap.printable import shell_word
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ttlsnap.compaction.report import CompactionReport, Counts, StateReport
+    from ttlsnap.compaction.report import CompactionReport, StateReport
 
 _NUMBERS = ("entries", "kept", "dropped", "rewritten", "before", "after")
 # The parts that a table leaves out, one after another, until it is narrow enough.
@@ -38,11 +38,10 @@ def show_report(out: Console, report: CompactionReport, *, tables: bool = True, 
         lines.append(f"A new checkpoint is at {report.output}; {report.target} is unchanged.")
         lines.append(f'Next: start the query with the checkpoint location "{report.output}".')
     else:
-        lines.append(f"Published as run {report.run}. The replaced files are in {report.backup}")
+        archived = None
         if report.expired_to is not None and report.totals.dropped and not report.warnings:
-            lines.append(f"The dropped entries are archived {describe_place(report.expired_to, report.run)}")
-        undo = f"ttlsnap rollback {shell_word(report.target)} --stopped"
-        lines.append(f"Next: restart the query. To undo the run before that: {undo}")
+            archived = f"The dropped entries are archived {describe_place(report.expired_to, report.run)}"
+        lines += describe_published(report, archived=archived)
     lines[0] = name_target(lines[0], target)
     out.print(*lines, sep="\n")
 
@@ -54,7 +53,7 @@ def show_counts(out: Console, report: CompactionReport) -> None:
     out.print(f"{report.target}, batch {report.batch}, now {iso(report.now_us)} ({report.now_source})")
     states = [state for state in report.states if state.state.role == "primary" or state.counts.entries is not None]
     out.print(fit_table(states, out.width))
-    out.print(_total(report.totals))
+    out.print(_total(report))
     _show_notes(out, report)
     for entry in report.shown:
         out.print(_describe(entry))
@@ -128,9 +127,12 @@ def _oldest(state: StateReport, length: int) -> str:
     return second(iso(state.oldest_us))[:length]
 
 
-def _total(counts: Counts) -> Text:
+def _total(report: CompactionReport) -> Text:
     """Return the line with the totals, and the share that was saved."""
-    dropped = Text(f"dropped {number(counts.dropped)} of {number(counts.entries)} entries")
+    from ttlsnap.pages.words import known_totals, of_entries
+
+    counts = report.totals
+    dropped = Text(f"dropped {of_entries(known_totals(report.to_json()))}")
     if counts.dropped:
         dropped.append(f" ({share(counts.dropped, counts.entries)})")
         dropped.stylize("yellow")

@@ -29,8 +29,8 @@ from ttlsnap.cli.options import (
 )
 from ttlsnap.cli.output import ask_person, console, number, print_json, print_warning, size, table
 from ttlsnap.cli.progress import ReadingProgress
+from ttlsnap.cli.published import describe_published
 from ttlsnap.pages.words import DRY_RUN, after_dry_run
-from ttlsnap.printable import shell_word
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -172,9 +172,7 @@ def import_(
     elif report.output is not None:
         out.print(f"A new checkpoint is at {report.output}; {report.target} is unchanged.")
     else:
-        out.print(f"Published as run {report.run}. The replaced files are in {report.backup}")
-        undo = f"ttlsnap rollback {shell_word(report.target)} --stopped"
-        out.print(f"Next: restart the query. To undo the import before that: {undo}")
+        out.print(*describe_published(report), sep="\n")
 
 
 def _after_dry_run(report: ImportReport, yes: bool) -> str:

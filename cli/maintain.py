@@ -128,6 +128,7 @@ def maintain(
     from ttlsnap.maintenance.runs import have_tables, targets_of, worst_exit_code
     from ttlsnap.maintenance.runs import maintain as run
     from ttlsnap.maintenance.workers import Workers
+    from ttlsnap.pages.model import count
 
     if apply is not None and (plan or plan_out is not None):
         raise UsageError("--apply cannot be used with --plan or --plan-out")
@@ -178,6 +179,11 @@ def maintain(
             print_json(document)
         else:
             _show(console(), results)
+            if reviewed is not None and (left := sum(result.status == "skipped" for result in results)):
+                console().print(
+                    f"The plan was not carried out on {count(left, 'target')}, which the policy skips. Repeat the "
+                    'command later. With on_busy = "fail", the exit code tells you.'
+                )
             if plan_out is not None:
                 apply_it = f"ttlsnap maintain {shell_word(str(policy))} --apply {shell_word(str(plan_out))}"
                 console().print(f"The plan is in {plan_out}; no target was changed. To apply it: {apply_it}")
@@ -212,11 +218,13 @@ def _describe_migration(result: TargetResult) -> Iterator[str]:
 
 
 def _describe_states(result: TargetResult) -> Iterator[str]:
-    """Yield a line about each state with dropped entries that Spark has not closed, or older than the known history."""
+    """Yield a line about each state that no rule changes, that Spark has not closed, or that has an unknown past."""
     from ttlsnap.compaction.report import CompactionReport
     from ttlsnap.pages.compact import describe_unclosed
-    from ttlsnap.pages.words import describe_history
+    from ttlsnap.pages.words import describe_history, describe_left_alone
 
+    if isinstance(result.report, CompactionReport):
+        yield from describe_left_alone(result.report.to_json())
     for state in result.report.states if isinstance(result.report, CompactionReport) else ():
         if state.unclosed:
             yield f"{state.state}: {describe_unclosed(state.to_json())}"
@@ -225,11 +233,13 @@ def _describe_states(result: TargetResult) -> Iterator[str]:
 
 
 def _show(out: Console, results: list[TargetResult]) -> None:
+    from ttlsnap.pages.words import after_publishing, describe_published, for_policy, known_totals
+
     numbers = ("entries", "dropped", "rewritten", "before", "after", "time")
     rows = table("target", "status", *numbers, right=numbers)
     for result in results:
         report = result.report
-        counts = report.to_json()["totals"] if report else {}
+        counts = known_totals(report.to_json()) if report else {}
         rows.add_row(
             place(result.target),
             Text(result.status, _STYLES.get(result.status, "")),
@@ -238,12 +248,18 @@ def _show(out: Console, results: list[TargetResult]) -> None:
             f"{result.seconds:.1f} s",
         )
     out.print(rows)
-    for result in results:
+    documents = [result.to_json() for result in results]
+    for result, document in zip(results, documents, strict=True):
         if result.recovered:
             out.print(f"{place(result.target)}: recovered the interrupted run {result.recovered} first")
         for line in (*_describe_migration(result), *_describe_states(result)):
             out.print(f"{place(result.target)}: {line}")
         for warning in result.report.warnings if result.report else ():
-            out.print(Text(f"{place(result.target)}: {warning}"))
+            out.print(Text(f"{place(result.target)}: {for_policy(warning, result.target)}"))
         if result.error:
-            out.print(Text(f"{place(result.target)} ({result.policy}): {result.error}"))
+            error = for_policy(str(result.error), result.target)
+            out.print(Text(f"{place(result.target)} ({result.policy}): {error}"))
+        for line in describe_published(document):
+            out.print(f"{place(result.target)}: {line}")
+    if (following := after_publishing(documents)) is not None:
+        out.print(following)

@@ -52,6 +52,7 @@ from ttlsnap.cli.options import (
 from ttlsnap.cli.output import MISSING, ask_person, console, number, print_json, print_warning, size, table, write_whole
 from ttlsnap.cli.places import look_in_current_folder, parse_archive
 from ttlsnap.cli.progress import ReadingProgress, unclosed_words, warn_of_excess
+from ttlsnap.cli.published import describe_published
 from ttlsnap.cli.tables import refuse
 from ttlsnap.errors import UsageError
 from ttlsnap.printable import shell_word
@@ -501,9 +502,7 @@ def _show(out: Console, report: MigrationReport, *, tables: bool, to: str | None
         out.print(f"A new checkpoint is at {report.output}; {report.target} is unchanged.")
         out.print(f'Next: start the query with the checkpoint location "{report.output}"{_with_settings(report)}.')
     else:
-        out.print(f"Published as run {report.run}. The replaced files are in {report.backup}")
-        undo = f"ttlsnap rollback {shell_word(report.target)} --stopped"
-        out.print(f"Next: restart the query{_with_settings(report)}. To undo the migration before that: {undo}")
+        out.print(*describe_published(report, settings=_with_settings(report)), sep="\n")
 
 
 def _with_settings(report: MigrationReport) -> str:

@@ -93,7 +93,7 @@ def test_a_folder_with_a_hostile_name_harms_no_output(
 def test_every_command_that_is_printed_has_the_path_as_one_word(ttlsnap: Ttlsnap, folder: Path) -> None:
     target = str(fresh(folder, "it's a ck"))
     done = ttlsnap("compact", target, *WEEK, *QUICK)
-    command = done.out.partition("To undo the run before that: ")[2].strip()
+    command = done.out.partition("To undo this run before you restart the query: ")[2].strip()
     assert words_of(command) == ["ttlsnap", "rollback", target, "--stopped"]
     cut_off(Path(shutil.copytree(SAMPLES / AGG, folder / "cut off")), "7d", "value.max")
     target = str(folder / "cut off")

@@ -314,6 +314,32 @@ def test_the_text_output_lists_every_target(
     assert capsys.readouterr().out.splitlines()[-1] == f"{plan} Without --plan, ttlsnap does this."
 
 
+def test_the_text_output_says_why_no_rule_changes_a_target(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fresh(tmp_path, "no time", "dedup-columns-rocksdb-3.2")
+    policy = tmp_path / "policy.toml"
+    policy.write_text('[[target]]\npath = "no time"\n')
+    assert run(["maintain", str(policy), "--engine", "local", "--plan"]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert " nothing        -        0 " in out[1]
+    assert ": operator 0 is not changed: dropDuplicates without an event-time column stores no time" in out[2]
+    assert run(["compact", str(tmp_path / "no time"), "--engine", "local", "--dry-run"]) == 0
+    assert "Total: dropped 0 of an unknown number of entries; " in capsys.readouterr().out
+
+
+def test_the_advice_for_a_target_is_about_the_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = fresh(tmp_path, "busy")
+    policy = tmp_path / "policy.toml"
+    policy.write_text('[[target]]\npath = "busy"\nttl = "7d"\ntimestamp = "value.max"\n')
+    (target / "offsets/6").touch()
+    plan = str(tmp_path / "plan.json")
+    assert run(["maintain", str(policy), "--engine", "local", "--plan-out", plan]) == 0
+    assert run(["maintain", str(policy), "--engine", "local", "--apply", plan]) == 0
+    told, skipped = capsys.readouterr().out.splitlines()[-2:]
+    assert "Stop it and repeat the command with stopped = true in the policy" in told
+    assert "--stopped" not in told and told.count(str(target)) <= 1
+    assert skipped.startswith("The plan was not carried out on 1 target, which the policy skips.")
+
+
 def test_the_log_reports_each_target_when_it_ends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fresh(tmp_path / "ck", "good")
     damaged(tmp_path / "ck", "damaged")

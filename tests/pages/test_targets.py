@@ -33,3 +33,15 @@ def target(status: str) -> dict[str, Any]:
 def test_the_page_looks_like_its_worst_target(statuses: list[str], tone: Tone, answer: str) -> None:
     page = maintain_page({"policy": "policy.toml", "targets": list(map(target, statuses))}, False)
     assert (page.tone, page.answer.startswith(answer)) == (tone, True), page.answer
+
+
+def test_a_target_without_a_rule_that_applies_is_not_in_order() -> None:
+    state = {"operator": 0, "store": "default", "state": "default", "role": "primary", "left_alone": "it has no time"}
+    counts = {**COUNTS, "entries": 0, "dropped": 0}
+    idle = {**target("nothing"), "totals": counts, "stores": [state]}
+    page = maintain_page({"policy": "policy.toml", "targets": [target("done"), idle]}, False)
+    told = "Of 2 targets, 1 without a rule that applies; the run dropped 1 of 10 counted entries (10 %)."
+    assert (page.tone, page.answer) == (Tone.WARNING, told)
+    assert [card.title for section in page.sections for card in section.cards] == [
+        "operator 0 is not changed: it has no time."
+    ]

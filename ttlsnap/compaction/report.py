@@ -113,6 +113,7 @@ class CompactionReport:
     shown          the first entries that are dropped or rewritten, as JSON
     destination    the new checkpoint that the run, or in a dry run a run, writes; None if it publishes in place
     refused        in a dry run, whether a run with the same options would be refused now; the warnings say why
+    made_final     the run before, if only its backup could undo it and this run removed that
     """
 
     run: str
@@ -137,6 +138,7 @@ class CompactionReport:
     shown: tuple[Mapping[str, Any], ...] = ()
     destination: str | None = None
     refused: bool = False
+    made_final: str | None = None
 
     @property
     def changed(self) -> bool:
@@ -188,6 +190,7 @@ class CompactionReport:
             "expired_to": self.expired_to,
             "destination": self.destination,
             "refused": self.refused,
+            "made_final": self.made_final,
             **({"shown": [dict(entry) for entry in self.shown]} if self.shown else {}),
             **({"visited": dict(zip(("partitions", "of", "left"), self.visited, strict=True))} if self.visited else {}),
         }

@@ -139,7 +139,8 @@ def _in_place(run: Runner, files: Directory) -> CompactionReport:
         discard_unless_open(files, plan.run)
         raise
     report = replace(report, warnings=(*report.warnings, *run.deliver(files)))
-    report = replace(report, warnings=(*report.warnings, *tidy_up(files, plan.run)))
+    tidied = tidy_up(files, plan.run)
+    report = replace(report, warnings=(*report.warnings, *tidied.warnings), made_final=tidied.made_final)
     return replace(report, seconds=run.seconds)
 
 

@@ -25,7 +25,7 @@ class TableReport:
 class ImportReport:
     """The result of an import. ``sources`` are the positions from which the query's sources read on, as JSON.
 
-    ``destination`` and ``refused`` are as in ``CompactionReport``.
+    ``destination``, ``refused`` and ``made_final`` are as in ``CompactionReport``.
     """
 
     run: str
@@ -45,6 +45,7 @@ class ImportReport:
     warnings: tuple[str, ...] = ()
     destination: str | None = None
     refused: bool = False
+    made_final: str | None = None
 
     @property
     def rows(self) -> int:

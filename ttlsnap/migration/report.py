@@ -56,7 +56,7 @@ class MigrationReport:
     transformers that ran in the same pass, and ``expired_to`` the archive of the entries that they dropped. ``plan``
     has the steps by which schemas change. ``expired`` counts the entries that were dropped by state, because a TTL was
     switched or changed and they have expired, and ``merged`` those that had the same key as another one.
-    ``destination`` and ``refused`` are as in ``CompactionReport``.
+    ``destination``, ``refused`` and ``made_final`` are as in ``CompactionReport``.
     """
 
     run: str
@@ -85,6 +85,7 @@ class MigrationReport:
     merged: dict[str, int] = field(default_factory=dict)
     destination: str | None = None
     refused: bool = False
+    made_final: str | None = None
 
     @property
     def entries(self) -> int:

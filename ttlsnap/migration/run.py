@@ -200,7 +200,8 @@ class _Run:
             discard_unless_open(files, plan.run)
             raise
         report = self._delivered(files, report)
-        report = replace(report, warnings=(*report.warnings, *tidy_up(files, plan.run)))
+        tidied = tidy_up(files, plan.run)
+        report = replace(report, warnings=(*report.warnings, *tidied.warnings), made_final=tidied.made_final)
         return replace(report, seconds=time.monotonic() - self.started)
 
     def to_copy(self, files: Directory, destination: LocalDirectory) -> MigrationReport:

@@ -15,7 +15,10 @@ from ttlsnap.pages.words import (
     after_dry_run,
     as_text,
     describe_history,
+    describe_left_alone,
+    describe_made_final,
     describe_value,
+    known_totals,
     minute,
     moment,
     place,
@@ -31,7 +34,7 @@ def compact_page(document: Document | Sequence[Document], show_keys: bool) -> Pa
     """Return the page of a run on one target, or on each of several."""
     if not isinstance(document, Mapping):
         return targets_page(document, f"{len(document)} targets", show_keys)
-    totals = document["totals"]
+    totals = known_totals(document)
     return Page(
         answer=_answer(document),
         target=document["target"],
@@ -40,7 +43,7 @@ def compact_page(document: Document | Sequence[Document], show_keys: bool) -> Pa
         tiles=_tiles(totals, document["dry_run"]),
         sections=[
             *_warnings(document, show_keys),
-            _before_and_after(document),
+            _before_and_after(totals),
             *_times(document),
             _state_section(document),
             *_shown(document, show_keys),
@@ -109,8 +112,7 @@ def _warnings(document: Document, show_keys: bool) -> Iterator[Section]:
         yield Section("Warnings", cards=cards)
 
 
-def _before_and_after(document: Document) -> Section:
-    totals = document["totals"]
+def _before_and_after(totals: Document) -> Section:
     return Section(
         "Before and after", charts=[*entries_chart(totals), *size_chart(totals)], tables=[totals_table(totals)]
     )
@@ -195,12 +197,11 @@ def _state_section(document: Document) -> Section:
 
 def notes(document: Document) -> Iterator[tuple[str, bool]]:
     """Yield what a reader must know about each state, and whether it is a warning."""
+    for words in describe_left_alone(document):
+        yield words, False
     for state in document["stores"]:
         operator, name = place({**state, "store": "default", "state": "default"}), place(state)
         operator = operator or "the table"
-        if state.get("left_alone") and state["role"] == "primary":
-            comma = "," if name != operator else ""
-            yield f"{name}{comma} is not changed: {state['left_alone']}", False
         if "partitions" in state:
             ways = [f"{number(count)} {_WAYS[way]}" for way, count in state["partitions"].items() if count]
             yield f"{operator}, partitions: {', '.join(ways)}", False
@@ -280,6 +281,7 @@ def _next(document: Document) -> Iterator[str]:
     elif document["output"]:
         yield f"Next: start the query with the checkpoint location {document['output']}."
     elif document["published"] and document["kind"] == "checkpoint":
+        yield from filter(None, [describe_made_final(document)])
         yield "Next: restart the query. Until it commits a new batch, ttlsnap rollback undoes this run."
     elif document["published"]:
         yield "ttlsnap rollback undoes this run."

@@ -10,7 +10,16 @@ from ttlsnap.amounts import number, share, size
 from ttlsnap.pages.model import Card, Marked, Page, Section, Table, Tile, Tone, count
 from ttlsnap.pages.privacy import tell, tell_error
 from ttlsnap.pages.svg import Bar, Chart, bar_chart, ranked_chart
-from ttlsnap.pages.words import DRY_RUN, describe_history, place
+from ttlsnap.pages.words import (
+    DRY_RUN,
+    after_publishing,
+    describe_history,
+    describe_left_alone,
+    describe_published,
+    for_policy,
+    known_totals,
+    place,
+)
 
 Document = Mapping[str, Any]
 
@@ -36,15 +45,22 @@ def targets_page(targets: Sequence[Document], name: str, show_keys: bool, banner
     statuses = Counter(status_of(target) for target in targets)
     is_dry = any(target.get("dry_run") for target in targets)
     refused = sum(bool(target.get("refused")) for target in targets)
+    without_rule = sum(_is_without_rule(target) for target in targets)
+    worst = _worst(statuses)
     return Page(
-        answer=_answer(statuses, sums, len(targets), is_dry, refused),
+        answer=_answer(statuses, sums, len(targets), is_dry, refused, without_rule),
         target=name,
-        tone=Tone.WARNING if refused and _worst(statuses) is not Tone.BAD else _worst(statuses),
+        tone=Tone.WARNING if (refused or without_rule) and worst is not Tone.BAD else worst,
         banner=banner or (DRY_RUN if is_dry else ""),
         tiles=_tiles(statuses, sums, len(targets), is_dry),
         sections=[
             *_problems(targets, show_keys),
-            Section("Targets", charts=list(_charts(targets, sums)), tables=[_table(targets)]),
+            Section(
+                "Targets",
+                list(filter(None, [after_publishing(targets)])),
+                charts=list(_charts(targets, sums)),
+                tables=[_table(targets)],
+            ),
             *_notes(targets, show_keys),
         ],
     )
@@ -60,6 +76,11 @@ def status_of(target: Document) -> str:
     return ("planned" if target["dry_run"] else "done") if changed else "nothing"
 
 
+def _is_without_rule(target: Document) -> bool:
+    """Return whether no rule applies to any state of a target, so that no run can drop anything from it."""
+    return "totals" in target and known_totals(target)["entries"] is None and target["kind"] == "checkpoint"
+
+
 def _words(status: str) -> str:
     return "nothing to do" if status == "nothing" else status
 
@@ -69,11 +90,14 @@ def _worst(statuses: Counter[str]) -> Tone:
     return next((tone for tone in (Tone.BAD, Tone.WARNING, Tone.GOOD) if tone in found), Tone.PLAIN)
 
 
-def _answer(statuses: Counter[str], sums: Mapping[str, int], targets: int, is_dry: bool, refused: int) -> str:
+def _answer(
+    statuses: Counter[str], sums: Mapping[str, int], targets: int, is_dry: bool, refused: int, without_rule: int
+) -> str:
     wrong = [
         f"{found} {status}" for status, found in statuses.items() if _TONES.get(status) in (Tone.BAD, Tone.WARNING)
     ]
     wrong += [f"{refused} would be refused now"] if refused else []
+    wrong += [f"{without_rule} without a rule that applies"] if without_rule else []
     if wrong:
         first = f"Of {count(targets, 'target')}, {' and '.join(wrong)}"
     else:
@@ -81,8 +105,8 @@ def _answer(statuses: Counter[str], sums: Mapping[str, int], targets: int, is_dr
     entries, dropped, rewritten = (sums[name] for name in ("entries", "dropped", "rewritten"))
     changes = []
     if dropped:
-        part = share(dropped, entries)
-        changes.append(f"{'drop' if is_dry else 'dropped'} {number(dropped)} of {number(entries)} entries ({part})")
+        part, counted = share(dropped, entries), "counted entries" if without_rule else "entries"
+        changes.append(f"{'drop' if is_dry else 'dropped'} {number(dropped)} of {number(entries)} {counted} ({part})")
     if rewritten:
         changes.append(f"{'rewrite' if is_dry else 'rewrote'} {number(rewritten)}")
     if not changes:
@@ -110,13 +134,21 @@ def _tiles(statuses: Counter[str], sums: Mapping[str, int], targets: int, is_dry
 def _problems(targets: Sequence[Document], show_keys: bool) -> Iterator[Section]:
     cards = [
         Card(
-            _TONES.get(status_of(target), Tone.BAD), status_of(target), tell_error(target, show_keys), target["target"]
+            _TONES.get(status_of(target), Tone.BAD),
+            status_of(target),
+            _tell(target, tell_error(target, show_keys)),
+            target["target"],
         )
         for target in targets
         if target.get("error")
     ]
     if cards:
         yield Section("Targets that were not processed", cards=cards)
+
+
+def _tell(target: Document, text: str) -> str:
+    """Return an error or a warning; of ``maintain``, as advice about the policy."""
+    return for_policy(text, target["target"]) if "status" in target else text
 
 
 def _charts(targets: Sequence[Document], sums: Mapping[str, int]) -> Iterator[Chart]:
@@ -146,7 +178,7 @@ def largest(
 def _table(targets: Sequence[Document]) -> Table:
     rows = []
     for target in targets:
-        status, totals = status_of(target), target.get("totals", {})
+        status, totals = status_of(target), known_totals(target) if "totals" in target else {}
         rows.append(
             (
                 target["target"],
@@ -182,11 +214,17 @@ def _notes(targets: Sequence[Document], show_keys: bool) -> Iterator[Section]:
                     ],
                 )
             )
+        for words in describe_left_alone(target):
+            cards.append(
+                Card(Tone.WARNING if _is_without_rule(target) else Tone.PLAIN, "not changed", f"{words}.", name)
+            )
         for state in target.get("stores", ()):
             if "written_before" in state:
                 words = f"{place(state)}: {describe_history(state['written_before'])}."
                 cards.append(Card(Tone.PLAIN, "history", words, name))
         for text in target.get("warnings", ()):
-            cards.append(Card(Tone.WARNING, "warning", tell(text, show_keys), name))
+            cards.append(Card(Tone.WARNING, "warning", _tell(target, tell(text, show_keys)), name))
+        if words := " ".join(describe_published(target)):
+            cards.append(Card(Tone.PLAIN, "published", words, name))
     if cards:
         yield Section("Notes", cards=cards)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,6 +13,7 @@ from ttlsnap.amounts import MISSING, number
 Document = Mapping[str, Any]
 
 
+_OPTION_OR_KEY = re.compile(r"--[a-z-]+ \(in a policy: ([^)]+)\)")
 DRY_RUN = "Dry run: nothing was changed."
 
 
@@ -28,6 +30,57 @@ def after_dry_run(document: Document, option: str = "--dry-run", does: str = "pu
     ):
         return f"Without {option}, ttlsnap would have nothing to change."
     return f"Without {option}, ttlsnap {does}."
+
+
+def describe_left_alone(document: Document) -> Iterator[str]:
+    """Yield a sentence for each state of a run that no rule can change, with the reason."""
+    for state in document.get("stores", ()):
+        if state.get("left_alone") and state["role"] == "primary":
+            operator, name = place({**state, "store": "default", "state": "default"}), place(state)
+            comma = "," if name != operator else ""
+            yield f"{name}{comma} is not changed: {state['left_alone']}"
+
+
+def known_totals(document: Document) -> Document:
+    """Return the totals of a run. The entries are unknown if no rule applies to any state: then none was counted."""
+    states = [state for state in document.get("stores", ()) if state.get("role") == "primary"]
+    if states and all(state.get("left_alone") for state in states):
+        return {**document["totals"], "entries": None, "kept": None}
+    totals: Document = document["totals"]
+    return totals
+
+
+def of_entries(totals: Document) -> str:
+    """Return ``9 of 480 entries``, for what a run dropped."""
+    entries = "an unknown number of" if totals["entries"] is None else number(totals["entries"])
+    return f"{number(totals['dropped'])} of {entries} entries"
+
+
+def describe_made_final(document: Document) -> str | None:
+    """Return a sentence about the run that can no longer be rolled back because of this one; None if there is none."""
+    if document.get("made_final") is None:
+        return None
+    return f"The backup of run {document['made_final']} was removed, so that run can no longer be rolled back."
+
+
+def describe_published(target: Document) -> Iterator[str]:
+    """Yield sentences about the run that a policy published on a target."""
+    if target.get("published"):
+        yield f"Published as run {target['run']}."
+        yield from filter(None, [describe_made_final(target)])
+
+
+def after_publishing(targets: Sequence[Document]) -> str | None:
+    """Return what to do after runs on several targets; None if no checkpoint was changed."""
+    if not any(target.get("published") and target["kind"] != "table" for target in targets):
+        return None
+    undo = "ttlsnap rollback CHECKPOINT --stopped"
+    return f"Next: restart the queries of the changed checkpoints. To undo a run before you restart its query: {undo}"
+
+
+def for_policy(text: str, target: str) -> str:
+    """Return an error or a warning of a target for readers who see its name, and who can only change the policy."""
+    return _OPTION_OR_KEY.sub(r"\1 in the policy", text).replace(f"{target}: ", "", 1)
 
 
 def at(milliseconds: int | None) -> str:

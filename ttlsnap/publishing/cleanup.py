@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
 from ttlsnap.checkpoint import layout
 from ttlsnap.errors import (
     CorruptionError,
@@ -40,15 +44,32 @@ def discard_backups(files: Directory, keep: str | None) -> list[str]:
     return [run for run, had in zip(ended, had_backup, strict=True) if had]
 
 
-def tidy_up(files: Directory, run: str) -> list[str]:
-    """Remove what a published run has left in its staging folder, and older backups. Return a warning if that fails."""
+@dataclass(frozen=True)
+class Tidied:
+    """The result of ``tidy_up``. ``made_final`` is the earlier run that only the removed backup could still undo."""
+
+    warnings: tuple[str, ...] = ()
+    made_final: str | None = None
+
+
+def tidy_up(files: Directory, run: str) -> Tidied:
+    """Remove what a published run has left in its staging folder, and older backups. A failure is a warning."""
     try:
         files.remove_tree(staged_path(run, ""))  # a worker that was killed may have left something there
-        discard_backups(files, keep=run)
+        removed = discard_backups(files, keep=run)
+        return Tidied(made_final=_made_final(files, run, removed))
     except (TtlsnapError, MemoryError) as error:
         words = error.text if isinstance(error, TtlsnapError) else "out of memory"
-        return ["an older backup could not be removed; the next run will try again: " + words]
-    return []
+        return Tidied(("an older backup could not be removed; the next run will try again: " + words,))
+
+
+def _made_final(files: Directory, run: str, removed: Sequence[str]) -> str | None:
+    """Return the run before ``run`` if its backup is ``removed``, and no batch was committed between the two."""
+    done = [journal for journal in read_journals(files) if journal.status == "done"]
+    for previous, this in pairwise(done):
+        if this.run == run and previous.run in removed and previous.kind != "rollback":
+            return previous.run if previous.batch == this.batch else None
+    return None
 
 
 def discard_files(files: Directory, run: str) -> bool:

@@ -1,0 +1,57 @@
+"""After a run, commands name what to do next, how to undo it, and which earlier run can no longer be undone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ttlsnap import compact, history
+from ttlsnap.cli.app import run
+from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_duration
+
+from ..pages.making import Parsed
+from ..samples import sample
+
+QUICK = ("--timestamp", "value.max", "--yes", "--stopped", "--engine", "local")
+FINAL = "The backup of run {} was removed, so that run can no longer be rolled back."
+POLICY = '[[target]]\npath = "agg-deltas-lz4-4.2"\nstopped = true\nttl = "2d"\ntimestamp = "value.max"\n'
+
+
+def drop_older_than(target: Path, ttl: str) -> str:
+    factory = TtlTransformerFactory(StateTtlConfig(parse_duration(ttl)), "value.max")
+    return compact(str(target), [factory], stopped=True).run
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("compact", "{}", "--ttl", "2d", *QUICK),
+        ("migrate", "{}", "--partitions", "3", "--yes", "--stopped", "--engine", "local"),
+        ("maintain", "policy.toml", "--engine", "local", "--report", "html=page.html"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_run_names_the_earlier_run_that_it_makes_final(
+    words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    target = sample("agg-deltas-lz4-4.2", tmp_path)
+    (tmp_path / "policy.toml").write_text(POLICY)
+    first = drop_older_than(target, "14d")
+    assert run([word.format(target) for word in words]) == 0
+    out = capsys.readouterr().out
+    assert FINAL.format(first) in out
+    assert f"un {history(str(target))[-1].run}" in out and "Next: restart the quer" in out
+    assert "To undo " in out and "ttlsnap rollback " in out
+    if words[0] == "maintain":
+        page = Parsed(tmp_path / "page.html").words
+        assert FINAL.format(first) in page and "Next: restart the queries" in page
+
+
+def test_a_run_that_nobody_could_undo_is_not_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = sample("agg-deltas-lz4-4.2", tmp_path)
+    drop_older_than(target, "14d")
+    assert run(["rollback", str(target), "--stopped"]) == 0
+    assert run(["compact", str(target), "--ttl", "2d", *QUICK]) == 0
+    assert "can no longer be rolled back" not in capsys.readouterr().out
