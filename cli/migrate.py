@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
@@ -54,7 +55,7 @@ from ttlsnap.cli.places import look_in_current_folder, parse_archive
 from ttlsnap.cli.progress import ReadingProgress, unclosed_words, warn_of_excess
 from ttlsnap.cli.published import describe_published
 from ttlsnap.cli.tables import refuse
-from ttlsnap.errors import UsageError
+from ttlsnap.errors import FencedError, RefusedError, UnsupportedError, UsageError
 from ttlsnap.printable import shell_word
 
 if TYPE_CHECKING:
@@ -366,6 +367,8 @@ def migrate(
     if apply is not None:
         reviewed = read_plan(apply)
         reviewed.require_target(open_directory(target).root)
+        if to is None and partitions is None and provider is None and not store_settings:
+            raise UsageError("--apply needs the options of the plan. Repeat that command, with --apply for --plan-out")
     archive = parse_archive(expired_to)
     rules: list[object] = [*factories, *converters]
     rules += [archive.function] if isinstance(archive, ExpiredCallback) else []
@@ -411,7 +414,10 @@ def migrate(
     changes = Changes(partitions, provider, store_settings, new_query)
     text = output_format is Format.TEXT
     chosen = make_engine(engine, master, parallelism)
-    with _Listener(text, reviewed, ask=asks, max_drop=options.max_drop) as listener:
+    with (
+        _explain_second_time(reviewed),
+        _Listener(text, reviewed, ask=asks, max_drop=options.max_drop) as listener,
+    ):
         report = run(target, changes, factories, options, chosen, listener)
     for warning in report.warnings:
         print_warning(warning)
@@ -427,6 +433,21 @@ def migrate(
             console().print("To drop entries without a migration: ttlsnap compact, with the same options")
     else:
         print_json(report.to_json())
+
+
+@contextmanager
+def _explain_second_time(reviewed: ReviewedMigration | None) -> Iterator[None]:
+    """Replace an error by the better explanation that the plan is already published, if it is."""
+    try:
+        yield
+    except FencedError:
+        raise
+    except (UsageError, UnsupportedError, RefusedError) as error:
+        run = None if reviewed is None else reviewed.find_run()
+        if run is None or reviewed is None:
+            raise
+        told = f"{reviewed.target}: this plan was already published, as run {run}. There is nothing to do"
+        raise type(error)(told) from error
 
 
 def _first_given(options: Mapping[str, object]) -> str | None:

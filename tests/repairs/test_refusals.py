@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import linecache
 import math
 import os
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -13,13 +15,16 @@ from typing import Any
 
 import pytest
 
-from ttlsnap import open_checkpoint, rollback
-from ttlsnap.contract import contract_of_checkpoint
+from ttlsnap import history, open_checkpoint, rollback
+from ttlsnap.contract import contract_of_checkpoint, parse_contract
 from ttlsnap.errors import UsageError
+from ttlsnap.repairs.answers import Answers
+from ttlsnap.repairs.plan import find_evolution
 from ttlsnap.schema.literals import parse_literal
 from ttlsnap.schema.types import DoubleType, TimestampType
 from ttlsnap.storage.local import LocalDirectory
 
+from ..check.quality import KEPT
 from ..cli.running import Ttlsnap
 from ..migration.entries import rows_of
 from ..publishing.trees import tree
@@ -104,6 +109,15 @@ def test_what_is_not_decided_is_refused(
     ended = ttlsnap("migrate", target, "--to", tmp_path / "new.json", "--stopped", "--yes", *words)
     assert (ended.code, message in " ".join(ended.err.split())) == (code, True), ended.err
     assert bytes_of(target) == before
+
+
+def test_an_aggregate_cannot_be_filled() -> None:
+    kept = json.loads(gzip.decompress(KEPT.read_bytes()))["contracts"]
+    old, new = (parse_contract(json.dumps(kept[f"agg-avg-to-sum-and-count.{side}"]), "it") for side in ("old", "new"))
+    told = "These differ: sum(price), count(1), avg(price). --fill is only for columns. A new aggregate begins without "
+    for name in ("value.sum", "sum(price)", "0.default.default.value"):
+        with pytest.raises(UsageError, match=re.escape(told)):
+            find_evolution(old, new, Answers(fills={name: "0"}))
 
 
 def test_an_answer_needs_a_new_query(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
@@ -195,8 +209,13 @@ def test_a_plan_is_applied_only_as_it_was_reviewed(ttlsnap: Ttlsnap, tmp_path: P
         assert ttlsnap("migrate", target, *filled, "--apply", tmp_path / "wrong.json").code in (2, 3)
     assert ttlsnap("migrate", target, *filled, "--apply", plan, "--dry-run").code == 2
     assert bytes_of(target) == before
+    alone = ttlsnap("migrate", target, "--apply", plan)
+    assert alone.code == 2 and "Repeat that command, with --apply for --plan-out" in alone.err
     assert ttlsnap("migrate", target, *filled, "--apply", plan).code == 0
-    assert ttlsnap("migrate", target, *filled, "--apply", plan).code != 0
+    again = ttlsnap("migrate", target, *filled, "--apply", plan)
+    run = history(str(target))[-1].run
+    assert again.code != 0
+    assert f"this plan was already published, as run {run}. There is nothing to do" in " ".join(again.err.split())
 
 
 def test_a_plan_is_applied_only_with_its_transformers(

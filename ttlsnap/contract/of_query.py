@@ -116,6 +116,12 @@ def contract_of_script(
         return _contract(spark, started[0], recording, Path(folder))
 
 
+_DESCRIBE_ITS_QUERY = (
+    "Describe the query that wrote the state as it is now: ttlsnap contract CHECKPOINT --with MODULE:FUNCTION. If the "
+    "checkpoint was migrated, that is the new query"
+)
+
+
 def join_contracts(checkpoint: Contract, query: Contract) -> Contract:
     """Return the contract of a checkpoint, completed by what only its query shows.
 
@@ -126,13 +132,15 @@ def join_contracts(checkpoint: Contract, query: Contract) -> Contract:
     if len(names[0]) != len(names[1]) or any(a not in (None, b) for a, b in zip(*names, strict=True)):
         told = [", ".join(name or "unnamed" for name in found) for found in names]
         raise UsageError(
-            f"the checkpoint has the operators {told[0]}, but the query has {told[1]}: they do not belong together"
+            f"the checkpoint has the operators {told[0]}, but the query has {told[1]}: they do not belong together. "
+            f"{_DESCRIBE_ITS_QUERY}"
         )
     for old, new in zip(checkpoint.operators, query.operators, strict=True):
         for was, now in zip(_types(old), _types(new), strict=False):
             if was != now:
                 raise UsageError(
-                    f"{old} has {was[1]} in the checkpoint, but {now[1]} in the query: they do not belong together"
+                    f"{old} has {was[1]} in the checkpoint, but {now[1]} in the query: they do not belong together. "
+                    f"{_DESCRIBE_ITS_QUERY}"
                 )
     operators = tuple(
         replace(

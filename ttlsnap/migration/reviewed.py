@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ from ttlsnap.compaction.report import CompactionReport
 from ttlsnap.errors import RefusedError, UsageError
 from ttlsnap.migration.plan_files import read_plan_file
 from ttlsnap.migration.report import MigrationReport
+from ttlsnap.publishing.history import history
 from ttlsnap.schema.strict_json import require_type
 
 VERSION = 1
@@ -44,6 +46,14 @@ class ReviewedMigration:
                 f"the transformers of the plan for {self.target}, their options or their code have changed since then. "
                 "Nothing was changed. Make a new plan with --plan-out"
             )
+
+    def find_run(self) -> str | None:
+        """Return the run that has published this plan and was not rolled back; None if there is none."""
+        for entry in reversed(history(self.target)):
+            with suppress(KeyError, TypeError):  # the report of another version
+                if entry.status == "done" and entry.kind == "migrate" and _facts(entry.report or {}) == self.facts:
+                    return entry.run
+        return None
 
     def confirm(self, report: MigrationReport) -> None:
         """Raise RefusedError unless ``report`` is the reviewed one."""
@@ -83,14 +93,17 @@ def _parse(document: dict[str, Any]) -> ReviewedMigration:
 
 def facts_of(report: MigrationReport | CompactionReport) -> dict[str, Any]:
     """Return the facts of a report that must be the same when a plan is applied."""
-    document = report.to_json()
+    return _facts(report.to_json())
+
+
+def _facts(document: Mapping[str, Any]) -> dict[str, Any]:
     totals = {name: document["totals"][name] for name in _COUNTS}
-    if isinstance(report, MigrationReport):
+    if document["kind"] == "migrate":
         return {
             "kind": document["kind"],
             **{name: json.loads(json.dumps(document[name])) for name in _CHANGES},
             "totals": totals,
-            "compaction": None if report.compaction is None else facts_of(report.compaction),
+            "compaction": None if document["compaction"] is None else _facts(document["compaction"]),
         }
     return {
         "kind": document["kind"],

@@ -102,10 +102,12 @@ def find_evolution(
     unused = {*answers.fills, *answers.drops, *answers.births, *(name for pair in answers.swaps for name in pair)}
     unused -= matcher.used | ({NOW} if matcher.used.intersection(answers.births) else set())
     if unused:
-        raise UsageError(
-            f"{sorted(unused)[0]} is not a field that differs between the two queries. These differ: "
-            f"{_list_places(matcher)}"
-        )
+        name = sorted(unused)[0]
+        told = f"{name} is not a field that differs between the two queries. These differ: {_list_places(matcher)}"
+        begun = [step.new for step in matcher.steps if step.change == "add" and _is_whole(step.place)]
+        if name in answers.fills and begun:
+            told += f". --fill is only for columns. A new aggregate begins without rows: {', '.join(map(str, begun))}"
+        raise UsageError(told)
     # Linked states have the same keys, and each of them would ask the same.
     obstacles = {(one.place.operator, one.message): one for one in reversed(matcher.obstacles)}
     evolution = Evolution(
@@ -115,8 +117,19 @@ def find_evolution(
 
 
 def _list_places(matcher: Matcher) -> str:
-    places = [*(step.place for step in matcher.steps), *(obstacle.place for obstacle in matcher.obstacles)]
-    return ", ".join(dict.fromkeys(str(place) for place in places if place.field)) or "none"
+    names = [
+        # Aggregates have no field of their own in a plan. Their text names them.
+        str(step.old or step.new) if _is_whole(step.place) and step.change in ("add", "drop") else str(step.place)
+        for step in matcher.steps
+        if step.place.field and not (_is_whole(step.place) and step.change == "reorder")
+    ]
+    names += [str(obstacle.place) for obstacle in matcher.obstacles if obstacle.place.field]
+    return ", ".join(dict.fromkeys(names)) or "none"
+
+
+def _is_whole(place: Place) -> bool:
+    """Return whether a place is a whole key or value."""
+    return place.field in ("key", "value")
 
 
 @dataclass(frozen=True)
