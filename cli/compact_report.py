@@ -25,7 +25,7 @@ _SPARE = ("clock", "time of day", "operator name", "rewritten", "state", "kept",
 def show_report(out: Console, report: CompactionReport, *, tables: bool = True, target: str | None = None) -> None:
     """Print what a run did, and what to do next. ``target`` is named if it is one of several."""
     from ttlsnap.expired.receivers import describe_place
-    from ttlsnap.pages.words import DRY_RUN, after_dry_run
+    from ttlsnap.pages.words import DRY_RUN, after_dry_run, describe_unpublished
 
     if tables:
         show_counts(out, report)
@@ -33,7 +33,7 @@ def show_report(out: Console, report: CompactionReport, *, tables: bool = True, 
     if report.dry_run:
         lines.append(f"{DRY_RUN} {after_dry_run(report.to_json())}")
     elif not report.published:
-        lines.append("Nothing was changed.")
+        lines.append(describe_unpublished(report.to_json()))
     elif report.output is not None:
         lines.append(f"A new checkpoint is at {report.output}; {report.target} is unchanged.")
         lines.append(f'Next: start the query with the checkpoint location "{report.output}".')
@@ -84,7 +84,7 @@ def _table(states: Sequence[StateReport], spared: Sequence[str]) -> TextTable:
         "operator": lambda s: _operator(s, "operator name" not in spared),
         "state": _place,
         "timestamp": lambda s: _field(s, "clock" not in spared),
-        "oldest": lambda s: _oldest(s, 10 if "time of day" in spared else 19),
+        "oldest": lambda s: _oldest(s, "time of day" not in spared),
         "entries": lambda s: number(s.counts.entries),
         "kept": lambda s: number(s.counts.kept),
         "dropped": lambda s: Text(number(s.counts.dropped), "yellow" if s.counts.dropped else ""),
@@ -120,11 +120,12 @@ def _field(state: StateReport, with_clock: bool) -> str:
     return field_words(state.to_json()) if with_clock else state.timestamp or MISSING
 
 
-def _oldest(state: StateReport, length: int) -> str:
+def _oldest(state: StateReport, with_time: bool) -> str:
     from ttlsnap.clock import iso
     from ttlsnap.pages.words import second
 
-    return second(iso(state.oldest_us))[:length]
+    found = second(iso(state.oldest_us))
+    return found if with_time else found.partition("T")[0]
 
 
 def _total(report: CompactionReport) -> Text:
@@ -132,13 +133,14 @@ def _total(report: CompactionReport) -> Text:
     from ttlsnap.pages.words import known_totals, of_entries
 
     counts = report.totals
-    dropped = Text(f"dropped {of_entries(known_totals(report.to_json()))}")
+    does = "would drop" if report.dry_run else "dropped"
+    dropped = Text(f"{does} {of_entries(known_totals(report.to_json()))}")
     if counts.dropped:
         dropped.append(f" ({share(counts.dropped, counts.entries)})")
         dropped.stylize("yellow")
     parts = [dropped]
     if counts.rewritten:
-        parts.append(Text(f"rewritten {number(counts.rewritten)}"))
+        parts.append(Text(f"{'would rewrite' if report.dry_run else 'rewritten'} {number(counts.rewritten)}"))
     if counts.bytes_before and counts.bytes_after is not None:
         files = f"{size(counts.bytes_before)} before, {size(counts.bytes_after)} after"
         saved = counts.bytes_before - counts.bytes_after

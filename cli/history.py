@@ -139,7 +139,7 @@ def _of_table(target: str, prune: bool, output_format: Format) -> None:
         [
             {
                 "run": run.run,
-                "when": (run.at or MISSING).replace("T", " ")[:19],
+                "when": MISSING if run.at is None else f"{run.at.replace('T', ' ')[:19]}Z",
                 "kind": run.kind,
                 "version": number(run.version),
                 "dropped": number(run.dropped),

@@ -85,7 +85,7 @@ def _compact(value: Any) -> str:
 
 def show_fields(out: Console, state: StateInspection) -> None:
     """Print the fields of a state, and its ages if they were counted."""
-    from ttlsnap.pages.words import age_groups, describe_age_history
+    from ttlsnap.pages.words import age_groups, describe_history
 
     if state.descriptor is None:
         out.print("  The checkpoint records no schema (Spark before 3.1). Describe it with --schema.")
@@ -104,5 +104,5 @@ def show_fields(out: Console, state: StateInspection) -> None:
         if count:
             bar = "#" * max(1, round(40 * count / most))
             out.print(f"    {label:14} {number(count):>14}  {bar}")
-    if (words := describe_age_history(age)) is not None:
-        out.print(f"    {words}")
+    if "written_before" in age:
+        out.print(f"    {describe_history(age['written_before'])}")

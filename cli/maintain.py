@@ -129,6 +129,7 @@ def maintain(
     from ttlsnap.maintenance.runs import maintain as run
     from ttlsnap.maintenance.workers import Workers
     from ttlsnap.pages.model import count
+    from ttlsnap.pages.words import PLAN
 
     if apply is not None and (plan or plan_out is not None):
         raise UsageError("--apply cannot be used with --plan or --plan-out")
@@ -188,7 +189,7 @@ def maintain(
                 apply_it = f"ttlsnap maintain {shell_word(str(policy))} --apply {shell_word(str(plan_out))}"
                 console().print(f"The plan is in {plan_out}; no target was changed. To apply it: {apply_it}")
             elif plan:
-                console().print(f"Plan: nothing was changed. {_after_plan(results)}")
+                console().print(f"{PLAN} {_after_plan(results)}")
         if plan_out is not None:
             write_whole(plan_out, write_plan(found, results), [result.target for result in results])
         write_pages(pages, "maintain", document)
@@ -222,6 +223,7 @@ def _describe_states(result: TargetResult) -> Iterator[str]:
     from ttlsnap.compaction.report import CompactionReport
     from ttlsnap.pages.compact import describe_unclosed
     from ttlsnap.pages.words import describe_history, describe_left_alone
+    from ttlsnap.pages.words import place as place_of_state
 
     if isinstance(result.report, CompactionReport):
         yield from describe_left_alone(result.report.to_json())
@@ -229,7 +231,8 @@ def _describe_states(result: TargetResult) -> Iterator[str]:
         if state.unclosed:
             yield f"{state.state}: {describe_unclosed(state.to_json())}"
         if state.older:
-            yield f"{state.state}: {describe_history(state.to_json()['written_before'])}"
+            document = state.to_json()
+            yield f"{place_of_state(document)}: {describe_history(document['written_before'])}"
 
 
 def _show(out: Console, results: list[TargetResult]) -> None:

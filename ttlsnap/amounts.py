@@ -8,11 +8,14 @@ UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 
 
 def share(part: int, whole: int | None) -> str:
-    """Return ``77 %``; a dash if the whole is unknown or nothing. Only the whole is 100 %, and only nothing is 0 %."""
+    """Return ``77 %``, or ``<1 %`` and ``>99 %``. Return a dash if the whole is unknown or nothing.
+
+    Only the whole is 100 %, and only nothing is 0 %.
+    """
     if not whole:
         return MISSING
-    if 0 < part < whole:
-        return f"{min(max(100 * part / whole, 1), 99):.0f} %"
+    if 0 < part < whole and not 1 <= 100 * part / whole <= 99:
+        return "<1 %" if 2 * part < whole else ">99 %"
     return f"{100 * part / whole:.0f} %"
 
 

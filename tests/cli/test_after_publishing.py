@@ -49,6 +49,17 @@ def test_a_run_names_the_earlier_run_that_it_makes_final(
         assert FINAL.format(first) in page and "Next: restart the queries" in page
 
 
+def test_a_run_that_only_updates_the_ledger_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = str(sample("dedup-columns-rocksdb-3.2", tmp_path))
+    words = ["compact", target, "--ttl", "3s", "--timestamp", "@written", "--stopped", "--engine", "local"]
+    for option, told in (
+        ("--dry-run", "nothing was changed"),
+        ("--yes", "Nothing was dropped. The ledger was updated."),
+    ):
+        assert run([*words, option]) == 0
+        assert told in capsys.readouterr().out.splitlines()[-1]
+
+
 def test_a_run_that_nobody_could_undo_is_not_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = sample("agg-deltas-lz4-4.2", tmp_path)
     drop_older_than(target, "14d")

@@ -37,7 +37,7 @@ def test_history_shows_when_by_which_rule_and_how_much(compacted: Path, capsys: 
     assert run(["history", str(compacted)]) == 0
     header, line, *_ = capsys.readouterr().out.splitlines()
     assert header.split() == ["run", "when", "kind", "status", "batch", "dropped", "of", "backup", "rule"]
-    assert re.search(r" 20\d\d-\d\d-\d\d \d\d:\d\d:\d\d  compact  done +6 +369  480  yes +ttl 7d by value\.max$", line)
+    assert re.search(r" 20\d\d-\d\d-\d\d \d\d:\d\d:\d\dZ  compact  done +6 +369  480  yes +ttl 7d by value\.max$", line)
 
 
 def test_reports_have_the_rules(compacted: Path, capsys: pytest.CaptureFixture[str]) -> None:

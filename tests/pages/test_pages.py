@@ -130,7 +130,8 @@ def test_only_rules_that_name_no_values_are_shown(rule: str, is_shown: bool) -> 
 
 def test_a_refusal_is_shown_without_the_keys_that_it_quotes(pages: Pages) -> None:
     error = pages.documents["maintain-misplaced"]["targets"][0]["error"]
-    head, _, rest = error.partition("For example, ")
+    # The page names the target beside its error.
+    head, _, rest = error.partition(": ")[2].partition("For example, ")
     shown = Parsed(pages.folder / "maintain-misplaced.html").text
     assert f"{head}For example, [not shown]{rest[rest.index(' is in partition') :]}" in shown
 
@@ -359,3 +360,14 @@ def test_curves_reach_from_the_first_to_the_last_value() -> None:
     assert 'points="0.00,100.00 50.00,52.00 100.00,4.00"' in line
     ranked = ranked_chart("Sizes", [1, 3, 2], ("3", "1")).draw("x")
     assert 'points="0.00,4.00 33.33,4.00' in ranked and "3 values, from 3 to 1." in ranked
+
+
+def test_a_page_has_a_message_that_quotes_no_entry_and_says_where_reasons_are(tmp_path: Path) -> None:
+    target = sample(AGG, tmp_path)
+    with (target / "state/0/0/2.delta").open("r+b") as file:
+        file.write(b"changed")
+    page = tmp_path / "page.html"
+    assert run(["doctor", str(target), "--report", f"html={page}"]) == 1
+    shown = Parsed(page).words
+    assert re.search(r"2\.delta: bytes 0 to \d+ do not match the checksum in state/0/0/\.2\.delta\.crc", shown)
+    assert "not restorable see the problems above" in shown

@@ -43,8 +43,8 @@ def test_the_page_has_the_sizes_of_the_document(pages: Pages) -> None:
 
 def test_the_ages_have_the_cut_off_between_kept_and_expired_ones(pages: Pages) -> None:
     page = Parsed(pages.folder / "agg.html")
-    order = re.findall(r">(up to 7d|up to 10d|cut-off: what is below has expired)<", page.html)
-    assert order[:3] == ["up to 7d", "cut-off: what is below has expired", "up to 10d"]
+    order = re.findall(r">(up to 7d|up to 10d|cut-off: older entries have expired)<", page.html)
+    assert order[:3] == ["up to 7d", "cut-off: older entries have expired", "up to 10d"]
     ages = pages.documents["agg"]["sizes"]["states"][0]["ages"]
     for bucket in ages["buckets"]:
         if bucket["entries"]:

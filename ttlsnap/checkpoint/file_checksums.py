@@ -18,6 +18,7 @@ import google_crc32c
 from ttlsnap import native
 from ttlsnap.checkpoint import layout
 from ttlsnap.errors import ChecksumError, CorruptionError, UnsupportedError
+from ttlsnap.quoting import quotes_nothing
 from ttlsnap.schema.strict_json import parse_json
 from ttlsnap.storage.directory import Directory
 
@@ -74,9 +75,9 @@ def _verify_hadoop(files: Directory, path: str, checksum_path: str, checksum_siz
             wrong = _first_wrong(piece, step, sums.read(4 * -(-len(piece) // step)))
             if wrong is not None:
                 first = start + wrong * step
+                span = f"bytes {first} to {min(size, first + step)}"
                 raise CorruptionError(
-                    f"{files.root}/{path}: bytes {first} to {min(size, first + step)} do not match the checksum in "
-                    f"{checksum_path}"
+                    quotes_nothing(f"{files.root}/{path}: {span} do not match the checksum in {checksum_path}")
                 )
             start += len(piece)
 
@@ -113,4 +114,4 @@ def _verify_spark(files: Directory, path: str, checksum_path: str, size: int) ->
             f"{files.root}/{path} does not match the checksum in {checksum_path}. ttlsnap doctor shows whether only "
             "the checksum is wrong"
         )
-        raise ChecksumError(words, path, checksum_path)
+        raise ChecksumError(quotes_nothing(words), path, checksum_path)

@@ -113,6 +113,7 @@ class CompactionReport:
     shown          the first entries that are dropped or rewritten, as JSON
     destination    the new checkpoint that the run, or in a dry run a run, writes; None if it publishes in place
     refused        in a dry run, whether a run with the same options would be refused now; the warnings say why
+    ledger_updated whether nothing was published, but the ledger of ``@written`` has new times
     made_final     the run before, if only its backup could undo it and this run removed that
     """
 
@@ -139,6 +140,7 @@ class CompactionReport:
     destination: str | None = None
     refused: bool = False
     made_final: str | None = None
+    ledger_updated: bool = False
 
     @property
     def changed(self) -> bool:
@@ -191,6 +193,7 @@ class CompactionReport:
             "destination": self.destination,
             "refused": self.refused,
             "made_final": self.made_final,
+            "ledger_updated": self.ledger_updated,
             **({"shown": [dict(entry) for entry in self.shown]} if self.shown else {}),
             **({"visited": dict(zip(("partitions", "of", "left"), self.visited, strict=True))} if self.visited else {}),
         }

@@ -125,7 +125,9 @@ def _in_place(run: Runner, files: Directory) -> CompactionReport:
         run.check_archive(files, report, results)
         if not report.published:
             ledgers = [path for result in results for path in result.ledgers]
-            report = replace(report, warnings=(*report.warnings, *place_ledgers(files, plan.run, ledgers)))
+            failures = place_ledgers(files, plan.run, ledgers)
+            updated = bool(ledgers) and not failures
+            report = replace(report, warnings=(*report.warnings, *failures), ledger_updated=updated)
             discard_run(files, plan.run)
             run.note_visited(None)
             return report

@@ -412,9 +412,9 @@ class _Examination:
         # A wrong schema fits none of the rows, so one report is enough.
         if code == "row-does-not-fit-schema" and any(found.code == code for found in self._found.problems):
             return
-        words = str(error)
+        words = error.message
         if self._task.root not in words:
-            words = f"{self._task.root}/{where}, version {version}: {words}"
+            words = f"{self._task.root}/{where}, version {version}: " + words
         self._found.problems.append(problem(self._task.root, code, where, words, severity))
 
 

@@ -59,7 +59,7 @@ class Ages:
 
     ``entries`` and ``bytes`` have an item for each bucket, and one for what is older. ``oldest_us`` and ``newest_us``
     are the lowest and the highest time. ``seconds`` has the ages of all entries that are not in the future. ``older``
-    entries were written before the known history begins, and count as written then.
+    entries were written before ``older_than_us``, where the known history begins, and count as written then.
     """
 
     of: AgeField
@@ -71,6 +71,7 @@ class Ages:
     newest_us: int | None = None
     seconds: Distribution = field(default_factory=Distribution)
     older: int = 0
+    older_than_us: int | None = None
 
     def __post_init__(self) -> None:
         self.entries, self.bytes = np.zeros((2, len(self.of.bounds) + 1), np.int64)
@@ -80,7 +81,8 @@ class Ages:
         moments, nulls = self.of.field.read(entries)
         self.nulls += int(nulls.sum())
         if isinstance(self.of.field, WrittenField):
-            self.older += int(entries.written[1].sum())
+            written, older = entries.written
+            self._add_older(int(older.sum()), int(written[older].max()) if older.any() else None)
         is_past = ~nulls & (moments <= self.of.now_us)
         known = moments[~nulls]
         self.future += len(known) - int(is_past.sum())
@@ -102,7 +104,7 @@ class Ages:
             whole.bytes += part.bytes
             whole.future += part.future
             whole.nulls += part.nulls
-            whole.older += part.older
+            whole._add_older(part.older, part.older_than_us)
             whole.seconds.merge(part.seconds)
             if part.oldest_us is not None and part.newest_us is not None:
                 whole._add_times(part.oldest_us, part.newest_us)
@@ -126,8 +128,9 @@ class Ages:
         }
 
     @property
-    def _before_history(self) -> dict[str, int]:
-        return {"written_before_history": self.older} if self.older else {}
+    def _before_history(self) -> dict[str, Any]:
+        before = {"time": iso(self.older_than_us), "entries": self.older}
+        return {"written_before_history": self.older, "written_before": before} if self.older else {}
 
     def to_sizes_json(self) -> dict[str, Any]:
         """Return all buckets with entries and bytes, and the percentiles of the ages in seconds."""
@@ -153,6 +156,10 @@ class Ages:
                 for end, entries, size in pairs
             ],
         }
+
+    def _add_older(self, older: int, than_us: int | None) -> None:
+        self.older += older
+        self.older_than_us = max((us for us in (self.older_than_us, than_us) if us is not None), default=None)
 
     def _add_times(self, oldest: int, newest: int) -> None:
         self.oldest_us = oldest if self.oldest_us is None else min(self.oldest_us, oldest)

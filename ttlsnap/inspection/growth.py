@@ -178,7 +178,7 @@ def _run_point(entry: HistoryEntry) -> RunPoint:
         entry.run,
         entry.kind,
         entry.status,
-        f"{started.replace(' ', 'T')}Z" if started != "-" else None,
+        started.replace(" ", "T") if started != "-" else None,
         entry.batch,
         before,
         before - dropped if before is not None and dropped is not None else None,

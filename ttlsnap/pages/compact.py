@@ -17,6 +17,7 @@ from ttlsnap.pages.words import (
     describe_history,
     describe_left_alone,
     describe_made_final,
+    describe_unpublished,
     describe_value,
     known_totals,
     minute,
@@ -278,6 +279,8 @@ def _shown(document: Document, show_keys: bool) -> Iterator[Section]:
 def _next(document: Document) -> Iterator[str]:
     if document["dry_run"]:
         yield after_dry_run(document)
+    elif not document["published"]:
+        yield describe_unpublished(document)
     elif document["output"]:
         yield f"Next: start the query with the checkpoint location {document['output']}."
     elif document["published"] and document["kind"] == "checkpoint":

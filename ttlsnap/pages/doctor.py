@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ttlsnap.amounts import number
+from ttlsnap.amounts import MISSING, number
 from ttlsnap.pages.model import Card, Marked, Page, Section, Table, Tile, Tone, count, facts
 from ttlsnap.pages.privacy import tell_problem, tell_reasons
 from ttlsnap.pages.svg import Bar, parts_chart
@@ -107,13 +107,17 @@ def _versions(versions: Sequence[Document], show_keys: bool) -> Iterator[Section
             span([version["version"] for version in run]),
             span([version["batch"] for version in run]),
             Marked(_word(run[0]["state"]), _STATES[run[0]["state"]]),
-            tell_reasons([problem for version in run for problem in version["problems"]], show_keys) or "-",
+            _reasons([problem for version in run for problem in version["problems"]], show_keys),
         )
         for run in version_runs(versions)
     ]
     columns = ("versions", "batches", "restorable", "problems")
     table = Table("Retained versions, newest first", columns, rows, whole=columns[:2])
     yield Section("Versions", charts=[parts_chart("Can the retained versions be restored?", parts)], tables=[table])
+
+
+def _reasons(problems: Sequence[str], show_keys: bool) -> str:
+    return tell_reasons(problems, show_keys) or ("see the problems above" if problems else MISSING)
 
 
 def _word(state: str) -> str:

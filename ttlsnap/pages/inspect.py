@@ -11,7 +11,7 @@ from ttlsnap.pages.model import Card, Page, Section, Table, Tile, Tone, count, f
 from ttlsnap.pages.privacy import tell
 from ttlsnap.pages.sizes import size_sections, size_tiles
 from ttlsnap.pages.svg import Bar, bar_chart
-from ttlsnap.pages.words import age_groups, as_text, at, describe_age_history, describe_value
+from ttlsnap.pages.words import age_groups, as_text, at, describe_history, describe_value
 
 Document = Mapping[str, Any]
 
@@ -179,8 +179,8 @@ def _age_sections(place: dict[str, str], state: Document) -> Iterator[Section]:
     heading = f"Age: operator {place['operator']}, {place['state']}" if place["state"] != "default" else "Age"
     table = Table(title, ("age", "entries", "share"), rows, ("entries", "share"), whole=("age",))
     texts = [f"Age by {age['timestamp']} at {age['now']}."]
-    if (words := describe_age_history(age)) is not None:
-        texts.append(f"{words}.")
+    if "written_before" in age:
+        texts.append(f"{describe_history(age['written_before'])}.")
     yield Section(heading, texts, [bar_chart(title, bars)], [table])
 
 

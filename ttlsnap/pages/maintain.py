@@ -7,8 +7,10 @@ from typing import Any
 
 from ttlsnap.pages.model import Page
 from ttlsnap.pages.targets import targets_page
+from ttlsnap.pages.words import PLAN
 
 
 def maintain_page(document: Mapping[str, Any], show_keys: bool) -> Page:
     """Return the page of a policy's run, with every target."""
-    return targets_page(document["targets"], document["policy"], show_keys)
+    is_plan = any(target.get("dry_run") for target in document["targets"])
+    return targets_page(document["targets"], document["policy"], show_keys, PLAN if is_plan else "")

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ttlsnap.amounts import MISSING, age, estimate, exact_size, number, part_of, ratio, share, size
-from ttlsnap.pages.words import as_text
+from ttlsnap.pages.words import as_text, describe_history
 
 Document = Mapping[str, Any]
 Row = dict[str, str]
@@ -74,9 +74,10 @@ def describe_ages(state: Document) -> str | None:
     others = {
         "have no time": ages["null"],
         "are in the future": ages["future"],
-        "may be older: the known history begins there": ages.get("written_before_history", 0),
     }
     missing = [f"{number(count)} {words}" for words, count in others.items() if count]
+    if "written_before" in ages:
+        missing.append(describe_history(ages["written_before"]))
     return "; ".join([f"age of {ages['timestamp']} at {ages['now']}", *missing])
 
 

@@ -113,7 +113,7 @@ def _ages(state: Document) -> Section:
         ends = [bucket["up_to_seconds"] for _, bucket in labels]
         after = sum(end is not None and end <= cutoff for end in ends)
         exact = after and ends[after - 1] == cutoff
-        mark = CutOff(after, "cut-off: what is below has expired" if exact else "cut-off, within the next group")
+        mark = CutOff(after, "cut-off: older entries have expired" if exact else "cut-off, within the next group")
     total = sum(bucket["entries"] for _, bucket in labels) + ages["future"] + ages["null"]
     extra = [(name, ages[key]) for name, key in (("in the future", "future"), ("no timestamp", "null")) if ages[key]]
     bars = [

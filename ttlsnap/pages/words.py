@@ -15,6 +15,8 @@ Document = Mapping[str, Any]
 
 _OPTION_OR_KEY = re.compile(r"--[a-z-]+ \(in a policy: ([^)]+)\)")
 DRY_RUN = "Dry run: nothing was changed."
+PLAN = "Plan: nothing was changed."
+"""What ``maintain --plan`` says, which is a dry run of all targets."""
 
 
 def after_dry_run(document: Document, option: str = "--dry-run", does: str = "publishes this") -> str:
@@ -54,6 +56,12 @@ def of_entries(totals: Document) -> str:
     """Return ``9 of 480 entries``, for what a run dropped."""
     entries = "an unknown number of" if totals["entries"] is None else number(totals["entries"])
     return f"{number(totals['dropped'])} of {entries} entries"
+
+
+def describe_unpublished(document: Document) -> str:
+    """Return what changed although a run published nothing: at most the ledger of ``@written``."""
+    updated = document.get("ledger_updated")
+    return "Nothing was dropped. The ledger was updated." if updated else "Nothing was changed."
 
 
 def describe_made_final(document: Document) -> str | None:
@@ -99,16 +107,10 @@ def age_groups(age: Document) -> list[tuple[str, int]]:
     return [("in the future", age["future"]), *buckets, ("older", age["older"]), ("no timestamp", age["null"])]
 
 
-def describe_age_history(age: Document) -> str | None:
-    """Return how many entries may be older than their group says; None if there are none."""
-    count = age.get("written_before_history")
-    return None if count is None else f"{number(count)} entries may be older: the known history begins there"
-
-
 def describe_history(before: Document) -> str:
     """Return a sentence about the entries that were written when the known history begins, or earlier."""
-    begins = f"the known history of {number(before['entries'])} entries begins at {before['time']}"
-    return f"{begins}. They were written then or earlier, and count as written then"
+    entries = "1 entry was" if before["entries"] == 1 else f"{number(before['entries'])} entries were"
+    return f"{entries} written at {before['time']} or earlier; ttlsnap knows no earlier time, and uses that one"
 
 
 def as_text(value: Any) -> str:
@@ -137,8 +139,8 @@ def minute(text: str | None) -> str:
 
 
 def second(text: str | None) -> str:
-    """Return a time of a document to the second; one that no calendar has as it is."""
-    return MISSING if text is None else text[:19] if "T" in text else text
+    """Return a time of a document to the second, in UTC; one that no calendar has as it is."""
+    return MISSING if text is None else f"{text[:19]}Z" if "T" in text else text
 
 
 def place(state: Document) -> str:

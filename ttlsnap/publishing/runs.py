@@ -36,7 +36,7 @@ def open_existing(target: str) -> Directory:
 def started_at(run: str) -> str:
     """Return the time in UTC at which a run started, from its id, or a dash if the id is not one of ttlsnap's."""
     try:
-        return f"{datetime.strptime(run[:16], '%Y%m%dT%H%M%SZ'):%Y-%m-%d %H:%M:%S}"
+        return f"{datetime.strptime(run[:16], '%Y%m%dT%H%M%SZ'):%Y-%m-%d %H:%M:%SZ}"
     except ValueError:
         return "-"
 
