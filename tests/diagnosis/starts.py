@@ -163,7 +163,7 @@ def in_both(name: str, action: Callable[[Path, Path], object]) -> Do:
 class Damage:
     """Something that is done to a checkpoint. ``codes`` are doctor's problems, or a part of the error.
 
-    ``why`` says why doctor has no problem although Spark stops, or has one although it goes on. ``stores`` are those on
+    ``why`` says why doctor has no problem although Spark stops, or has one although it continues. ``stores`` are those on
     which it is tried. ``since`` is the first version of Spark that has the file.
     """
 
@@ -247,7 +247,7 @@ DAMAGES = [
         ("a copy has the name `offsets/02`", copied(OFFSETS, "offsets/02"), ()),
         ("a copy has the name `offsets/-1`", copied(OFFSETS, "offsets/-1"), ()),
         ("a copy has the name `offsets/2.bak`", copied(OFFSETS, "offsets/2.bak"), ()),
-        ("a copy has a name beyond all numbers", copied(OFFSETS, "offsets/99999999999999999999"), ()),
+        ("a copy has a number that is too large as its name", copied(OFFSETS, "offsets/99999999999999999999"), ()),
     ),
     *_lines(
         "offsets",
@@ -259,11 +259,11 @@ DAMAGES = [
         ("an empty second line", partial(line, 1, ""), LOST),
         ("no settings", partial(line, 1, "{}"), LOST),
         ("no source", lambda path: put(path, path.read_bytes().rsplit(b"\n", 1)[0]), LOG),
-        ("a source more", partial(line, 3, '{"logOffset":2}'), LOG),
+        ("one extra source", partial(line, 3, '{"logOffset":2}'), LOG),
         ("a source without an offset", partial(line, 2, "-"), LOG),
         ("an offset beyond the log of the source", partial(line, 2, '{"logOffset":9}'), LOG),
         ("an earlier offset of the source", partial(line, 2, '{"logOffset":1}'), (), "a source may have no new files"),
-        ("an offset that is none", partial(line, 2, "garbage"), LOG),
+        ("an offset that is not valid", partial(line, 2, "garbage"), LOG),
         ("a watermark that is not a number", NO_NUMBER, LOST),
         (
             "more partitions",
@@ -271,7 +271,7 @@ DAMAGES = [
             ("damaged-metadata", "last-batch-lost", "missing-delta"),
         ),
         ("fewer partitions", partial(setting, "shuffle.partitions", "1"), LOG),
-        ("a number of partitions that is not one", partial(setting, "shuffle.partitions", "x"), LOST),
+        ("a number of partitions that is not a number", partial(setting, "shuffle.partitions", "x"), LOST),
         (
             "no number of partitions",
             partial(setting, "shuffle.partitions", None),
@@ -286,7 +286,7 @@ DAMAGES = [
         BEFORE,
         "offsets/N - 1",
         ("version 9", partial(line, 0, "v9"), UNKNOWN),
-        ("an offset that is none", partial(line, 2, "garbage"), LOG),
+        ("an offset that is not valid", partial(line, 2, "garbage"), LOG),
     ),
     *_file(
         "commits",
@@ -302,8 +302,8 @@ DAMAGES = [
     *_file("commits", f"commits/{LAST - 2}", {"missing": (), "a folder": (), "others": LOG}, OLD_FILE),
     *_all(
         "commits",
-        ("`commits` is missing", removed("commits"), "the commit log is missing", "Spark goes on"),
-        ("`commits` is empty", at("commits", gone, Path.mkdir), "the commit log is missing", "Spark goes on"),
+        ("`commits` is missing", removed("commits"), "the commit log is missing", "Spark continues"),
+        ("`commits` is empty", at("commits", gone, Path.mkdir), "the commit log is missing", "Spark continues"),
         ("`commits` is a file", at("commits", gone, empty), "the commit log is missing"),
         (
             "the last two commits are missing",
@@ -360,7 +360,7 @@ DAMAGES = [
             on(operator_metadata, partial(change, b"stateStoreSave", b"dedupe")),
             ("nothing-restorable", "row-does-not-fit-schema"),
         ),
-        ("an operator more", lambda root: shutil.copytree(root / "state/0", root / "state/1"), ()),
+        ("one extra operator", lambda root: shutil.copytree(root / "state/0", root / "state/1"), ()),
         since="4.0",
     ),
     *_all(
@@ -381,7 +381,7 @@ DAMAGES = [
         "state",
         ("a partition is missing", removed("state/0/1"), NOTHING),
         (
-            "a partition more",
+            "one extra partition",
             lambda root: shutil.copytree(root / "state/0/1", root / "state/0/2"),
             ("extra-partition",),
             OLD_FILE,
@@ -487,7 +487,8 @@ def table() -> str:
     for damage in DAMAGES:
         codes = damage.codes if isinstance(damage.codes, str) else ", ".join(f"`{code}`" for code in damage.codes)
         told = codes if not isinstance(damage.codes, str) else f"no checkpoint: {codes}"
-        cells = (damage.what, _summary(observed()[damage.name]), f"{told} ({damage.why})" if damage.why else told)
+        spark = _summary(observed()[damage.name]).replace("goes on", "continues")
+        cells = (damage.what, spark, f"{told} ({damage.why})" if damage.why else told)
         lines.append("| " + " | ".join(cell.strip() for cell in cells).rstrip() + " |")
     return "\n".join(lines)
 

@@ -7,8 +7,8 @@ Groups without a watermark have none. The metadata ``spark.watermarkDelayMs`` of
 a window it is at the struct, beside ``spark.timeWindow``.
 
 Spark keeps the schema of the first run. So a watermark that was added to the query later is not in it, although Spark
-evicts by it. The offset log shows that the query has a watermark, but it names no column. Any window or timestamp in the
-key may have it.
+evicts by it. The offset log shows that the query has a watermark, but it names no column. Any window or timestamp in
+the key may have it.
 Source: Spark's ``StreamingAggregationStateManager`` and ``WatermarkSupport``.
 """
 
