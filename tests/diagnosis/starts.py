@@ -163,8 +163,8 @@ def in_both(name: str, action: Callable[[Path, Path], object]) -> Do:
 class Damage:
     """Something that is done to a checkpoint. ``codes`` are doctor's problems, or a part of the error.
 
-    ``why`` says why doctor has no problem although Spark stops, or has one although it continues. ``stores`` are those on
-    which it is tried. ``since`` is the first version of Spark that has the file.
+    ``why`` says why doctor has no problem although Spark stops, or has one although it continues. ``stores`` are those
+    on which it is tried. ``since`` is the first version of Spark that has the file.
     """
 
     area: str

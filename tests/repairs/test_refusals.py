@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from ttlsnap import history, open_checkpoint, rollback
-from ttlsnap.contract import contract_of_checkpoint, parse_contract
+from ttlsnap.contract import Contract, contract_of_checkpoint, parse_contract
 from ttlsnap.errors import UsageError
 from ttlsnap.repairs.answers import Answers
 from ttlsnap.repairs.plan import find_evolution
@@ -114,6 +114,7 @@ def test_what_is_not_decided_is_refused(
 def test_an_aggregate_cannot_be_filled() -> None:
     kept = json.loads(gzip.decompress(KEPT.read_bytes()))["contracts"]
     old, new = (parse_contract(json.dumps(kept[f"agg-avg-to-sum-and-count.{side}"]), "it") for side in ("old", "new"))
+    assert isinstance(old, Contract) and isinstance(new, Contract)
     told = "These differ: sum(price), count(1), avg(price). --fill is only for columns. A new aggregate begins without "
     for name in ("value.sum", "sum(price)", "0.default.default.value"):
         with pytest.raises(UsageError, match=re.escape(told)):
