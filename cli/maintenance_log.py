@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from ttlsnap.cli.output import number, place, tell
-from ttlsnap.printable import printable
+from ttlsnap.printable import printable, printable_json
 
 if TYPE_CHECKING:
     from ttlsnap.maintenance.runs import TargetResult
@@ -67,4 +67,4 @@ class Log:
             tell(printable(text))
         elif self._format is LogFormat.JSON:
             moment = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-            typer.echo(json.dumps({"time": moment, "level": level, "event": event, **facts}), err=True)
+            typer.echo(printable_json(json.dumps({"time": moment, "level": level, "event": event, **facts})), err=True)

@@ -7,6 +7,8 @@
 ``printable_json``   a JSON document
 ``shell_word``       a word of a command that the reader copies
 
+Credentials in a URI, ``https://user:password@host``, are shown as ``[not shown]`` in all of them.
+
 Characters that a terminal obeys, or that change the order or the lines of what is shown, are escaped as Python escapes
 them. Letters and symbols of all scripts stay as they are. JSON keeps names exactly, since it has escapes of its own.
 """
@@ -22,16 +24,22 @@ _HARMFUL = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _JOINERS = "\u200c\u200d"  # in emoji, and in words of some scripts
 _COMMAND = re.compile(r"^([^\S\n]*):(?=:)|#(?=#\[|#vso\[)", re.MULTILINE)
 """GitHub obeys a line that begins with ``::``, also after spaces, and ``##[`` anywhere; Azure obeys ``##vso[``."""
+_CREDENTIALS = re.compile(
+    r'(?<=://)[^\s/@:"]*:[^\s/@"]*@|(?:(?<=s3://)|(?<=s3a://)|(?<=s3n://))[^\s/@:"]*:[^\s@"]*@', re.IGNORECASE
+)
+"""A secret key of S3 may contain slashes."""
 _ESCAPE = re.compile(r"\\[xuUrt]")
 
 
 def printable(text: str) -> str:
     """Return a text as one line without control characters."""
+    text = _hide_credentials(text)
     return text if text.isprintable() else _escape(text, "")
 
 
 def printable_lines(text: str) -> str:
     """Return a text without control characters except newlines."""
+    text = _hide_credentials(text)
     return text if text.isprintable() else _escape(text.replace("\r\n", "\n"), "\n")
 
 
@@ -42,6 +50,7 @@ def printable_output(text: str) -> str:
 
 def printable_label(text: str) -> str:
     """Return a text without control characters except newlines. Different texts have different results."""
+    text = _hide_credentials(text)
     escaped = _escape(text, "\n")
     if escaped == text and not _ESCAPE.search(text):
         return text
@@ -50,16 +59,22 @@ def printable_label(text: str) -> str:
 
 def printable_json(document: str) -> str:
     """Return a JSON document in which control characters and commands are escaped. It has the same content."""
+    document = _hide_credentials(document)
     made = "".join(_in_json(c) if _is_harmful(c) and c != "\n" else c for c in document)
     return _COMMAND.sub(lambda found: f"{found[1] or ''}\\u{ord(found[0][-1]):04x}", made)
 
 
 def shell_word(text: str) -> str:
     """Return a text as one word of a POSIX shell, without control characters. Those need bash, zsh or ksh."""
+    text = _hide_credentials(text)
     if printable(text) == text == _hide_commands(text):
         return shlex.quote(text)
     plain = text.replace("\\", "\\\\").replace("'", "\\'")
     return _hide_commands(f"$'{''.join(_in_bytes(c) if _is_harmful(c) else c for c in plain)}'")
+
+
+def _hide_credentials(text: str) -> str:
+    return _CREDENTIALS.sub("[not shown]@", text) if "://" in text else text
 
 
 def _hide_commands(text: str) -> str:

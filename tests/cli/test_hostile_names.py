@@ -200,6 +200,33 @@ def test_output_has_no_command_to_a_build_server(text: str, shown: str) -> None:
     assert printable_output(text) == shown
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("see https://me:secret@host/x.", "see https://[not shown]@host/x."),
+        ("s3://KEY:sec/ret@bucket/x", "s3://[not shown]@bucket/x"),
+        ("hdfs://host:8020/a@b", "hdfs://host:8020/a@b"),
+        ("abfss://box@account.example/x:y", "abfss://box@account.example/x:y"),
+    ],
+)
+def test_credentials_are_never_shown(text: str, shown: str) -> None:
+    assert [made(text) for made in (printable, printable_output, printable_label)] == [shown] * 3
+    assert json.loads(printable_json(json.dumps([text, "c:d@e"]))) == [shown, "c:d@e"]
+
+
+def test_a_command_shows_no_credentials_of_a_target(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
+    policy = tmp_path / "policy.toml"
+    policy.write_text(f'[[target]]\npath = "s3://KEY:SECRET@bucket/x"\n{RULE}')
+    for words in (
+        ("compact", fresh(tmp_path, "ck"), "s3://KEY:SECRET@bucket/x", *WEEK, *QUICK, "--format", "json"),
+        ("maintain", policy, "--plan", "--engine", "local", "--format", "json"),
+        ("maintain", policy, "--plan", "--engine", "local", "--log-format", "json"),
+        ("inspect", "s3://KEY:SECRET@bucket/x", "--report", f"html={tmp_path}/page.html"),
+    ):
+        found = ttlsnap(*words)
+        assert found.code == 2 and "SECRET" not in found.out + found.err, found
+
+
 @pytest.mark.parametrize("name", [EVIL, GOOD, "it's", "$(date)", "a b", "", "\\x1b\x1b", "x\\", "plain/path-1.2"])
 def test_a_word_of_a_command_is_the_name(name: str) -> None:
     word: Any = shell_word(name)

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from urllib.parse import quote
 
 import pytest
 
@@ -26,11 +25,13 @@ LZ4 = "agg-deltas-lz4-4.2"
         ("{}/metadata", 2, "has no offsets and no state folder"),
         ("{}/metadata/x", 2, "does not exist"),
         ("{}\0", 2, "cannot contain a NUL"),
-        ("file://{}%00", 2, "cannot contain a NUL"),
         ("file://elsewhere{}", 2, "cannot have a host"),
         ("file:relative", 2, "an absolute path"),
         ("file:", 2, "an absolute path"),
-        ("file://[::1/x", 2, "not a path or a URI"),
+        ("file://[::1/x", 2, "cannot have a host"),
+        ("s3://KEY:SECRET@bucket{}", 2, "a URI of s3: cannot have credentials"),
+        ("s3a://KEY:SEC/RET+x@bucket{}", 2, "a URI of s3a: cannot have credentials"),
+        ("hdfs://me:SECRET@host{}", 2, "a URI of hdfs: cannot have credentials"),
         ("ftp://name/checkpoint", 3, "the scheme 'ftp' is not supported"),
         ("ftp://host:9000{}", 3, "the scheme 'ftp' is not supported"),
         ("dbfs:/checkpoint", 3, "use /dbfs/checkpoint"),
@@ -42,7 +43,8 @@ def test_an_impossible_target_is_refused(refuses: Refuses, tmp_path: Path, templ
     target = sample(LZ4, tmp_path)
     odd = template.replace("{}", str(target))
     for command in (("compact", *wreck.compacting(LZ4)), ("inspect", *wreck.scanning(LZ4))):
-        assert says in refuses(code, target, command[0], odd, *command[1:], "--format", "json")
+        told = refuses(code, target, command[0], odd, *command[1:], "--format", "json")
+        assert says in told and "SEC" not in told
     told = refuses((2, 3, 5), target, "compact", target, *wreck.compacting(LZ4), "--output", odd)
     assert told
     assert [path.name for path in tmp_path.iterdir()] == [target.name]
@@ -62,11 +64,18 @@ def test_an_odd_but_valid_path_works(ttlsnap: Ttlsnap, tmp_path: Path, template:
     target = tmp_path / folder
     target.mkdir()
     target = sample(LZ4, target)
-    shown = quote(str(target)) if template.startswith("file") else str(target)
-    found = ttlsnap("inspect", template.replace("{}", shown), "--format", "json")
+    # As for Spark, a % in a URI does not begin an escape sequence.
+    found = ttlsnap("inspect", template.replace("{}", str(target)), "--format", "json")
     assert (found.code, json.loads(found.out)["target"]) == (0, str(target))
-    text = ttlsnap("inspect", template.replace("{}", shown))
+    text = ttlsnap("inspect", template.replace("{}", str(target)))
     assert text.out.startswith(f"{target}\n")
+
+
+@pytest.mark.parametrize("end", ["#old", "?old", "%00"])
+def test_the_end_of_a_uri_is_a_part_of_the_name(refuses: Refuses, tmp_path: Path, end: str) -> None:
+    target = sample(LZ4, tmp_path)
+    told = refuses(2, target, "compact", f"file://{target}{end}", *wreck.compacting(LZ4))
+    assert "does not exist" in told
 
 
 def test_a_path_that_is_not_utf8_works(tmp_path: Path) -> None:

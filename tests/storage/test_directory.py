@@ -14,6 +14,7 @@ import pytest
 from ttlsnap.errors import RefusedError, StorageError
 from ttlsnap.storage.directory import Directory, each
 from ttlsnap.storage.open import open_directory
+from ttlsnap.storage.uris import is_within
 
 from .conftest import STORES
 from .stores import Store
@@ -169,6 +170,26 @@ def test_special_characters_in_uris_are_taken_literally(bucket: str) -> None:
         assert files.root == f"{bucket}/{name}"
         assert files.read("x", 10) == name.encode()
     assert [info.name for info in open_directory(bucket).list("")] == ["%41", "50%", "a b", "a#b", "a?b", "ä"]
+
+
+def test_a_directory_is_within_another_by_any_scheme() -> None:
+    for inner, outer, wanted in (
+        ("s3a://b/x/y", "s3://b/x", True),
+        ("s3://b//x/", "s3a://b/x", True),
+        ("s3://b/xy", "s3://b/x", False),
+        ("s3://other/x/y", "s3://b/x", False),
+        ("s3://b/x", "s3://b", True),
+        ("gs://b/x/y", "s3://b/x", False),
+        ("/x/y", "/x", True),
+        ("/xy", "/x", False),
+        ("/x", "s3://b", False),
+    ):
+        assert is_within(inner, outer) is wanted, (inner, outer)
+
+
+def test_slashes_in_uris_count_once(bucket: str) -> None:
+    open_directory(f"{bucket}//a//b/").replace("x", b"1")
+    assert open_directory(f"{bucket}/a/b").read("x", 10) == b"1"
 
 
 # An interrupt that comes while Python calls back for a weak reference cannot be raised, so pytest would report it.

@@ -26,7 +26,7 @@ from ttlsnap.storage.directory import SCRATCH, Directory
 from ttlsnap.storage.local import LocalDirectory
 from ttlsnap.storage.new_access import access_of_new
 from ttlsnap.storage.open import open_directory
-from ttlsnap.storage.uris import is_local
+from ttlsnap.storage.uris import is_local, is_within
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -313,7 +313,7 @@ def refuse_within(place: str | ExpiredCallback, *others: str) -> None:
         return
     root = open_directory(place.removeprefix(TABLE)).root
     for other in others:
-        if f"{root}/".startswith(f"{open_directory(other).root.rstrip('/')}/"):
+        if is_within(root, open_directory(other).root):
             raise UsageError(f"{place} is inside {other}; name a place outside it for dropped entries")
 
 

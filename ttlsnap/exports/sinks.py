@@ -22,7 +22,7 @@ from ttlsnap.publishing.moves import remove_if_empty
 from ttlsnap.storage.access import PRIVATE_FOLDER, Access, own_access
 from ttlsnap.storage.directory import SCRATCH, Directory
 from ttlsnap.storage.open import open_directory, open_local
-from ttlsnap.storage.uris import is_local
+from ttlsnap.storage.uris import is_local, is_within
 
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetWriter
@@ -60,6 +60,8 @@ class Sink(Protocol):
 def require_outside(place: str, source: Directory) -> None:
     """Raise UsageError if a place is inside the checkpoint, or inside another one or a Delta table."""
     if not is_local(place):
+        if is_within(place, source.root):
+            raise UsageError(f"{place} is inside the checkpoint. Choose another --to")
         return
     inner = Path(open_local(place).root)
     if is_local(source.root) and inner.is_relative_to(Path(source.root).resolve()):

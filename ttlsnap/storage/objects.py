@@ -36,7 +36,7 @@ from ttlsnap.errors import BusyError, RefusedError, StorageError, UnsupportedErr
 from ttlsnap.storage.access import Access
 from ttlsnap.storage.directory import LOCK, OWN, FileInfo
 from ttlsnap.storage.lease import MAX_LOCK_BYTES, Lease, Owner, refuse_if_alive
-from ttlsnap.storage.uris import OBJECT_STORES
+from ttlsnap.storage.uris import OBJECT_STORES, split_uri
 
 if TYPE_CHECKING:
     from obstore import GetResult, ObjectMeta, PutResult, UpdateVersion
@@ -61,13 +61,12 @@ class ObjectDirectory:
 
     def __init__(self, target: str) -> None:
         # Taken literally, as by the providers' own tools: a % does not begin an escape sequence.
-        scheme, _, place = target.partition("://")
-        bucket, _, prefix = place.partition("/")
+        scheme, bucket, path = split_uri(target)
         if not bucket:
             raise UsageError(f"{target} does not name a bucket; write {scheme}://bucket/path")
-        self._prefix = prefix.strip("/")
-        self._bucket = f"{OBJECT_STORES[scheme.lower()]}://{bucket}"
-        self.root = f"{scheme.lower()}://{bucket}/{self._prefix}".rstrip("/")
+        self._prefix = path.strip("/")
+        self._bucket = f"{OBJECT_STORES[scheme]}://{bucket}"
+        self.root = f"{scheme}://{bucket}/{self._prefix}".rstrip("/")
         self._lease: Lease[UpdateVersion] | None = None
 
     def __repr__(self) -> str:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from urllib.parse import unquote, urlparse
 
 from ttlsnap.errors import StorageError, UnsupportedError, UsageError
 from ttlsnap.extras import require_package
 from ttlsnap.storage.directory import Directory, cache_listings
 from ttlsnap.storage.local import LocalDirectory, read_up_to
-from ttlsnap.storage.uris import REMOTE, is_local
+from ttlsnap.storage.uris import REMOTE, is_local, split_uri
 
 
 def open_directory(target: str) -> Directory:
@@ -49,25 +48,22 @@ def open_local(target: str) -> LocalDirectory:
     """
     if not target:
         raise UsageError("the path is empty; write . for the current folder")
-    try:
-        parsed = urlparse(target)
-    except ValueError as error:
-        raise UsageError(f"{target}: not a path or a URI ({error})") from error
-    if len(parsed.scheme) > 1:
-        if parsed.scheme in REMOTE:
+    scheme, host, path = split_uri(target)
+    if len(scheme) > 1:
+        if scheme in REMOTE:
             raise UnsupportedError(f"{target}: only a local path is possible here")
-        if parsed.scheme == "dbfs":
-            raise UnsupportedError(f"{target}: Databricks mounts dbfs:/ at /dbfs; use /dbfs{parsed.path}")
-        if parsed.scheme != "file":
+        if scheme == "dbfs":
+            raise UnsupportedError(f"{target}: Databricks mounts dbfs:/ at /dbfs; use /dbfs{path}")
+        if scheme != "file":
             raise UnsupportedError(
-                f"{target}: the scheme '{parsed.scheme}' is not supported; give a local path, or a URI of "
+                f"{target}: the scheme '{scheme}' is not supported; give a local path, or a URI of "
                 f"{', '.join(['file', *REMOTE])}"
             )
-        if parsed.netloc not in ("", "localhost"):
+        if host not in ("", "localhost"):
             raise UsageError(f"{target}: a file: URI cannot have a host; write file:///path")
-        if not parsed.path.startswith("/"):
+        if not path.startswith("/"):
             raise UsageError(f"{target}: a file: URI needs an absolute path; write file:///path")
-        target = unquote(parsed.path, errors="surrogateescape")
+        target = path
     if "\0" in target:
         raise UsageError(f"{target!r}: a path cannot contain a NUL character")
     return LocalDirectory(os.path.realpath(target))

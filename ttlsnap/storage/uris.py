@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlparse
+import re
 
 from ttlsnap.errors import UsageError
 
@@ -14,12 +14,44 @@ REMOTE = {**OBJECT_STORES, "hdfs": "hdfs"}
 """The schemes of all storages that are not on this machine."""
 
 
+_URI = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]*):)?(?://([^/]*))?(.*)", re.DOTALL)
+_SLASHES = re.compile("//+")
+
+
+def split_uri(target: str) -> tuple[str, str, str]:
+    """Return the scheme, the host and the path of a path or a URI. What is missing is empty.
+
+    As in Hadoop's ``Path``, the path is literal: ``%20``, ``#`` and ``?`` mean themselves, and slashes count once.
+    Raise UsageError for a URI with credentials, which would be shown in reports and logs.
+    """
+    found = _URI.fullmatch(target)
+    assert found is not None  # all parts are optional
+    scheme, host, path = (part or "" for part in found.groups())
+    if not scheme:
+        return "", "", target
+    user = host.rpartition("@")[0]
+    if ":" in user or (scheme.lower() in OBJECT_STORES and "@" in path and ":" in host):
+        raise UsageError(
+            f"a URI of {scheme}: cannot have credentials. Set them in the environment, by the names of the provider's "
+            "own tools, and leave them out of the URI"
+        )
+    return scheme.lower(), host, _SLASHES.sub("/", path)
+
+
 def is_local(target: str) -> bool:
     """Return whether ``target`` is on this machine's file systems. Raise UsageError unless it is a path or a URI."""
-    try:
-        return urlparse(target).scheme not in REMOTE
-    except ValueError as error:
-        raise UsageError(f"{target}: not a path or a URI ({error})") from error
+    return split_uri(target)[0] not in REMOTE
+
+
+def is_within(inner: str, outer: str) -> bool:
+    """Return whether the directory ``inner`` is ``outer`` or below it. Both are roots of directories.
+
+    A bucket has several schemes.
+    """
+    (first, host, path), (second, other_host, above) = split_uri(inner), split_uri(outer)
+    if (REMOTE.get(first), host) != (REMOTE.get(second), other_host):
+        return False
+    return f"{path.strip('/')}/".startswith(f"{above.strip('/')}/".lstrip("/"))
 
 
 def hadoop_uri(root: str) -> str:
