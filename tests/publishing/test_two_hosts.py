@@ -237,6 +237,20 @@ def test_only_one_process_takes_over_an_expired_lease(tmp_path: Path, monkeypatc
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_takeover_writes_into_no_other_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease, "LEASE", 1.0)
+    (tmp_path / "precious").write_bytes(b"p" * 2000)
+    checkpoint = tmp_path / "checkpoint"
+    (checkpoint / "_ttlsnap").mkdir(parents=True)
+    (checkpoint / f"{LOCK}.{1:016}").hardlink_to(tmp_path / "precious")
+    time.sleep(1.2)
+    files = LocalDirectory(str(checkpoint))
+    with files.lock():
+        assert [json.loads(lock.read_text())["process"] for lock in locks(checkpoint)] == [os.getpid()]
+    assert (tmp_path / "precious").read_bytes() == b"p" * 2000
+    assert list(checkpoint.iterdir()) == []
+
+
 def test_a_damaged_lock_file_belongs_to_an_unknown_process_and_expires(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

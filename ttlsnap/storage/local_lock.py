@@ -4,8 +4,9 @@ Each owner has its own lock file, ``_ttlsnap/lock.<token>``, with a unique name.
 of others: all must have expired. Then it creates its own file and checks again. If two owners start at the same time,
 at least one of them sees the other and withdraws.
 
-An owner takes over an expired lock file: it renames the file, which only one owner can do, and overwrites it. That
-needs no space, so ``recover`` works on a full disk.
+An owner takes over an expired lock file: it renames the file, which only one owner can do, and replaces it. It never
+writes into the file, which may be a hard link to any other. On a full disk it removes the file first, and uses its
+space, so ``recover`` works there, too.
 
 Times are those of the file system, read from a touched file. On a network file system they are those of its server.
 """
@@ -13,6 +14,7 @@ Times are those of the file system, read from a touched file. On a network file 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import random
 import re
@@ -28,6 +30,7 @@ from ttlsnap.storage.lease import MAX_LOCK_BYTES, Owner, refuse_if_alive
 
 _NAME = re.compile(r"lock\.[0-9a-f]{16}")
 _TRIES = 5
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class LocatedDirectory(Directory, Protocol):
@@ -107,10 +110,13 @@ class LocalLock:
 
     def _take_over(self, path: str, mine: str, data: bytes) -> None:
         self._files.rename(path, mine)
-        with self._errors("write"), Path(self._files.locate(mine)).open("r+b") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            self._files.replace(mine, data)
+        except StorageError as error:
+            if not isinstance(error.__cause__, OSError) or error.__cause__.errno not in _FULL:
+                raise
+            self._files.remove(mine)
+            self._files.create(mine, data)
 
     def _refuse_if_alive(self, paths: Sequence[str], now_ns: Callable[[], int]) -> None:
         for path in paths:
