@@ -43,8 +43,8 @@ def cut_off(at: str, monkeypatch: pytest.MonkeyPatch, run_it: Callable[[], objec
 
     rename = LocalDirectory.rename
 
-    def rename_once(self: LocalDirectory, source: str, to: str) -> None:
-        rename(self, source, to)
+    def rename_once(self: LocalDirectory, source: str, to: str, **how: Any) -> None:
+        rename(self, source, to, **how)
         if to.endswith(".parquet") and "/" not in to:
             raise Killed
 

@@ -28,7 +28,7 @@ if given["elsewhere"]:
     lease.read_boot = lambda: f"machine {os.getpid()}"
 really, seen = LocalDirectory.rename, 0
 
-def rename(self, source, target):
+def rename(self, source, target, **how):
     global seen
     if "state/" in source:  # the moves of a run, and those of its new files to where they are staged
         seen += 1
@@ -38,7 +38,7 @@ def rename(self, source, target):
             else:
                 print("waiting", flush=True)
                 sys.stdin.readline()
-    really(self, source, target)
+    really(self, source, target, **how)
 
 LocalDirectory.rename = rename
 code = run(given["argv"])

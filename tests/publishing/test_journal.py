@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from ttlsnap.errors import CorruptionError, RefusedError, TtlsnapError
+from ttlsnap.publishing.history import history
 from ttlsnap.publishing.pruning import prune
 from ttlsnap.publishing.recover import recover
 from ttlsnap.publishing.rollback import rollback
@@ -299,3 +300,44 @@ def test_a_complete_run_with_an_open_journal_is_closed_after_the_query_continued
         (checkpoint / f"state/0/{partition}/3.snapshot").unlink()
     assert outcome(checkpoint, undo=undo) == "finished"
     assert outcome(checkpoint) == "nothing"
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_undo_refuses_a_backup_that_is_not_the_old_file(cut_off: Path, known: bool) -> None:
+    journal = journal_of(cut_off)
+    backup = journal.parent / "backup/state/0/0/3.snapshot"
+    backup.write_bytes(bytes(byte ^ 1 for byte in backup.read_bytes()))
+    if not known:  # an older journal
+        document = json.loads(journal.read_text())
+        assert document.pop("replaced")
+        journal.write_text(json.dumps(document))
+        assert outcome(cut_off, undo=True) == "undone"
+        return
+    before = everything(cut_off)
+    with pytest.raises(CorruptionError, match=rf"{backup} is not the file that was there before run .*The fence stays"):
+        outcome(cut_off, undo=True)
+    assert everything(cut_off) == before
+    assert outcome(cut_off) == "finished"
+
+
+@pytest.mark.parametrize("undo", [False, True])
+def test_recover_removes_a_fence_that_arrived_after_its_run_ended(cut_off: Path, undo: bool) -> None:
+    fence = cut_off / "offsets/4"
+    late = fence.read_text()
+    outcome(cut_off, undo=undo)
+    left = tree(cut_off)
+    fence.unlink(missing_ok=True)
+    fence.write_text(late)
+    assert is_fenced(cut_off)
+    assert outcome(cut_off) == "undone"
+    assert tree(cut_off) == left
+
+
+def test_a_second_recovery_knows_the_folders_of_the_first_one(cut_off: Path) -> None:
+    folder = journal_of(cut_off).parent
+    for kind in ("backup", "staged"):
+        (folder / kind).rename(folder / f"{kind}-2")
+    assert outcome(cut_off) == "finished"
+    assert {path.name for path in folder.iterdir() if path.name.startswith("backup")} == {"backup-3"}
+    rollback(str(cut_off), stopped=True)
+    assert history(str(cut_off))[0].status == "rolled back"

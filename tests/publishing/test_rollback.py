@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -213,3 +214,25 @@ def test_rollback_is_refused_if_the_query_may_be_running(checkpoint: Path) -> No
     with pytest.raises(RefusedError, match=r"batch 3 was started but is not committed"):
         rollback(str(checkpoint))
     assert tree(checkpoint) == new
+
+
+def test_rollback_refuses_a_backup_that_is_not_the_old_file(checkpoint: Path) -> None:
+    # The size is the same, so only the digest shows it.
+    run = compact_with(checkpoint).run
+    backup = checkpoint / f"_ttlsnap/runs/{run}/backup/state/0/0/3.snapshot"
+    backup.write_bytes(bytes(byte ^ 1 for byte in backup.read_bytes()))
+    new = tree(checkpoint)
+    with pytest.raises(RefusedError, match=rf"{backup} is not the file that run {run} replaced .*Nothing was changed"):
+        roll_back(checkpoint)
+    assert tree(checkpoint) == new
+
+
+def test_a_run_whose_journal_does_not_identify_the_old_files_is_rolled_back(checkpoint: Path) -> None:
+    old = tree(checkpoint)
+    run = compact_with(checkpoint).run
+    journal = checkpoint / f"_ttlsnap/runs/{run}/journal.json"
+    document = json.loads(journal.read_text())
+    assert document.pop("replaced")
+    journal.write_text(json.dumps(document))
+    roll_back(checkpoint)
+    assert tree(checkpoint) == old

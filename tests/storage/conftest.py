@@ -56,6 +56,7 @@ def store_of(servers: Callable[[str], Store], monkeypatch: pytest.MonkeyPatch) -
             "backoff": {"init_backoff": timedelta(milliseconds=20), "max_backoff": timedelta(seconds=1)},
         }
         monkeypatch.setattr(objects, "RETRIES", brief)
+        monkeypatch.setattr(objects, "PAUSES", (0, 0.01, 0.01, 0.02))
         objects.client.cache_clear()
         return store
 

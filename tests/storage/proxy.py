@@ -31,7 +31,9 @@ Fault = Callable[[Request], str | None]
 
 ``lost``: the request does not arrive. ``unanswered``: its answer does not arrive. ``half``: the request is cut off.
 ``half answer``: the answer is cut off. ``slow``: the answer is late. ``busy``: the store asks for a retry.
-``forbidden``: the store denies access. ``careless``: the store ignores conditions."""
+``forbidden``: the store denies access. ``careless``: the store ignores conditions. ``forgetful``: it only ignores those
+about versions (``If-Match``). ``late``: the connection breaks, and
+the request arrives when ``Proxy.deliver`` is called."""
 
 
 def fine(request: Request) -> str | None:
@@ -44,6 +46,7 @@ class Proxy:
     """A proxy in front of the server at ``target`` (``host:port``).
 
     ``seen`` has the requests that arrived. ``uploaded`` and ``downloaded`` are the bytes of their bodies and answers.
+    ``held`` has the late requests: method, path, headers and body.
     """
 
     target: str
@@ -52,6 +55,7 @@ class Proxy:
     seen: list[Request] = field(default_factory=list)
     uploaded: int = 0
     downloaded: int = 0
+    held: list[tuple[str, str, dict[str, str], bytes]] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def note(self, method: str, path: str) -> Request:
@@ -65,8 +69,22 @@ class Proxy:
             self.uploaded += uploaded
             self.downloaded += downloaded
 
+    def deliver(self) -> list[int]:
+        """Let the late requests arrive. Return the status of each answer."""
+        held, self.held = self.held, []
+        return [self.forward(*request)[0] for request in held]
+
+    def forward(
+        self, method: str, path: str, headers: dict[str, str], body: bytes
+    ) -> tuple[int, list[tuple[str, str]], bytes]:
+        """Send a request to the server. Return the status, the headers and the body of the answer."""
+        with contextlib.closing(HTTPConnection(self.target)) as connection:
+            connection.request(method, path, body, headers)
+            response = connection.getresponse()
+            return response.status, response.getheaders(), response.read()
+
     def reset(self) -> None:
-        """Remove the fault, and forget the requests."""
+        """Remove the fault, and forget the requests, apart from late ones."""
         with self._lock:
             self.fault = fine
             self.seen.clear()
@@ -117,19 +135,21 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {name: value for name, value in self.headers.items() if name.lower() not in _OF_A_CONNECTION}
         if fault == "careless":
             headers = {name: value for name, value in headers.items() if not name.lower().startswith("if-")}
+        if fault == "late":
+            self.before.held.append((self.command, self.path, headers, body))
+            self._hang_up()
+            return
+        if fault == "forgetful":
+            headers = {name: value for name, value in headers.items() if name.lower() != "if-match"}
         if fault == "half":
             self._send_half(headers, body)
             return
-        connection = HTTPConnection(self.before.target)
-        connection.request(self.command, self.path, body, headers)
-        response = connection.getresponse()
-        answer, told = response.read(), response.getheaders()
-        connection.close()
+        status, told, answer = self.before.forward(self.command, self.path, headers, body)
         self.before.count(len(body), len(answer))
         if fault == "unanswered":
             self._hang_up()
             return
-        self._answer(response.status, told, answer, cut=fault == "half answer")
+        self._answer(status, told, answer, cut=fault == "half answer")
 
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _handle
 

@@ -10,6 +10,7 @@ import pytest
 from ttlsnap.errors import BusyError, StorageError, UnsupportedError
 from ttlsnap.storage import lease
 from ttlsnap.storage.directory import LOCK
+from ttlsnap.storage.objects import ObjectDirectory
 from ttlsnap.storage.open import open_directory
 
 from .proxy import Proxy, Request
@@ -104,9 +105,52 @@ def test_a_lost_answer_is_not_taken_for_another_owner(proxy: Proxy, bucket: str)
 
 
 @pytest.mark.parametrize("store", ["moto"], indirect=True)  # other servers miss the signed headers
-def test_a_store_without_conditional_writes_is_refused(proxy: Proxy, bucket: str) -> None:
-    proxy.fault = lambda request: "careless"
+@pytest.mark.parametrize(("fault", "condition"), [("careless", "If-None-Match"), ("forgetful", "If-Match")])
+def test_a_store_without_conditional_writes_is_refused(proxy: Proxy, bucket: str, fault: str, condition: str) -> None:
+    proxy.fault = lambda request: fault
     files = open_directory(bucket)
-    with pytest.raises(UnsupportedError, match="ignores conditional writes"), files.lock():
+    with pytest.raises(UnsupportedError, match=rf"ignores conditional writes \({condition}\)"), files.lock():
         pass
+    assert files.list("") == []
+
+
+@pytest.mark.parametrize("store", ["moto"], indirect=True)
+def test_a_store_that_ignores_versions_is_refused_before_a_lock_is_taken_over(
+    proxy: Proxy, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "LEASE", 1.0)
+    files = open_directory(bucket)
+    files.replace(LOCK, json.dumps({"host": "elsewhere", "process": 1, "token": "0"}).encode())
+    time.sleep(2.5)
+    proxy.fault = lambda request: "forgetful"
+    with pytest.raises(UnsupportedError, match=r"\(If-Match\)"), files.lock():
+        pass
+    assert files.list("") == []
+
+
+def test_a_renewal_that_arrives_late_keeps_another_process_out(
+    proxy: Proxy, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The other process has seen that the lease has expired. Then the renewal arrives.
+    one, other = open_directory(bucket), open_directory(bucket)
+    assert isinstance(one, ObjectDirectory) and isinstance(other, ObjectDirectory)
+    data = json.dumps({"host": "elsewhere", "process": 1, "token": "0"}).encode().ljust(512)
+    first = one.take_lock(data)
+    second = one.renew_lock(data, first)
+    assert first != second, "the version does not show the renewal"
+    with pytest.raises(BusyError, match="has taken over the lock"):
+        other.renew_lock(data, first)
+    one.release_lock(second)
+    assert one.list("") == []
+
+
+def test_a_release_that_arrives_late_removes_no_other_lock(bucket: str) -> None:
+    files = open_directory(bucket)
+    assert isinstance(files, ObjectDirectory)
+    data = json.dumps({"host": "elsewhere", "process": 1, "token": "0"}).encode().ljust(512)
+    first = files.take_lock(data)
+    second = files.renew_lock(data, first)
+    files.release_lock(first)
+    assert [info.name for info in files.list("_ttlsnap")] == ["lock"]
+    files.release_lock(second)
     assert files.list("") == []

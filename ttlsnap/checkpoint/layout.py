@@ -14,6 +14,7 @@ Beside any file ``name`` there may be ``.name.crc`` (Hadoop's checksums) and ``n
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from ttlsnap.storage.directory import OWN
@@ -178,6 +179,22 @@ def folder_of_ttlsnap(path: str) -> str | None:
 def is_run(name: str) -> bool:
     """Return whether a folder in ``RUNS`` can be the folder of a run."""
     return _RUN.fullmatch(name) is not None
+
+
+def newest_folder(names: Iterable[str], kind: str) -> str:
+    """Return the newest of a run's folders of a kind, such as "backup".
+
+    Who takes an interrupted run over gives its folders new names: ``backup``, ``backup-2``, ``backup-3``.
+    """
+    return max(
+        (name for name in names if folder_number(name, kind)), key=lambda n: folder_number(n, kind), default=kind
+    )
+
+
+def folder_number(name: str, kind: str) -> int:
+    """Return the number of a run's folder, from 1; 0 for a folder of another kind."""
+    found = re.fullmatch(rf"{kind}(?:-([1-9]\d{{0,8}}))?", name)
+    return int(found[1] or 1) if found is not None else 0
 
 
 def run_directory(run: str) -> str:

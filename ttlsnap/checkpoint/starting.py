@@ -112,13 +112,18 @@ def _describe(files: Directory, obstacle: Obstacle) -> str:
     )
 
 
+def _backup(files: Directory, run: str) -> str:
+    directory = layout.run_directory(run)
+    return f"{directory}/{layout.newest_folder((info.name for info in files.list(directory)), 'backup')}"
+
+
 def describe_missing_commits(files: Directory, offsets: Sequence[int]) -> str:
     """Return what follows for a checkpoint without a committed batch: it has no state yet, or it has lost its logs."""
     newest = newest_version(files)
     if not newest or (newest == 1 and len(offsets) < 2):
         return f"{files.root}: no batch is committed yet, so there is no state"
     runs = files.list(layout.RUNS)
-    if runs and any(files.list(f"{layout.run_directory(info.name)}/backup/{layout.COMMITS}") for info in runs):
+    if any(files.list(f"{_backup(files, info.name)}/{layout.COMMITS}") for info in runs):
         return (
             f"{files.root}: the commit log is missing. A migration has moved the logs of earlier batches to its "
             "backup, so Spark does not load the state without those of the last batch. If you deleted these to "

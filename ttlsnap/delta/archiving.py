@@ -284,7 +284,7 @@ def _write(frame: DataFrame, files: LocalDirectory, run: str, part: int, rows: _
                 entries = TableEntries.of_batch(state, batch.rename_columns(list(names)))
                 writer.add(entries, transformers.moments(entries))
         if writer.written:
-            files.rename(scratch, path)
+            files.rename(scratch, path, overwrite=True)
         yield pa.RecordBatch.from_pydict({"rows": [writer.written]})
 
     with translate_errors(files):

@@ -31,8 +31,8 @@ from ttlsnap.publishing.journal import (
     FileFacts,
     Journal,
     Move,
-    backup_path,
     facts_of,
+    find_backup,
     next_number,
     report_path,
     staged_path,
@@ -218,7 +218,7 @@ class _Moves:
         for held in tables:
             staged = staged_path(self.run, held.path)
             if held.path not in self._new:
-                self.files.keep_copy(backup_path(held.run, held.path), staged)
+                self.files.keep_copy(f"{find_backup(self.files, held.run)}/{held.path}", staged)
                 self._new[held.path] = Move(staged, held.path)
 
     @property

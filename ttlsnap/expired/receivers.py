@@ -105,7 +105,7 @@ class Folder:
                     f"{self.name}/{name} already exists, with other entries. Move that file away, or choose another "
                     "place"
                 )
-            self._folder.rename(hidden, name)
+            self._folder.rename(hidden, name, overwrite=True)  # the same entries
             self._folder.sync("")
             files.remove(path)
 

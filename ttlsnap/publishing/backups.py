@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.errors import TtlsnapError
-from ttlsnap.publishing.journal import backup_path
+from ttlsnap.publishing.journal import find_backup
 from ttlsnap.storage.directory import Directory, each
 from ttlsnap.stores.rocksdb.archive import read_metadata
 
@@ -37,19 +37,20 @@ def find_held_tables(files: Directory, runs: list[str]) -> list[HeldTable]:
 
 def _table_folders(files: Directory, run: str) -> Iterator[str]:
     """Yield the folders of tables in a backup, by their paths in the checkpoint."""
-    for operator in files.list(backup_path(run, layout.STATE)):
-        for partition in files.list(backup_path(run, f"{layout.STATE}/{operator.name}")):
+    backup = find_backup(files, run)
+    for operator in files.list(f"{backup}/{layout.STATE}"):
+        for partition in files.list(f"{backup}/{layout.STATE}/{operator.name}"):
             folder = f"{layout.STATE}/{operator.name}/{partition.name}"
-            for inner in files.list(backup_path(run, folder)):
+            for inner in files.list(f"{backup}/{folder}"):
                 if inner.name == layout.SSTS:
                     yield f"{folder}/{layout.SSTS}"
-                elif inner.is_dir and files.list(backup_path(run, f"{folder}/{inner.name}/{layout.SSTS}")):
+                elif inner.is_dir and files.list(f"{backup}/{folder}/{inner.name}/{layout.SSTS}"):
                     yield f"{folder}/{inner.name}/{layout.SSTS}"
 
 
 def _find_held_in(files: Directory, run: str, folder: str) -> Iterator[HeldTable]:
     there = {info.name for info in files.list(folder)}
-    missing = {f"{folder}/{info.name}" for info in files.list(backup_path(run, folder), (".sst",))}
+    missing = {f"{folder}/{info.name}" for info in files.list(f"{find_backup(files, run)}/{folder}", (".sst",))}
     missing = {path for path in missing if path.rpartition("/")[2] not in there}
     home = folder.rpartition("/")[0]
     for info in files.list(home, (".zip",)) if missing else ():

@@ -14,17 +14,18 @@ from ttlsnap.errors import (
 from ttlsnap.interrupts import defer_signals
 from ttlsnap.publishing.backups import find_held_tables
 from ttlsnap.publishing.journal import (
-    backup_path,
+    BACKUP,
+    STAGED,
     digest_of,
+    folders_of,
     read_journal,
     read_journals,
     read_report,
     report_path,
     scratch_path,
-    staged_path,
 )
 from ttlsnap.publishing.moves import list_below
-from ttlsnap.storage.directory import OWN, SCRATCH, Directory, each
+from ttlsnap.storage.directory import OWN, SCRATCH, Directory, each, remove_scratch
 
 
 def list_ended_runs(files: Directory) -> list[str]:
@@ -55,7 +56,7 @@ class Tidied:
 def tidy_up(files: Directory, run: str) -> Tidied:
     """Remove what a published run has left in its staging folder, and older backups. A failure is a warning."""
     try:
-        files.remove_tree(staged_path(run, ""))  # a worker that was killed may have left something there
+        _discard_folders(files, run, STAGED)  # a worker that was killed may have left something there
         removed = discard_backups(files, keep=run)
         return Tidied(made_final=_made_final(files, run, removed))
     except (TtlsnapError, MemoryError) as error:
@@ -74,14 +75,18 @@ def _made_final(files: Directory, run: str, removed: Sequence[str]) -> str | Non
 
 def discard_files(files: Directory, run: str) -> bool:
     """Remove the files of an ended run except journal and report. Return whether there was a backup."""
-    backup = f"{layout.run_directory(run)}/backup"
-    had_backup = files.stat(backup) is not None
+    had_backup = bool(folders_of(files, run, BACKUP))
     if had_backup and only_copies(files, run):
         return False
-    files.remove_tree(backup)
-    files.remove_tree(staged_path(run, ""))
+    _discard_folders(files, run, BACKUP)
+    _discard_folders(files, run, STAGED)
     files.remove_tree(scratch_path(run))
     return had_backup
+
+
+def _discard_folders(files: Directory, run: str, kind: str) -> None:
+    for folder in folders_of(files, run, kind):
+        files.remove_tree(folder)
 
 
 def only_copies(files: Directory, run: str) -> list[str]:
@@ -89,16 +94,17 @@ def only_copies(files: Directory, run: str) -> list[str]:
 
     There should be none, because undoing a run brings them back. They may be all that is left of the old state.
     """
-    backup = backup_path(run, "")
-    if files.stat(backup.rstrip("/")) is None:
+    backups = folders_of(files, run, BACKUP)
+    if not backups:
         return []
     journal = read_journal(files, run)
     if journal is not None and journal.status != "undone":
         return []
     known = set(journal.preserved) if journal is not None else set()  # these have two names, and are still in place
-    kept = [path for path in list_below(files, backup.rstrip("/")) if path.removeprefix(backup) not in known]
-    same = each(files, lambda path: _are_same(files, path, path.removeprefix(backup)), kept)
-    return [path for path, is_back in zip(kept, same, strict=True) if not is_back]
+    found = [(path, path.removeprefix(f"{backup}/")) for backup in backups for path in list_below(files, backup)]
+    kept = [(path, place) for path, place in found if place not in known and not path.endswith(SCRATCH)]
+    same = each(files, lambda one: _are_same(files, *one), kept)
+    return [path for (path, _), is_back in zip(kept, same, strict=True) if not is_back]
 
 
 def warn_of_only_copies(files: Directory) -> list[str]:
@@ -124,12 +130,6 @@ def discard_leftovers(files: Directory) -> None:
     """Remove the files of runs that were interrupted before their journal: these changed nothing."""
     runs = [info.name for info in files.list(layout.RUNS) if info.is_dir and layout.is_run(info.name)]
 
-    def discard_scratch(folder: str) -> None:
-        for info in files.list(folder):
-            if info.name.endswith(SCRATCH):
-                remove = files.remove_tree if info.is_dir else files.remove
-                remove(f"{folder}/{info.name}")
-
     def is_left_over(run: str) -> bool:
         # The run that made this copy has only a report, which must stay. A damaged file may be such a report.
         try:
@@ -137,7 +137,7 @@ def discard_leftovers(files: Directory) -> None:
         except CorruptionError:
             return False
 
-    each(files, discard_scratch, (OWN, *map(layout.run_directory, runs)))
+    each(files, lambda folder: remove_scratch(files, folder), (OWN, *map(layout.run_directory, runs)))
     for run, left_over in zip(runs, each(files, is_left_over, runs), strict=True):
         if left_over:
             discard_run(files, run)

@@ -6,6 +6,7 @@ It is created in the place of the next batch, and ends as a planned batch (see `
 from __future__ import annotations
 
 from collections.abc import Sequence
+from secrets import token_hex
 
 from ttlsnap.checkpoint import Logs, layout
 from ttlsnap.checkpoint.logs import FENCE_MARK, MAX_LOG_BYTES, read_logs
@@ -39,10 +40,11 @@ def require_place_for_fence(files: Directory, journal: Journal) -> None:
 def raise_fence(files: Directory, journal: Journal) -> bool:
     """Create the fence, or replace the planned batch with it. Return False if another offset file exists there."""
     command = f"ttlsnap recover {shell_word(files.root)}"
-    text = f"{_fence_head(journal)}and was interrupted; run `{command}` and start the query again\n"
+    # With a number of its own, so that no late request of another process takes this fence for its own.
+    text = f"{_fence_head(journal)}and was interrupted; run `{command}` and start the query again ({token_hex(4)})\n"
     data = text.encode("utf-8", "backslashreplace")  # a path need not be text
     if journal.replaces is not None and _is_there(files, journal.fence, journal.replaces):
-        files.replace(journal.fence, data)
+        files.replace(journal.fence, data, instead_of=journal.replaces.encode())
         return True
     return files.create(journal.fence, data)
 
@@ -51,16 +53,18 @@ def replace_fence(files: Directory, journal: Journal) -> None:
     """Replace the run's fence with its planned batch in one step; without a planned batch, remove the fence."""
     if journal.planned is None:
         lower_fence(files, journal)
-    elif has_fence(files, journal):
-        files.replace(journal.fence, journal.planned.encode())
+    elif (found := _read_fence(files, journal)) is not None:
+        files.replace(journal.fence, journal.planned.encode(), instead_of=found or None)
 
 
 def undo_fence(files: Directory, journal: Journal) -> None:
     """Remove the fence of an undone run, or restore the planned batch that it replaced."""
     if journal.replaces is None:
         lower_fence(files, journal)
-    elif has_fence(files, journal) or _is_removed(files, journal):
-        files.replace(journal.fence, journal.replaces.encode())
+    elif (found := _read_fence(files, journal)) is not None:
+        files.replace(journal.fence, journal.replaces.encode(), instead_of=found or None)
+    elif _is_removed(files, journal):
+        files.replace(journal.fence, journal.replaces.encode(), instead_of=b"")
 
 
 def _is_removed(files: Directory, journal: Journal) -> bool:
@@ -77,20 +81,26 @@ def has_its_batch(files: Directory, journal: Journal) -> bool:
 
 def lower_fence(files: Directory, journal: Journal) -> None:
     """Remove the run's fence; any other file of that name stays."""
-    if has_fence(files, journal):
-        files.remove(journal.fence)
+    found = _read_fence(files, journal)
+    if found is not None:
+        files.remove_exactly(journal.fence, found)
         files.sync(layout.OFFSETS)
 
 
 def has_fence(files: Directory, journal: Journal) -> bool:
     """Return whether the run's fence exists, possibly truncated, as a file system without hard links can leave it."""
+    return _read_fence(files, journal) is not None
+
+
+def _read_fence(files: Directory, journal: Journal) -> bytes | None:
+    """Return the content of the run's fence; None if it does not exist."""
     info = files.stat(journal.fence)
     if info is None or info.is_dir:
-        return False
+        return None
     head = _fence_head(journal).encode()
     with files.open(journal.fence) as file:
         found = file.read(len(head))
-    return head.startswith(found)
+        return found + file.read() if head.startswith(found) else None
 
 
 def has_planned(files: Directory, journal: Journal) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.publishing.archives import is_unsettled
-from ttlsnap.publishing.journal import read_journal, read_report, staged_path
+from ttlsnap.publishing.journal import find_backup, read_journal, read_report, staged_path
 from ttlsnap.publishing.runs import open_existing
 
 
@@ -65,7 +65,7 @@ def history(target: str) -> list[HistoryEntry]:
             kind=journal.kind if journal else _kind_of_copy(report or {}),
             status=journal.status if journal else "copy",
             batch=journal.batch if journal else (report or {}).get("batch"),
-            backup=files.stat(f"{layout.run_directory(info.name)}/backup") is not None,
+            backup=files.stat(find_backup(files, info.name)) is not None,
             report=report,
             waiting=is_unsettled(files, info.name),
             planned=journal.fence_batch if journal and journal.planned is not None else None,

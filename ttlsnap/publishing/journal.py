@@ -5,29 +5,36 @@
     _ttlsnap/runs/<run>/staged/...     new files, under the paths they will have
     _ttlsnap/runs/<run>/backup/...     the files they replaced
 
+Whoever takes over an interrupted run gives the last two folders new names, such as ``backup-2`` (see
+``publishing.takeover``).
+
 Every change to a checkpoint is a list of renames within it. The disk shows which of them are done. So the journal is
 written only twice: ``open`` before the first change, and ``done`` or ``undone`` after the last one. It also records the
-identity of the files that the run publishes, and of the logs of its batch (see ``FileFacts``). If a file differs,
-another program has written it since, most likely Spark.
+identity of the files that the run publishes and replaces, and of the logs of its batch (see ``FileFacts``). If a file
+differs, another program has written it since, most likely Spark.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
+from secrets import token_bytes
 from typing import Any, Literal
 
 import xxhash
 
 from ttlsnap.checkpoint import Logs, layout
 from ttlsnap.checkpoint.logs import MAX_LOG_BYTES
-from ttlsnap.errors import CorruptionError
+from ttlsnap.errors import BusyError, CorruptionError
 from ttlsnap.interrupts import note_run
 from ttlsnap.schema.strict_json import parse_json
-from ttlsnap.storage.directory import Directory, FileInfo, each
+from ttlsnap.storage.directory import SCRATCH, Directory, FileInfo, each
 
 Status = Literal["open", "done", "undone"]
+BACKUP, STAGED = "backup", "staged"
+_FOLDER = re.compile(rf"({re.escape(layout.RUNS)}/[^/]+/(?:{BACKUP}|{STAGED}))(?:-[1-9]\d{{0,8}})?(?=/)")
 _MAX_JOURNAL_BYTES = 1 << 30
 _MAX_REPORT_BYTES = 64 << 20
 _MAX_NUMBER = 1 << 63
@@ -63,7 +70,9 @@ class Journal:
     ``published`` identifies the files that the run publishes, and ``logs`` the logs of ``batch``. ``preserved`` are
     files that stay in their place, and that the backup has as well. ``planned`` is the text of the batch that replaces
     the fence, or None. ``replaces`` is the text of the planned batch that the fence replaces. ``leftovers`` identify
-    the state files of later batches that were there before the run.
+    the state files of later batches that were there before the run. ``replaced`` identify the old files, by their
+    paths before the run; older journals have none. ``takeovers`` counts the processes that have taken over the run from
+    another one, if a rename takes two steps.
     """
 
     run: str
@@ -81,6 +90,8 @@ class Journal:
     replaces: str | None = None
     longest_gap_ms: int | None = None
     leftovers: tuple[FileFacts, ...] = ()
+    replaced: tuple[FileFacts, ...] = ()
+    takeovers: int = 0
 
     @property
     def path(self) -> str:
@@ -140,7 +151,7 @@ def read_report(files: Directory, run: str) -> dict[str, Any] | None:
 
 def staged_path(run: str, path: str) -> str:
     """Return the staged path of the new file for ``path``."""
-    return f"{layout.run_directory(run)}/staged/{path}".rstrip("/")
+    return f"{layout.run_directory(run)}/{STAGED}/{path}".rstrip("/")
 
 
 def scratch_path(run: str) -> str:
@@ -149,8 +160,32 @@ def scratch_path(run: str) -> str:
 
 
 def backup_path(run: str, path: str) -> str:
-    """Return the path of the old file of ``path`` in the backup."""
-    return f"{layout.run_directory(run)}/backup/{path}"
+    """Return the path of the old file of ``path`` in the backup of a new run (see ``find_backup`` for others)."""
+    return f"{layout.run_directory(run)}/{BACKUP}/{path}"
+
+
+def find_backup(files: Directory, run: str) -> str:
+    """Return the folder of a run's backup, which need not exist."""
+    directory = layout.run_directory(run)
+    names = [info.name for info in files.list(directory) if info.is_dir]
+    return f"{directory}/{layout.newest_folder(names, BACKUP)}"
+
+
+def folders_of(files: Directory, run: str, kind: str) -> list[str]:
+    """Return the folders of a run of a kind, also those that a late request has made after a takeover."""
+    directory = layout.run_directory(run)
+    names = [info.name for info in files.list(directory) if info.is_dir and layout.folder_number(info.name, kind)]
+    return [f"{directory}/{name}" for name in names]
+
+
+def relocate(journal: Journal, names: Mapping[str, str]) -> Journal:
+    """Return a journal with other names for the folders of runs."""
+
+    def new(path: str) -> str:
+        found = _FOLDER.match(path)
+        return path if found is None else names.get(found[1], found[1]) + path[found.end() :]
+
+    return replace(journal, moves=tuple(Move(new(move.source), new(move.target)) for move in journal.moves))
 
 
 def is_same(files: Directory, facts: FileFacts, info: FileInfo | None) -> bool:
@@ -184,9 +219,13 @@ def is_later(path: str, batch: int) -> bool:
 
 
 def facts_of(files: Directory, paths: Iterable[str]) -> tuple[FileFacts, ...]:
-    """Return the identities of these small files; those that do not exist are omitted."""
-    there = [(path, info) for path in paths if (info := files.stat(path)) is not None]
-    return tuple(FileFacts(path, info.size, info.mtime_ns, digest_of(files, path)) for path, info in there)
+    """Return the identities of these files, which are read; those that do not exist are omitted."""
+
+    def facts(path: str) -> FileFacts | None:
+        info = files.stat(path)
+        return None if info is None else FileFacts(path, info.size, info.mtime_ns, digest_of(files, path))
+
+    return tuple(found for found in each(files, facts, paths) if found is not None)
 
 
 def find_planning_run(files: Directory, logs: Logs) -> Journal | None:
@@ -242,19 +281,58 @@ def newest_runs(journals: Iterable[Journal]) -> dict[str, tuple[int, str]]:
 
 
 def write_journal(files: Directory, journal: Journal) -> None:
-    """Write the journal whole and durably."""
+    """Write the journal of a new run whole and durably."""
     files.mkdirs(layout.run_directory(journal.run))
-    document = asdict(journal)
-    note_run(files.root, journal.run, "open")
-    files.replace(journal.path, json.dumps(document, indent=1).encode())
-    note_run(files.root, journal.run, journal.status)
+    _write(files, journal, instead_of=b"")
+
+
+def reserve_space(files: Directory, journal: Journal) -> None:
+    """Write a file as large as what the end of a run writes, so that a run on a full disk fails before it begins."""
+    if files.failures_are_final:  # a disk
+        with files.writer(_reserve_path(journal.run)) as file:
+            file.write(token_bytes(len(_serialize(journal)) + len(journal.planned or "")))
+        files.sync(layout.run_directory(journal.run))
+
+
+def free_space(files: Directory, journal: Journal) -> None:
+    """Remove the file that ``reserve_space`` wrote. ``recover`` removes it, too, as a scratch file."""
+    if files.failures_are_final:
+        files.remove(_reserve_path(journal.run))
+        files.sync(layout.run_directory(journal.run))
+
+
+def _reserve_path(run: str) -> str:
+    return f"{layout.run_directory(run)}/reserve{SCRATCH}"
+
+
+def _serialize(journal: Journal) -> bytes:
+    return json.dumps(asdict(journal), indent=1).encode()
+
+
+def rewrite_journal(files: Directory, journal: Journal) -> Journal:
+    """Replace the journal of an open run. Raise BusyError if another process has closed it or taken the run over."""
+    there = files.read(journal.path, _MAX_JOURNAL_BYTES)
+    before = _parse(there, journal.path)
+    if (before.get("status"), before.get("takeovers", 0)) not in {
+        ("open", journal.takeovers),
+        ("open", journal.takeovers - 1),
+    }:
+        raise BusyError(
+            f"{files.root}: another process has taken over run {journal.run}. This process changes nothing more"
+        )
+    _write(files, journal, instead_of=there)
+    return journal
 
 
 def close_journal(files: Directory, journal: Journal, status: Status) -> Journal:
     """Mark a run as ended."""
-    closed = replace(journal, status=status)
-    write_journal(files, closed)
-    return closed
+    return rewrite_journal(files, replace(journal, status=status))
+
+
+def _write(files: Directory, journal: Journal, instead_of: bytes) -> None:
+    note_run(files.root, journal.run, "open")
+    files.replace(journal.path, _serialize(journal), instead_of=instead_of)
+    note_run(files.root, journal.run, journal.status)
 
 
 def read_journals(files: Directory) -> list[Journal]:
@@ -277,30 +355,47 @@ def number_after(journals: Iterable[Journal]) -> int:
 def read_journal(files: Directory, run: str) -> Journal | None:
     """Return the journal of a run; None if the run did not reach publishing."""
     path = journal_path(run)
-    if files.stat(path) is None:
+    there = files.list(layout.run_directory(run))
+    if path.rpartition("/")[2] not in (info.name for info in there):
         return None
     where = f"{files.root}/{path}"
+    document = _parse(files.read(path, _MAX_JOURNAL_BYTES), where)
     try:
-        document: dict[str, Any] = dict(json.loads(files.read(path, _MAX_JOURNAL_BYTES)))
         moves = tuple(Move(str(m["source"]), str(m["target"])) for m in document.pop("moves"))
-        published, logs, leftovers = (
-            tuple(FileFacts(**f) for f in document.pop(name, ())) for name in ("published", "logs", "leftovers")
-        )
-        preserved = tuple(map(str, document.pop("preserved", ())))
-        document |= {"published": published, "logs": logs, "leftovers": leftovers, "preserved": preserved}
-        journal = Journal(**document, moves=moves)
+        for name in ("published", "logs", "leftovers", "replaced"):
+            document[name] = tuple(FileFacts(**f) for f in document.get(name, ()))
+        document["preserved"] = tuple(map(str, document.get("preserved", ())))
+        journal = relocate(Journal(**document, moves=moves), {})
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise CorruptionError(
-            f"{where} is not a journal that ttlsnap wrote ({error!r}). Nothing was changed"
-        ) from error
+        raise _not_a_journal(where, error) from error
     _check_facts(journal, run, where)
     _check_moves(journal, where)
-    return journal
+    return relocate(journal, _present_names(files, journal, there))
+
+
+def _parse(data: bytes, where: str) -> dict[str, Any]:
+    try:
+        return dict(json.loads(data))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise _not_a_journal(where, error) from error
+
+
+def _not_a_journal(where: str, error: Exception) -> CorruptionError:
+    return CorruptionError(f"{where} is not a journal that ttlsnap wrote ({error!r}). Nothing was changed")
+
+
+def _present_names(files: Directory, journal: Journal, there: Iterable[FileInfo]) -> dict[str, str]:
+    """Return the folders that the moves of a journal use, with the names that a takeover has given them."""
+    directory, names = layout.run_directory(journal.run), [info.name for info in there if info.is_dir]
+    found = {f"{directory}/{kind}": f"{directory}/{layout.newest_folder(names, kind)}" for kind in (BACKUP, STAGED)}
+    if journal.undoes is not None:
+        found[f"{layout.run_directory(journal.undoes)}/{BACKUP}"] = find_backup(files, journal.undoes)
+    return found
 
 
 def _check_facts(journal: Journal, run: str, where: str) -> None:
     """Raise CorruptionError for a field that ttlsnap never writes."""
-    numbers = (journal.number, journal.batch, journal.longest_gap_ms or 0)
+    numbers = (journal.number, journal.batch, journal.longest_gap_ms or 0, journal.takeovers)
     facts = {
         "run": journal.run == run,
         "kind": journal.kind in ("compact", "import", "migrate", "rollback", "repair"),
@@ -310,7 +405,7 @@ def _check_facts(journal: Journal, run: str, where: str) -> None:
         "fence": isinstance(journal.fence, str) and journal.fence_batch is not None,
         "planned": isinstance(journal.planned, str | None),
         "replaces": isinstance(journal.replaces, str | None),
-        "published": all(map(_is_valid, (*journal.published, *journal.logs, *journal.leftovers))),
+        "published": all(map(_is_valid, (*journal.published, *journal.logs, *journal.leftovers, *journal.replaced))),
         "preserved": all(_may_move(journal, path.split("/")) and _is_plain(path) for path in journal.preserved),
     }
     wrong = [name for name, right in facts.items() if not right]

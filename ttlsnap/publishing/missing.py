@@ -12,7 +12,7 @@ from ttlsnap.checkpoint import Logs
 from ttlsnap.errors import RefusedError
 from ttlsnap.printable import shell_word
 from ttlsnap.publishing.fence import has_its_batch
-from ttlsnap.publishing.journal import Journal, backup_path, recent_journals
+from ttlsnap.publishing.journal import Journal, find_backup, recent_journals
 from ttlsnap.publishing.moves import find_existing
 from ttlsnap.storage.directory import Directory
 
@@ -66,7 +66,7 @@ def can_roll_back(files: Directory, logs: Logs, journal: Journal) -> bool:
     newest = next((each for each in recent_journals(files, logs) if each.status != "undone"), None)
     kept = find_existing(files, journal.preserved)
     backup = [move.target for move in journal.to_backup]
-    backup += [backup_path(journal.run, path) for path in journal.preserved if path not in kept]
+    backup += [f"{find_backup(files, journal.run)}/{path}" for path in journal.preserved if path not in kept]
     is_newest = newest is not None and newest.run == journal.run
     return is_newest and len(find_existing(files, backup)) == len(backup)
 

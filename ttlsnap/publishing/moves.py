@@ -10,6 +10,7 @@ from ttlsnap.errors import CorruptionError, RefusedError
 from ttlsnap.printable import shell_word
 from ttlsnap.publishing import journal as journals
 from ttlsnap.publishing.journal import (
+    FileFacts,
     Journal,
     Move,
     is_same,
@@ -51,6 +52,24 @@ def find_rewritten(files: Directory, journal: Journal) -> list[str]:
     there = stat_files(files, [facts.path for facts in known])
     same = each(files, lambda facts: is_same(files, facts, there.get(facts.path)), known)
     return [facts.path for facts, is_as_it_was in zip(known, same, strict=True) if not is_as_it_was]
+
+
+def find_altered(files: Directory, journal: Journal) -> list[str]:
+    """Return the paths of old files that are neither in the backup nor in their places as they were before the run.
+
+    Files that are missing are not in the list, and neither are those of older journals, which did not identify them.
+    """
+    ends = {move.source: move.target for move in journal.to_backup}
+    known = [(facts, [ends[facts.path], facts.path]) for facts in journal.replaced if facts.path in ends]
+    there = stat_files(files, [path for _, places in known for path in places])
+
+    def altered(facts: FileFacts, places: list[str]) -> str | None:
+        found = [path for path in places if path in there]
+        if not found or any(is_same(files, replace(facts, path=path), there[path]) for path in found):
+            return None
+        return found[0]
+
+    return [path for path in each(files, lambda one: altered(*one), known) if path is not None]
 
 
 def is_done(files: Directory, move: Move) -> bool:

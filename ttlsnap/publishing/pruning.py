@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ttlsnap.checkpoint import layout
 from ttlsnap.errors import RefusedError
 from ttlsnap.printable import shell_word
 from ttlsnap.publishing.backups import find_held_tables
 from ttlsnap.publishing.cleanup import discard_backups, list_ended_runs, only_copies
+from ttlsnap.publishing.journal import find_backup
 from ttlsnap.publishing.rollback import undoable_run
 from ttlsnap.publishing.runs import open_existing, refuse_if_interrupted
 from ttlsnap.storage.directory import Directory
@@ -66,7 +66,7 @@ def _find(files: Directory) -> list[Backup]:
     undoable = undoable_run(files)
     found = []
     for run in runs:
-        folder = f"{layout.run_directory(run)}/backup"
+        folder = find_backup(files, run)
         if files.stat(folder) is not None and not only_copies(files, run):
             found.append(Backup(run, *_measure(files, folder), needed_to_undo=run == undoable))
     return found

@@ -25,10 +25,12 @@ from ttlsnap.publishing.fence import has_fence, has_its_batch, has_planned, rais
 from ttlsnap.publishing.journal import (
     Journal,
     close_journal,
+    find_backup,
     read_journals,
 )
 from ttlsnap.publishing.moves import (
     complete_halves,
+    find_altered,
     find_existing,
     find_rewritten,
     is_done,
@@ -38,6 +40,7 @@ from ttlsnap.publishing.moves import (
 from ttlsnap.publishing.preflight import require_ownership
 from ttlsnap.publishing.runs import open_existing
 from ttlsnap.publishing.swap import close_undone, finish, undo
+from ttlsnap.publishing.takeover import take_over
 from ttlsnap.storage.directory import OWN, Directory, each
 
 Outcome = Literal["nothing", "finished", "undone"]
@@ -92,8 +95,8 @@ def _recover(files: Directory, prefer_undo: bool, places: AllowedPlaces) -> Reco
     journal = next((j for j in read_journals(files) if j.status == "open"), None)
     foreign: list[str] = []
     if journal is None:
-        _refuse_orphan_fence(files)
-        outcome: Outcome = "nothing"
+        journal = _remove_late_fence(files)
+        outcome: Outcome = "nothing" if journal is None else "undone"
     else:
         if journal.planned is not None:
             require_ownership(files, [journal.fence])  # the planned batch takes its place
@@ -122,7 +125,42 @@ def _describe_kept_files(files: Directory, journal: Journal) -> list[str]:
 
 @defer_signals()
 def _settle(files: Directory, journal: Journal, prefer_undo: bool) -> Outcome:
+    _find_way(files, journal, prefer_undo)  # raises if there is none, before anything is changed
+    journal = take_over(files, journal)
     complete_halves(files, journal)
+    way = _find_way(files, journal, prefer_undo)
+    if way == "withdraw":
+        remove_empty_folders(files, journal)
+        undo_fence(files, journal)
+        close_undone(files, journal)
+        return "undone"
+    if way in ("plan", "close"):
+        if way == "plan" and journal.planned is not None:
+            files.create(journal.fence, journal.planned.encode())
+        close_journal(files, journal, "done")
+        return "finished"
+    if not has_fence(files, journal) and not raise_fence(files, journal):
+        raise _gone_on(files, journal)
+    if way == "finish":
+        finish(files, journal)
+        return "finished"
+    undo(files, journal)
+    undo_fence(files, journal)
+    close_undone(files, journal)
+    return "undone"
+
+
+def _find_way(
+    files: Directory, journal: Journal, prefer_undo: bool
+) -> Literal["withdraw", "plan", "close", "finish", "undo"]:
+    """Return how to end an interrupted run, and change nothing.
+
+    ``withdraw`` removes the fence of a run that has moved no file. ``plan`` and ``close`` end a run that has moved all.
+    ``plan`` also creates the planned batch.
+
+    Raise RefusedError if the query has continued without the fence, or if a new file is not what the run wrote. Raise
+    CorruptionError if files are missing, or if an old file is not what it was.
+    """
     done = each(files, lambda move: is_done(files, move), journal.moves)
     # Every file is at one end of its move. Undoing only needs the old files, so a new one may be missing then.
     ends = [m.target if d else m.source for m, d in zip(journal.moves, done, strict=True)]
@@ -132,10 +170,7 @@ def _settle(files: Directory, journal: Journal, prefer_undo: bool) -> Outcome:
     refuse_unclear(files, journal)
     if not any(done):
         # No file has moved, and the run may not have known yet whether the query is stopped. So it is not finished.
-        remove_empty_folders(files, journal)
-        undo_fence(files, journal)
-        close_undone(files, journal)
-        return "undone"
+        return "withdraw"
     if not has_fence(files, journal):
         # If all moves are done, a query may have been started since. It may be running a batch on the new state, and
         # may have removed old versions. So only ``rollback`` may undo the run.
@@ -143,19 +178,15 @@ def _settle(files: Directory, journal: Journal, prefer_undo: bool) -> Outcome:
         if all(done) and (over or can_finish):
             if not over and journal.planned is not None:
                 _refuse_rewritten(files, journal, can_undo=False)
-                files.create(journal.fence, journal.planned.encode())
-            close_journal(files, journal, "done")
-            return "finished"
-        _fence_again(files, journal)
+            return "close" if over else "plan"
+        if _has_gone_on(files, journal) or files.stat(journal.fence) is not None:
+            raise _gone_on(files, journal)
     if can_finish and not (can_undo and (prefer_undo or _is_committed_since(files, journal))):
         _refuse_rewritten(files, journal, can_undo)
-        finish(files, journal)
-        return "finished"
+        return "finish"
     if can_undo:
-        undo(files, journal)
-        undo_fence(files, journal)
-        close_undone(files, journal)
-        return "undone"
+        _refuse_altered(files, journal)
+        return "undo"
     raise CorruptionError(
         f"{files.root}/{lost[0].source} is missing, and so is {lost[0].target}. ttlsnap can neither finish nor undo "
         f"run {journal.run}. The fence stays. Restore the file from a copy and run recover again"
@@ -177,6 +208,16 @@ def _refuse_rewritten(files: Directory, journal: Journal, can_undo: bool) -> Non
         )
 
 
+def _refuse_altered(files: Directory, journal: Journal) -> None:
+    altered = find_altered(files, journal)
+    if altered:
+        raise CorruptionError(
+            f"{files.root}/{altered[0]} is not the file that was there before run {journal.run} (files like this: "
+            f"{len(altered)}). Another program wrote it, or it is damaged. The fence stays. Restore the file from a "
+            "copy and run recover again"
+        )
+
+
 def _newest_offset(files: Directory) -> int:
     return max(read_logs(files).offsets, default=-1)
 
@@ -187,19 +228,27 @@ def _has_gone_on(files: Directory, journal: Journal) -> bool:
     return newest >= (journal.fence_batch or 0) or not has_its_batch(files, journal)
 
 
-def _fence_again(files: Directory, journal: Journal) -> None:
-    """Restore the fence that somebody removed while half of the moves were done."""
-    if _has_gone_on(files, journal) or not raise_fence(files, journal):
-        raise RefusedError(
-            f"{files.root}: somebody removed the fence of run {journal.run}, and the query has started batch "
-            f"{_newest_offset(files)} on a mixture of old and new state. The old files are in "
-            f"{files.root}/{layout.run_directory(journal.run)}/backup"
-        )
+def _gone_on(files: Directory, journal: Journal) -> RefusedError:
+    return RefusedError(
+        f"{files.root}: somebody removed the fence of run {journal.run}, and the query has started batch "
+        f"{_newest_offset(files)} on a mixture of old and new state. The old files are in "
+        f"{files.root}/{find_backup(files, journal.run)}"
+    )
 
 
-def _refuse_orphan_fence(files: Directory) -> None:
-    if read_logs(files).fence is not None:
+@defer_signals()
+def _remove_late_fence(files: Directory) -> Journal | None:
+    """Remove the fence of an ended run, which its process sent before it ended, and which arrived later.
+
+    Return the run; None if there is no fence. Raise RefusedError if the fence's journal is missing.
+    """
+    if read_logs(files).fence is None:
+        return None
+    journal = next((journal for journal in reversed(read_journals(files)) if has_fence(files, journal)), None)
+    if journal is None:
         raise RefusedError(
             f"{files.root} is fenced, but the journal of the interrupted run is missing from {layout.RUNS}. If that "
             "folder was moved, move it back and run recover again"
         )
+    undo_fence(files, journal)
+    return journal

@@ -28,8 +28,8 @@ from ttlsnap.publishing.journal import (
     FileFacts,
     Journal,
     Move,
-    backup_path,
     facts_of,
+    find_backup,
     find_planning_run,
     is_later,
     is_same,
@@ -87,6 +87,7 @@ def rollback(
         committed = _refuse_moved_on(files, last, logs)
         planned = find_planning_run(files, logs)
         back = _find_old_files(files, last, committed)
+        old = _identify(files, last, back)
         refuse_if_running(files, query_id(files), stopped=stopped)
         run = new_run_id()
         moves = _plan_moves(files, last, run, back, committed)
@@ -106,7 +107,9 @@ def rollback(
             undoes=last.run,
             logs=_logs_after(files, last, back),
             replaces=last.planned if is_ours else None,
-            published=tuple(FileFacts(m.target, times[m.source].size, times[m.source].mtime_ns) for m in back),
+            published=tuple(
+                FileFacts(m.target, times[m.source].size, times[m.source].mtime_ns, old.get(m.target)) for m in back
+            ),
         )
         record_take_back(files, last.run, run, places)
 
@@ -153,10 +156,29 @@ def _find_old_files(files: Directory, last: Journal, committed: int) -> list[Mov
     """Return the moves of the replaced files from the backup to their places. Raise RefusedError if one is missing."""
     kept = [move for move in last.to_backup if not _is_withdrawn(files, move.source, last.batch, committed)]
     lost = [path for path in last.preserved if files.stat(path) is None]
-    back = [*(Move(m.target, m.source) for m in kept), *(Move(backup_path(last.run, p), p) for p in lost)]
+    backup = find_backup(files, last.run)
+    back = [*(Move(m.target, m.source) for m in kept), *(Move(f"{backup}/{p}", p) for p in lost)]
     if len(find_existing(files, [move.source for move in back])) < len(back):
         raise RefusedError(f"{files.root}: the backup of run {last.run} was removed, so the run cannot be rolled back")
     return back
+
+
+def _identify(files: Directory, last: Journal, back: Sequence[Move]) -> dict[str, str | None]:
+    """Return the digests of the old files, by their places. Raise RefusedError if one is not the replaced file."""
+    known = {facts.path: facts for facts in last.replaced}
+    moves = [move for move in back if move.target in known]
+    there = stat_files(files, [move.source for move in moves])
+
+    def is_as_it_was(move: Move) -> bool:
+        return is_same(files, replace(known[move.target], path=move.source), there.get(move.source))
+
+    others = [move.source for move, same in zip(moves, each(files, is_as_it_was, moves), strict=True) if not same]
+    if others:
+        raise RefusedError(
+            f"{files.root}/{others[0]} is not the file that run {last.run} replaced (files like this: {len(others)}), "
+            "so the run cannot be rolled back. Another program wrote it, or it is damaged. Nothing was changed"
+        )
+    return {path: facts.digest for path, facts in known.items()}
 
 
 def _refuse_begun(files: Directory, last: Journal, logs: Logs, listing: Listing) -> None:

@@ -38,7 +38,10 @@ from ttlsnap.publishing.journal import (
     Journal,
     Move,
     close_journal,
+    facts_of,
+    free_space,
     read_journal,
+    reserve_space,
     write_journal,
 )
 from ttlsnap.publishing.liveness import YOUNGEST_S, longest_gap_ms
@@ -56,6 +59,7 @@ from ttlsnap.publishing.moves import (
     sync_names,
 )
 from ttlsnap.publishing.preflight import hand_over, refuse_immovable
+from ttlsnap.publishing.takeover import take_over
 from ttlsnap.storage.directory import Directory, each
 
 
@@ -78,7 +82,11 @@ def swap(
     each(files, lambda move: hand_over(files, move.source, move.target), staged)
     require_place_for_fence(files, journal)
     # The run may move logs away that show how far apart the query's batches are.
-    journal = replace(journal, longest_gap_ms=longest_gap_ms(files, read_logs(files)))
+    journal = replace(
+        journal,
+        longest_gap_ms=longest_gap_ms(files, read_logs(files)),
+        replaced=facts_of(files, [move.source for move in journal.to_backup]),
+    )
     backup = f"{layout.run_directory(journal.run)}/backup"  # the report names this folder
     for folder in sorted({backup, *(move.target.rpartition("/")[0] for move in journal.to_backup)}):
         files.mkdirs(folder)
@@ -87,6 +95,7 @@ def swap(
     made = find_new_folders(files, journal)
     begun = False
     try:
+        reserve_space(files, journal)
         write_journal(files, journal)
         if not raise_fence(files, journal):
             raise BusyError(
@@ -107,6 +116,7 @@ def swap(
             raise StorageError(error.text + f"\n{undone} checkpoint is as it was before") from error
         raise
     try:
+        free_space(files, journal)
         replace_fence(files, journal)
         return close_journal(files, journal, "done")
     except BaseException as error:
@@ -220,6 +230,9 @@ def _give_up(
     try:
         if read_journal(files, journal.run) is None:
             return  # the journal could not be written, so nothing else was done
+        free_space(files, journal)
+        if not files.failures_are_final:
+            journal = take_over(files, journal)
         if begun:
             complete_halves(files, journal)
             undo(files, journal, made)

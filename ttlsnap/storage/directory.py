@@ -8,8 +8,13 @@ All access to a checkpoint goes through a ``Directory``: ``storage.local`` imple
 * ``create`` makes a whole file appear at once or not at all, and never overwrites.
 * A written file and a new directory are on the disk (synced) before the call returns. ``sync`` does the same for the
   names in a directory.
-* ``rename`` may overwrite, so its caller checks the target first. If a rename takes two steps, a crash can leave both
-  names with the same content; ``complete_rename`` finishes it.
+* ``rename`` never overwrites, unless it is asked to. If a rename takes two steps, a crash can leave both names with the
+  same content; ``complete_rename`` finishes it.
+* ``replace`` with ``instead_of``, and ``remove_exactly``, change a file only if it has this content.
+* A change can arrive after its process has given it up, and after another process has taken over the lock. Then it must
+  fail or change nothing that counts. So every change in a checkpoint comes from a name, or leads to a name, in a run's
+  folder or to a scratch file. Who takes over first removes the scratch files (``remove_scratch``), and gives the folder
+  another name (``move_folder``).
 * ``lock`` excludes every other ttlsnap, and expires soon after its process has died.
 * Reading never writes.
 
@@ -26,6 +31,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any, BinaryIO, Protocol, TypeVar, cast
 
+from ttlsnap.errors import BusyError
 from ttlsnap.storage.access import Access
 
 OWN = "_ttlsnap"
@@ -57,10 +63,16 @@ class FileInfo:
 
 
 class Directory(Protocol):
-    """A tree of files; paths are relative, with ``/``. ``at_once`` is the useful number of simultaneous requests."""
+    """A tree of files; paths are relative, with ``/``.
+
+    ``at_once`` is the useful number of simultaneous requests. ``failures_are_final``: a change that failed in this
+    process is not carried out later. System calls are like that, and requests are not.
+    """
 
     root: str
     at_once: int
+    renames_in_one_step: bool
+    failures_are_final: bool
 
     def list(self, path: str, suffixes: tuple[str, ...] = ("",)) -> list[FileInfo]:
         """Return the names in ``path`` that end in one of ``suffixes``, sorted; none if the folder does not exist."""
@@ -98,13 +110,15 @@ class Directory(Protocol):
     def read(self, path: str, limit: int) -> bytes: ...
     def make_local(self, path: str, place: Path) -> None: ...
     def create(self, path: str, data: bytes) -> bool: ...
-    def replace(self, path: str, data: bytes) -> None: ...
+    def replace(self, path: str, data: bytes, *, instead_of: bytes | None = None) -> None: ...
     def writer(self, path: str) -> contextlib.AbstractContextManager[BinaryIO]: ...
-    def rename(self, source: str, target: str) -> None: ...
+    def rename(self, source: str, target: str, *, overwrite: bool = False) -> None: ...
     def complete_rename(self, source: str, target: str) -> None: ...
     def move_in(self, source: str, path: str) -> None: ...
     def keep_copy(self, source: str, target: str) -> None: ...
+    def move_folder(self, source: str, target: str) -> None: ...
     def remove(self, path: str) -> None: ...
+    def remove_exactly(self, path: str, content: bytes) -> None: ...
     def remove_tree(self, path: str) -> None: ...
     def remove_folder(self, path: str) -> None: ...
     def mkdirs(self, path: str) -> None: ...
@@ -132,6 +146,33 @@ def each(files: Directory, work: Callable[[Item], Result], items: Iterable[Item]
             except KeyboardInterrupt:
                 # The running work may be renames that the caller will undo. The first interrupt is already raised.
                 continue
+
+
+def remove_scratch(files: Directory, folder: str) -> None:
+    """Remove the scratch files in a folder, so that no late request can move one of them."""
+    for info in files.list(folder):
+        if info.name.endswith(SCRATCH):
+            remove = files.remove_tree if info.is_dir else files.remove
+            remove(f"{folder}/{info.name}")
+
+
+def refuse_other_content(files: Directory, path: str, content: bytes) -> bool:
+    """Return whether a file exists. Raise BusyError if its content is another one; empty content means no file."""
+    found = None
+    if files.stat(path) is not None:
+        with files.open(path) as file:
+            found = file.read(len(content) + 1)
+    if found not in (None, content) or (found is None and content):
+        raise has_changed(files.root, path)
+    return found is not None
+
+
+def has_changed(root: str, path: str) -> BusyError:
+    """Return the error for a file that this run wrote, and that has other content now."""
+    return BusyError(
+        f"{root}/{path} is no longer what this run wrote: another process has taken over, or has written the file. "
+        "This process changes nothing more"
+    )
 
 
 def cache_listings(files: Directory) -> Directory:

@@ -3,7 +3,8 @@
 It follows the rules of ``Directory`` as a local disk does, with these differences:
 
 * A rename is one step of the name node, and can refuse to overwrite. ``create`` writes a complete file and renames it.
-  What the name node has confirmed is in its log.
+  What the name node has confirmed is in its log. A rename whose source, or whose target's folder, has another name by
+  then fails. So a late request changes nothing after another process has taken over.
 * The lock is a file that its owner keeps open for writing. The name node lets nobody else open it, and releases it a
   minute after its client has died. A process that was stopped for that long notices that it lost the lock before it
   changes anything.
@@ -30,7 +31,7 @@ from hdfs_native import Client, FileReader, FileStatus, FileWriter, WriteOptions
 
 from ttlsnap.errors import BusyError, RefusedError, StorageError, TtlsnapError, UnsupportedError, UsageError
 from ttlsnap.storage.access import Access, may_reach, without_group
-from ttlsnap.storage.directory import LOCK, OWN, FileInfo, scratch_for, scratch_name
+from ttlsnap.storage.directory import LOCK, OWN, FileInfo, refuse_other_content, scratch_for, scratch_name
 from ttlsnap.storage.new_access import access_of_new, access_of_new_folder
 
 HELD_S = 15.0  # so long a confirmed lock is certainly ours: a quarter of the name node's limit
@@ -44,6 +45,8 @@ class HdfsDirectory:
     """A directory in HDFS. ``root`` is a URI without a slash at its end."""
 
     at_once = 32
+    renames_in_one_step = True
+    failures_are_final = False
 
     def __init__(self, target: str) -> None:
         self._host, _, path = target.partition("://")[2].partition("/")
@@ -59,7 +62,7 @@ class HdfsDirectory:
     @property
     def _client(self) -> Client:
         # Created in the process that uses it, because a client cannot be sent to another process.
-        return _client_of_process(self._host, os.getpid())
+        return client_of_process(self._host, os.getpid())
 
     def _locate(self, path: str) -> str:
         parts = [part for part in path.split("/") if part]
@@ -175,9 +178,15 @@ class HdfsDirectory:
                 return False
         return True
 
-    def replace(self, path: str, data: bytes) -> None:
-        """Replace the content of ``path`` at once: readers see the old content or the new."""
-        self.rename(self._write_beside(path, data), path)
+    def replace(self, path: str, data: bytes, *, instead_of: bytes | None = None) -> None:
+        """Replace the content of ``path`` at once: readers see the old content or the new.
+
+        With ``instead_of``, raise BusyError unless the file has this content, or does not exist if that is empty.
+        """
+        scratch = self._write_beside(path, data)
+        if instead_of is not None:
+            refuse_other_content(self, path, instead_of)
+        self.rename(scratch, path, overwrite=instead_of != b"")
 
     @contextlib.contextmanager
     def writer(self, path: str) -> Iterator[BinaryIO]:
@@ -190,9 +199,14 @@ class HdfsDirectory:
             file.seek(0)
             self._upload(cast("BinaryIO", file), path)
 
-    def rename(self, source: str, target: str) -> None:
+    def rename(self, source: str, target: str, *, overwrite: bool = False) -> None:
+        """Rename a file. The name node refuses if another one has the new name, unless it may be overwritten."""
         with _errors("rename", self, source):
-            self._move(source, target, overwrite=True)
+            self._move(source, target, overwrite=overwrite)
+
+    def move_folder(self, source: str, target: str) -> None:
+        """Rename a folder, which is one step. No other folder may have the new name."""
+        self.rename(source, target)
 
     def _move(self, source: str, target: str, *, overwrite: bool) -> None:
         self._require_lock()
@@ -216,6 +230,19 @@ class HdfsDirectory:
     def remove(self, path: str) -> None:
         """Delete a file if it exists."""
         self._delete(path, recursive=False)
+
+    def remove_exactly(self, path: str, content: bytes) -> None:
+        """Delete a file if it exists. Raise BusyError if it has other content.
+
+        The file is moved to a new scratch folder first. A late request finds that folder removed, and fails.
+        """
+        if self.stat(path) is None:
+            return
+        refuse_other_content(self, path, content)
+        folder = scratch_name(f"{OWN}/.removed")
+        self.mkdirs(folder)
+        self.rename(path, f"{folder}/{path.rpartition('/')[2]}")
+        self.remove_tree(folder)
 
     def remove_tree(self, path: str) -> None:
         """Delete a directory and everything in it, if it exists."""
@@ -401,7 +428,7 @@ class _RawFile(io.RawIOBase):
 
 
 @cache
-def _client_of_process(host: str, process: int) -> Client:
+def client_of_process(host: str, process: int) -> Client:
     """Return the client of a process. A forked process must not use its parent's client."""
     return _connect(host)
 

@@ -5,7 +5,9 @@ system or an object store, the lock is a file with a time. Its owner renews it. 
 was not renewed for ``LEASE`` seconds. The time is that of the storage, not of the machines.
 
 An owner may fail to renew its lease in time, because it was suspended or the network failed. Then it changes nothing
-any more: ``Lease.require`` raises before every change. A fifth of the time is left for a change that is in progress.
+any more: ``Lease.require`` raises before every change. Half of the time is left for a change that is in progress. A
+client of an object store gives a change up before that time ends (``storage.objects.RETRIES``). A server can still
+carry it out later, so each change must also be harmless then (see ``storage.directory``).
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ LEASE = 120.0
 """The number of seconds after which a lease expires, unless its owner renews it."""
 
 MAX_LOCK_BYTES = 4096
-_LOCK_BYTES = 512  # the size of every lock file, because a takeover overwrites the file
+_LOCK_BYTES = 512  # the size of every lock file, so that a new one fits into the space of an old one
 
 Version = TypeVar("Version")
 
@@ -83,7 +85,7 @@ class Lease(Generic[Version]):
 
     def require(self) -> None:
         """Raise StorageError if another process may hold the lock now."""
-        if self._lost or _now() > self._until - LEASE / 5:
+        if self._lost or _now() > self._until - LEASE / 2:
             raise StorageError(
                 f"{self._lock.root}: its lock expired, because this process was suspended, or could not reach the "
                 "storage, for too long. Another ttlsnap may hold the lock now. This process changes nothing more"

@@ -26,7 +26,7 @@ from ttlsnap.storage.access import (
     read_access,
     write_access,
 )
-from ttlsnap.storage.directory import OWN, SCRATCH, FileInfo, scratch_for, scratch_name
+from ttlsnap.storage.directory import OWN, SCRATCH, FileInfo, refuse_other_content, scratch_for, scratch_name
 from ttlsnap.storage.lease import Lease
 from ttlsnap.storage.local_lock import LocalLock
 from ttlsnap.storage.new_access import access_of_new, access_of_new_folder
@@ -68,6 +68,8 @@ class LocalDirectory:
     """A directory on a local disk. ``root`` is absolute and free of symbolic links."""
 
     at_once = 1
+    renames_in_one_step = True
+    failures_are_final = True
 
     def __init__(self, root: str) -> None:
         self.root = root
@@ -233,13 +235,18 @@ class LocalDirectory:
                 os.fsync(file.fileno())
         return True
 
-    def replace(self, path: str, data: bytes) -> None:
-        """Replace the content of ``path`` at once: readers see the old content or the new."""
+    def replace(self, path: str, data: bytes, *, instead_of: bytes | None = None) -> None:
+        """Replace the content of ``path`` at once: readers see the old content or the new.
+
+        With ``instead_of``, raise BusyError unless the file has this content, or does not exist if that is empty.
+        """
         scratch = scratch_for(self, path)
         try:
             self._write_synced(scratch, data)
             self._apply_access(scratch, access_of_new(self, path))
-            self.rename(scratch, path)
+            if instead_of is not None:
+                refuse_other_content(self, path, instead_of)
+            self.rename(scratch, path, overwrite=True)
         except BaseException:
             self._discard(scratch)
             raise
@@ -263,13 +270,22 @@ class LocalDirectory:
             file.flush()
             os.fsync(file.fileno())
 
-    def rename(self, source: str, target: str) -> None:
+    def rename(self, source: str, target: str, *, overwrite: bool = False) -> None:
+        """Rename a file. Raise RefusedError if another one has the new name, unless it may be overwritten."""
         self._require_lease()
         with _errors("rename", self, source):
-            os.rename(self.locate(source), self.locate(target))  # noqa: PTH104 - one system call, no checks
+            new = self.locate(target)
+            if not overwrite and os.path.lexists(new):
+                raise RefusedError(f"{new} already exists. Nothing was overwritten")
+            os.rename(self.locate(source), new)  # noqa: PTH104 - one system call
 
     def complete_rename(self, source: str, target: str) -> None:
         """Do nothing: a rename is one step."""
+
+    def move_folder(self, source: str, target: str) -> None:
+        """Rename a folder. No other folder may have the new name."""
+        self.rename(source, target)
+        self.sync(source.rpartition("/")[0])
 
     def keep_copy(self, source: str, target: str) -> None:
         """Make a hard link to a file that never changes, or else a copy. It remains when the file is removed."""
@@ -301,6 +317,12 @@ class LocalDirectory:
         self._require_lease()
         with _errors("remove", self, path):
             Path(self.locate(path)).unlink(missing_ok=True)
+
+    def remove_exactly(self, path: str, content: bytes) -> None:
+        """Delete a file if it exists. Raise BusyError if it has other content."""
+        if self.stat(path) is not None:
+            refuse_other_content(self, path, content)
+            self.remove(path)
 
     def remove_tree(self, path: str) -> None:
         """Delete a directory and everything in it, if it exists."""

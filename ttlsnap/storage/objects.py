@@ -5,8 +5,13 @@ They follow the rules of ``Directory`` in another way than a disk:
 * An object appears complete or not at all, and it is durable once the store has answered. So there is nothing to sync.
   Folders exist only in names.
 * ``create`` is a conditional write (``If-None-Match``). If an answer is lost, the client asks again, and learns that
-  the object already exists. Then the content shows who wrote it.
+  the object already exists. Then the content shows who wrote it. ``instead_of`` is a conditional write, too
+  (``If-Match``).
 * A rename is a copy and then a deletion. ``complete_rename`` finishes one that was interrupted between the two.
+* A request may arrive after another process has taken over. So a copy into ttlsnap's own folder never overwrites. A
+  copy out of it then fails, because whoever takes over gives its source another name. A deletion names the ETag that it
+  expects. On S3, the ETag depends only on the content, and undoing a run restores the content. So a mark is copied over
+  the object first. Nobody else writes its content. Then the mark is deleted.
 * No kernel releases the lock of a process that has died, so a lock is a lease. Its owner renews the object. Another
   process may take it over after it has expired by the store's own clock (see ``ttlsnap.storage.lease``).
 
@@ -17,6 +22,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import shutil
 import tempfile
@@ -26,7 +32,7 @@ from datetime import timedelta
 from functools import cache, partial
 from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeVar, cast
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, GenericError, NotFoundError, PreconditionError
@@ -34,22 +40,29 @@ from obstore.store import from_url
 
 from ttlsnap.errors import BusyError, RefusedError, StorageError, UnsupportedError, UsageError
 from ttlsnap.storage.access import Access
-from ttlsnap.storage.directory import LOCK, OWN, FileInfo
+from ttlsnap.storage.conditional import COPY, delete, delete_version, version_of
+from ttlsnap.storage.directory import LOCK, OWN, SCRATCH, FileInfo, each, has_changed, scratch_name
 from ttlsnap.storage.lease import MAX_LOCK_BYTES, Lease, Owner, refuse_if_alive
 from ttlsnap.storage.uris import OBJECT_STORES, split_uri
 
 if TYPE_CHECKING:
-    from obstore import GetResult, ObjectMeta, PutResult, UpdateVersion
+    from obstore import GetResult, ObjectMeta, UpdateVersion
     from obstore.store import ObjectStore, RetryConfig
 
-RETRIES: RetryConfig = {"max_retries": 10, "retry_timeout": timedelta(minutes=2)}
+# The last try begins before ``retry_timeout`` ends, and takes at most ``_PATIENCE``. Together they must be shorter than
+# the part of a lease that is left for a change in progress (see ``storage.lease``).
+RETRIES: RetryConfig = {"max_retries": 10, "retry_timeout": timedelta(seconds=25)}
+_PATIENCE = timedelta(seconds=30)
+# The beginning of the mark that takes the place of an object before it is deleted, and the size of the whole mark.
+_MARK = b"This object is being moved by ttlsnap: "
+_MARK_BYTES = len(_MARK) + 32
 _PIECE = 8 << 20
 _IN_MEMORY = 64 << 20
 # The addresses at which a client asks for the role of its machine, in AWS and elsewhere.
 _METADATA = ("169.254.169.254", "169.254.170.2", "metadata.google.internal")
 _TRUNCATED = "request or response body error"
-# Seconds before each further try after a truncated answer.
-_PAUSES = (0, 0.1, 0.5, 2)
+PAUSES: tuple[float, ...] = (0, 0.1, 0.5, 2)
+"""Seconds before each further try after a truncated answer, or of a change after an error of the network."""
 
 Answer = TypeVar("Answer")
 
@@ -58,6 +71,8 @@ class ObjectDirectory:
     """The objects of a bucket whose names begin with a prefix. ``root`` is a URI without a slash at its end."""
 
     at_once = 32
+    renames_in_one_step = False
+    failures_are_final = False
 
     def __init__(self, target: str) -> None:
         # Taken literally, as by the providers' own tools: a % does not begin an escape sequence.
@@ -150,19 +165,46 @@ class ObjectDirectory:
 
         No two callers may use the same ``data``.
         """
-        self._require_lease()
         with _errors("create", self, path):
             try:
-                _ask(obstore.put, self._store, self._key(path), data, mode="create")
+                self._change(lambda: obstore.put(self._store, self._key(path), data, mode="create"))
             except AlreadyExistsError:
                 return _ask(lambda: _whole(obstore.get(self._store, self._key(path)), len(data))) == data
         return True
 
-    def replace(self, path: str, data: bytes) -> None:
-        """Replace the content of ``path`` at once: readers see the old content or the new."""
-        self._require_lease()
+    def replace(self, path: str, data: bytes, *, instead_of: bytes | None = None) -> None:
+        """Replace the content of ``path`` at once: readers see the old content or the new.
+
+        With ``instead_of``, raise BusyError unless the object has this content, or does not exist if that is empty.
+        """
         with _errors("write", self, path):
-            _ask(obstore.put, self._store, self._key(path), data)
+            if instead_of is None:
+                self._change(lambda: obstore.put(self._store, self._key(path), data))
+            elif not instead_of:
+                if not self.create(path, data):
+                    raise has_changed(self.root, path)
+            else:
+                self._change(lambda: self._replace_version(path, data, instead_of))
+
+    def _replace_version(self, path: str, data: bytes, instead_of: bytes) -> None:
+        version, found = self._read_version(path, max(len(data), len(instead_of)))
+        if found == data:
+            return  # written by an earlier try, whose answer was lost
+        if found != instead_of:
+            raise has_changed(self.root, path)
+        try:
+            obstore.put(self._store, self._key(path), data, mode=version)
+        except (PreconditionError, AlreadyExistsError, NotFoundError, FileNotFoundError):
+            if self._read_version(path, len(data))[1] != data:
+                raise has_changed(self.root, path) from None
+
+    def _read_version(self, path: str, limit: int) -> tuple[UpdateVersion, bytes | None]:
+        """Return the version and the content of an object. The content is None if it does not exist, or is longer."""
+        try:
+            found = obstore.get(self._store, self._key(path))
+            return version_of(found.meta), _whole(found, limit)
+        except (NotFoundError, FileNotFoundError):
+            return {}, None
 
     @contextlib.contextmanager
     def writer(self, path: str) -> Iterator[BinaryIO]:
@@ -175,28 +217,63 @@ class ObjectDirectory:
             self._upload(cast("BinaryIO", file), path)
 
     def _upload(self, file: BinaryIO, path: str) -> None:
-        self._require_lease()
-
         def put() -> None:
             file.seek(0)
             obstore.put(self._store, self._key(path), file, chunk_size=_PIECE)
 
         with _errors("write", self, path):
-            _ask(put)
+            self._change(put)
 
-    def rename(self, source: str, target: str) -> None:
-        self._require_lease()
+    def rename(self, source: str, target: str, *, overwrite: bool = False) -> None:
+        """Copy an object to its new name, and delete it. Raise RefusedError if there is another object with that name.
+
+        S3 cannot check that name and, at the same time, that the source still exists. Outside ttlsnap's own folder only
+        the source is checked: if another process takes over, it gives the source another name.
+        """
         with _errors("rename", self, source):
-            _ask(obstore.copy, self._store, self._key(source), self._key(target))
+            if overwrite or (self._is_s3 and not _is_own(target)):
+                if not overwrite and self._head(target) is not None:
+                    raise self._exists(target)
+                self._change(lambda: obstore.copy(self._store, self._key(source), self._key(target)))
+            else:
+                self._copy_to_free(source, target)
             old, new = (obstore.head(self._store, self._key(path)) for path in (source, target))
         if old["size"] != new["size"]:
             raise StorageError(f"{self.root}/{target} is a copy of {source}, but has another size")
-        self.remove(source)
+        self._remove_source(source, target)
+
+    def _copy_to_free(self, source: str, target: str) -> None:
+        """Copy an object to a name that no other object has. Raise RefusedError if another one has it."""
+        try:
+            self._change(lambda: obstore.copy(self._store, self._key(source), self._key(target), overwrite=False))
+        except AlreadyExistsError as error:
+            if not self._same(source, target):  # otherwise an earlier try made it, and its answer was lost
+                raise self._exists(target) from error
+
+    def _exists(self, path: str) -> RefusedError:
+        return RefusedError(f"{self.root}/{path} already exists. Nothing was overwritten")
+
+    def _remove_source(self, source: str, target: str) -> None:
+        """Delete an object that was copied to ``target``. A late request deletes no other object of this name."""
+        if not self._is_s3 or _is_own(source):
+            self.remove(source)
+            return
+        mark, content = scratch_name(target), _MARK + token_hex(16).encode()
+        with _errors("rename", self, source):
+            self._change(lambda: obstore.put(self._store, self._key(mark), content))
+            self._change(lambda: obstore.copy(self._store, self._key(mark), self._key(source)))
+        self.remove_exactly(source, content)
+        self.remove(mark)
 
     def complete_rename(self, source: str, target: str) -> None:
         """Finish a rename that was interrupted between the copy and the deletion."""
         if self._same(source, target):
-            self.remove(source)
+            self._remove_source(source, target)
+        elif _is_own(target) and self._head(target) is not None:
+            with _errors("look at", self, source):
+                found = _ask(lambda: self._read_version(source, _MARK_BYTES))[1]
+            if found is not None and found.startswith(_MARK):
+                self.remove_exactly(source, found)
 
     def _same(self, first: str, second: str) -> bool:
         infos = [self.stat(first), self.stat(second)]
@@ -210,9 +287,22 @@ class ObjectDirectory:
 
     def keep_copy(self, source: str, target: str) -> None:
         """Copy an object that never changes, within the store."""
-        self._require_lease()
         with _errors("copy", self, source):
-            _ask(obstore.copy, self._store, self._key(source), self._key(target))
+            self._copy_to_free(source, target)
+
+    def move_folder(self, source: str, target: str) -> None:
+        """Move all objects of a folder to a new folder, except scratch files, which are removed."""
+        begin = f"{self._key(source)}/"
+        with _errors("rename", self, source):
+            below = _ask(lambda: obstore.list(self._store, begin).collect())
+            kept = [meta["path"] for meta in below if not meta["path"].endswith(SCRATCH)]
+
+            def copy(key: str) -> None:
+                new = f"{self._key(target)}/{key.removeprefix(begin)}"
+                self._change(lambda: obstore.copy(self._store, key, new))
+
+            each(self, copy, kept)
+        self.remove_tree(source)
 
     def move_in(self, source: str, path: str) -> None:
         """Move a local file here."""
@@ -224,17 +314,29 @@ class ObjectDirectory:
 
     def remove(self, path: str) -> None:
         """Delete an object if it exists."""
-        self._require_lease()
-        with _errors("remove", self, path), contextlib.suppress(NotFoundError, FileNotFoundError):
-            _ask(obstore.delete, self._store, self._key(path))
+        with _errors("remove", self, path):
+            self._change(lambda: delete(self._store, self._key(path)))
+
+    def remove_exactly(self, path: str, content: bytes) -> None:
+        """Delete an object if it exists. Raise BusyError if it has other content."""
+
+        def delete_it() -> None:
+            version, found = self._read_version(path, len(content))
+            if not version:
+                return
+            if found != content:
+                raise has_changed(self.root, path)
+            delete_version(self._store, self._key(path), version, _PATIENCE.total_seconds())
+
+        with _errors("remove", self, path):
+            self._change(delete_it)
 
     def remove_tree(self, path: str) -> None:
         """Delete everything in a folder, if it exists."""
-        self._require_lease()
         with _errors("remove", self, path):
             below = _ask(lambda: obstore.list(self._store, f"{self._key(path)}/").collect())
             if below:
-                _ask(obstore.delete, self._store, [meta["path"] for meta in below])
+                self._change(lambda: obstore.delete(self._store, [meta["path"] for meta in below]))
 
     def remove_folder(self, path: str) -> None:
         """Do nothing: a folder without objects does not exist."""
@@ -275,9 +377,30 @@ class ObjectDirectory:
             finally:
                 self._lease = None
 
+    @property
+    def _is_s3(self) -> bool:
+        return self._bucket.startswith("s3:")
+
     def _require_lease(self) -> None:
         if self._lease is not None:
             self._lease.require()
+
+    def _change(self, change: Callable[[], Answer]) -> Answer:
+        """Make a change, and repeat it a few times after errors of the network. Before each try the lease is checked.
+
+        Each change can be repeated safely.
+        """
+        until = time.monotonic() + _PATIENCE.total_seconds()
+        for seconds in PAUSES:
+            self._require_lease()
+            try:
+                return change()
+            except (GenericError, ConnectionError):
+                if time.monotonic() > until:
+                    raise
+            time.sleep(seconds)
+        self._require_lease()
+        return change()
 
     def _head(self, path: str) -> ObjectMeta | None:
         with _errors("look at", self, path):
@@ -296,53 +419,71 @@ class ObjectDirectory:
     # The interface for ``Lease``: conditional writes of the lock, which succeed only for the first writer.
 
     def take_lock(self, data: bytes) -> UpdateVersion:
-        """Write the lock if there is none, or if it has expired. Raise BusyError if another process holds it."""
+        """Write the lock if there is none, or if it has expired. Raise BusyError if another process holds it.
+
+        Raise UnsupportedError if the store ignores conditions.
+        """
+        data = _renewed(data)
         with _errors("lock", self, LOCK):
             try:
-                put = _ask(obstore.put, self._store, self._key(LOCK), data, mode="create")
+                put = self._change(lambda: obstore.put(self._store, self._key(LOCK), data, mode="create"))
             except AlreadyExistsError:
                 pass
             else:
-                self._require_conditions(data)
-                return _version(put)
+                self._require_condition("If-None-Match", data, "create")
+                return self._replace_lock(data, version_of(put))
         meta = self._head(LOCK)
         if meta is None:
             raise BusyError(f"another ttlsnap has just finished with {self.root}; try again")
         if (mine := self._find_written_lock(data)) is not None:
-            return mine
+            return self._replace_lock(data, mine)
         self._refuse_if_alive(meta, self.now_ns())
-        return self.renew_lock(data, _version(meta))
+        return self._replace_lock(data, version_of(meta))
+
+    def _replace_lock(self, data: bytes, version: UpdateVersion) -> UpdateVersion:
+        """Write the lock if it still has ``version``. Try that twice: the second time, the store must refuse."""
+        new = self.renew_lock(data, version)
+        with _errors("lock", self, LOCK):
+            self._require_condition("If-Match", _renewed(data), version)
+        return new
 
     def renew_lock(self, data: bytes, version: UpdateVersion) -> UpdateVersion:
         """Write the lock again if it still has ``version``. Raise BusyError if another process has taken it over."""
+        # Each renewal changes the content: the ETag depends on it, and so shows that the owner is alive.
+        new = _renewed(data)
         with _errors("lock", self, LOCK):
             try:
-                return _version(_ask(obstore.put, self._store, self._key(LOCK), data, mode=version))
-            except (PreconditionError, AlreadyExistsError, NotFoundError, FileNotFoundError) as error:
-                if (mine := self._find_written_lock(data)) is not None:
+                return version_of(_ask(obstore.put, self._store, self._key(LOCK), new, mode=version))
+            except (PreconditionError, AlreadyExistsError, NotFoundError, FileNotFoundError, GenericError) as error:
+                if (mine := self._find_written_lock(new)) is not None:
                     return mine
+                if isinstance(error, GenericError):
+                    raise
                 raise BusyError(f"another ttlsnap has taken over the lock of {self.root}") from error
 
     def release_lock(self, version: UpdateVersion) -> None:
-        """Remove the lock."""
-        self.remove(LOCK)
+        """Remove the lock if it still has ``version``."""
+        patience_s = _PATIENCE.total_seconds()
+        with _errors("remove", self, LOCK):
+            self._change(lambda: delete_version(self._store, self._key(LOCK), version, patience_s))
 
     def _find_written_lock(self, data: bytes) -> UpdateVersion | None:
         """Return the lock's version if it contains ``data``: then it was written, and only the answer was lost."""
-        meta = self._head(LOCK)
-        return _version(meta) if meta is not None and self.read(LOCK, MAX_LOCK_BYTES) == data else None
+        version, found = _ask(lambda: self._read_version(LOCK, MAX_LOCK_BYTES))
+        return version if found == data else None
 
-    def _require_conditions(self, data: bytes) -> None:
-        """Raise UnsupportedError if the store ignores conditions: a fence could overwrite a file of a query."""
-        try:
-            _ask(obstore.put, self._store, self._key(LOCK), data, mode="create")
-        except AlreadyExistsError:
-            return
-        _ask(obstore.delete, self._store, self._key(LOCK))
-        raise UnsupportedError(
-            f"{self.root}: this store ignores conditional writes (If-None-Match), so ttlsnap cannot exclude other "
-            "writers. Copy the checkpoint to a local disk, or to a store that supports them"
-        )
+    def _require_condition(self, name: str, data: bytes, mode: Literal["create"] | UpdateVersion) -> None:
+        """Raise UnsupportedError if the store makes a write whose condition does not hold.
+
+        A fence could overwrite a file of a query, and two processes could hold the lock.
+        """
+        with contextlib.suppress(AlreadyExistsError, PreconditionError):
+            self._change(lambda: obstore.put(self._store, self._key(LOCK), data, mode=mode))
+            self._change(lambda: delete(self._store, self._key(LOCK)))
+            raise UnsupportedError(
+                f"{self.root}: this store ignores conditional writes ({name}), so ttlsnap cannot exclude other "
+                "writers. Copy the checkpoint to a local disk, or to a store that supports them"
+            )
 
 
 class _RawObject(io.RawIOBase):
@@ -398,9 +539,11 @@ class _RawObject(io.RawIOBase):
 @cache
 def client(bucket: str, process: int) -> ObjectStore:
     """Return the client of a process. A forked process must not use its parent's client."""
-    options: dict[str, Any] = {"retry_config": RETRIES}
+    options: dict[str, Any] = {"retry_config": RETRIES, "client_options": {"timeout": _PATIENCE}}
     if bucket.startswith("s3:") and _endpoint().startswith("http://"):
-        options["client_options"] = {"allow_http": True}  # a user who sets that endpoint allows it
+        options["client_options"]["allow_http"] = True  # a user who sets that endpoint allows it
+    if bucket.startswith("s3:") and "AWS_COPY_IF_NOT_EXISTS" not in os.environ:
+        options["copy_if_not_exists"] = COPY
     if bucket.startswith("s3:") and os.environ.get("AWS_PROFILE"):
         options["credential_provider"] = _profile()
     try:
@@ -442,7 +585,7 @@ def _ask(question: Callable[..., Answer], *words: Any, **options: Any) -> Answer
 
     Each question can be repeated safely.
     """
-    for seconds in _PAUSES:
+    for seconds in PAUSES:
         try:
             return question(*words, **options)
         except GenericError as error:
@@ -461,9 +604,15 @@ def _whole(found: GetResult, limit: int) -> bytes | None:
     return bytes(found.bytes()) if found.meta["size"] <= limit else None
 
 
-def _version(told: ObjectMeta | PutResult) -> UpdateVersion:
-    """Return the version of an object, which changes when the object is overwritten."""
-    return cast("UpdateVersion", {name: told[name] for name in ("e_tag", "version") if told[name] is not None})
+def _renewed(data: bytes) -> bytes:
+    """Return the content of a lock with a new number, padded as before."""
+    words = json.loads(data) | {"renewal": token_hex(8)}
+    return json.dumps(words).encode().ljust(len(data))
+
+
+def _is_own(path: str) -> bool:
+    """Return whether no other process writes to this name."""
+    return path.startswith(f"{OWN}/") or path.endswith(SCRATCH)
 
 
 def _name(key: str) -> str:

@@ -138,7 +138,7 @@ def place_ledgers(files: Directory, run: str, paths: Iterable[str]) -> list[str]
 
     def place(path: str) -> None:
         files.mkdirs(path.rpartition("/")[0])
-        files.rename(staged_path(run, path), path)
+        files.rename(staged_path(run, path), path, overwrite=True)
 
     try:
         each(files, place, list(paths))

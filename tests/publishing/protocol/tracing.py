@@ -25,7 +25,7 @@ from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 
 from ...samples import COMPACTABLE, sample
 
-_IN_RUN = re.compile(r"(?:_ttlsnap/)?runs/(?P<run>[^/]+)/(?P<part>[^/]+)")
+_IN_RUN = re.compile(r"(?:_ttlsnap/)?runs/(?P<run>[^/]+)/(?P<part>[^/-]+)")
 
 
 class CutOffError(BaseException):
@@ -126,9 +126,13 @@ class _Traced(LocalDirectory):
         with self._step("look" if path == layout.STATE else None):
             return super().list(path, suffixes)
 
-    def rename(self, source: str, target: str) -> None:
+    def rename(self, source: str, target: str, *, overwrite: bool = False) -> None:
         with self._step(name_move(source, target)):
-            super().rename(source, target)
+            super().rename(source, target, overwrite=overwrite)
+
+    def move_folder(self, source: str, target: str) -> None:
+        with self._step(None):
+            super().move_folder(source, target)
 
     def move_in(self, source: str, path: str) -> None:
         with self._step(_written(path)):
@@ -142,9 +146,9 @@ class _Traced(LocalDirectory):
         with self._step(_log(path, data)):
             return super().create(path, data)
 
-    def replace(self, path: str, data: bytes) -> None:
+    def replace(self, path: str, data: bytes, *, instead_of: bytes | None = None) -> None:
         with self._step(_journal(data) if path.endswith("/journal.json") else _log(path, data)):
-            super().replace(path, data)
+            super().replace(path, data, instead_of=instead_of)
 
     @contextmanager
     def writer(self, path: str) -> Iterator[Any]:

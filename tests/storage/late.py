@@ -1,0 +1,111 @@
+"""Runs of which one request arrives late: after another process has taken over."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+from urllib.parse import unquote
+
+from ttlsnap import compact, migrate, recover, rollback
+from ttlsnap.errors import TtlsnapError
+from ttlsnap.schema.units import parse_duration
+from ttlsnap.storage.directory import LOCK
+from ttlsnap.storage.open import open_directory
+from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
+
+from .places import objects_of
+from .proxy import CHANGING, Fault, Proxy, Request
+
+Run = Callable[[str], Any]
+Objects = dict[str, str]
+
+
+def compacted(uri: str) -> Any:
+    """Compact a checkpoint."""
+    ttl = TtlTransformerFactory(StateTtlConfig(parse_duration("7d")), "value.max")
+    return compact(uri, [ttl], stopped=True, max_drop=1.0)
+
+
+def migrated(uri: str) -> Any:
+    """Migrate a checkpoint to another number of partitions, which moves logs, too."""
+    return migrate(uri, partitions=3, stopped=True)
+
+
+def rolled_back(uri: str) -> Any:
+    """Roll the last run back."""
+    return rollback(uri, stopped=True)
+
+
+class Late(NamedTuple):
+    """The request that arrives late: the ``at``-th change of a run.
+
+    The client then ``repeats`` it and succeeds, ``fails`` with this request only, or ``ends`` because the connection
+    stays broken.
+    """
+
+    at: int
+    then: Literal["repeats", "fails", "ends"]
+
+
+def late(proxy: Proxy, which: Late) -> Fault:
+    """Return a fault that holds a request back until ``proxy.deliver``."""
+
+    def fault(request: Request) -> str | None:
+        if request.method in CHANGING and request.changes == which.at:
+            return "late"
+        if which.then == "ends":
+            return "lost" if request.changes >= which.at else None
+        is_same = bool(proxy.held) and (request.method, request.path) == (proxy.held[0][0], unquote(proxy.held[0][1]))
+        return "lost" if which.then == "fails" and is_same else None
+
+    return fault
+
+
+def count_changes(proxy: Proxy, run: Callable[[], Any]) -> int:
+    """Return the number of changing requests of a run."""
+    proxy.reset()
+    run()
+    return sum(request.method in CHANGING for request in proxy.seen)
+
+
+def run_with_late_request(proxy: Proxy, which: Late, run: Callable[[], Any]) -> str:
+    """Run, and hold one request back. Return its method and path."""
+    proxy.reset()
+    proxy.held.clear()
+    proxy.fault = late(proxy, which)
+    with contextlib.suppress(TtlsnapError):
+        run()
+    proxy.reset()
+    # A run can end with fewer requests than the one that was counted.
+    return " ".join(proxy.held[0][:2]) if proxy.held else "none"
+
+
+def expire(uri: str) -> None:
+    """Remove the lock of a process that has ended, if it left one, as if its lease had expired."""
+    open_directory(uri).remove(LOCK)
+
+
+def settle(uri: str) -> Objects:
+    """Return the objects of a checkpoint, without the lock and the fence of an ended run, which ``recover`` removes."""
+    expire(uri)
+    recover(uri)
+    return objects_of(uri)
+
+
+def copy_to(source: str, target: str) -> str:
+    """Copy a checkpoint with its runs. Return the target."""
+    old, new = open_directory(source), open_directory(target)
+    new.remove_tree("")
+
+    def copy(folder: str) -> None:
+        for info in old.list(folder):
+            path = f"{folder}/{info.name}".lstrip("/")
+            if info.is_dir:
+                copy(path)
+            else:
+                with old.open(path) as file:
+                    new.replace(path, file.read())
+
+    copy("")
+    return target

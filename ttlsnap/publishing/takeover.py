@@ -1,0 +1,48 @@
+"""The takeover of an interrupted run: no request of the process that began it can change anything any more.
+
+A process may have ended, or may have lost its lock, while one of its requests was on its way. A name node or an
+object store may still carry it out later. Every move of a run comes from a folder of the run, or leads to one. So
+whoever takes the run over first gives these folders new names. Then a late move fails, because its source or the
+folder of its target does not exist, or it writes to a name that nobody reads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ttlsnap.checkpoint import layout
+from ttlsnap.publishing.journal import BACKUP, STAGED, Journal, relocate, rewrite_journal
+from ttlsnap.storage.directory import OWN, Directory, remove_scratch
+
+
+def take_over(files: Directory, journal: Journal) -> Journal:
+    """Give the folders of an interrupted run new names. Return the journal with these names.
+
+    This can be interrupted, and repeated by another process.
+    """
+    for folder in (OWN, layout.run_directory(journal.run)):
+        remove_scratch(files, folder)
+    if not files.renames_in_one_step:
+        # Journals have no scratch files there. A late write of the journal fails, because its content has changed.
+        journal = rewrite_journal(files, replace(journal, takeovers=journal.takeovers + 1))
+    names = _rename_folders(files, journal.run, (BACKUP, STAGED))
+    if journal.undoes is not None:
+        names |= _rename_folders(files, journal.undoes, (BACKUP,))
+    return relocate(journal, names)
+
+
+def _rename_folders(files: Directory, run: str, kinds: tuple[str, ...]) -> dict[str, str]:
+    """Return the new paths of a run's folders, by the paths in a new journal."""
+    directory = layout.run_directory(run)
+    there = [info.name for info in files.list(directory) if info.is_dir]
+    names = {}
+    for kind in kinds:
+        numbers = {layout.folder_number(name, kind): name for name in there}
+        old = [name for number, name in sorted(numbers.items()) if number]
+        new = f"{kind}-{max({1, *numbers}) + 1}"
+        # If a rename is one step, the newest folder has all files. Otherwise an interrupted takeover may have left two
+        # folders, and a file that both have is the same in both.
+        for name in old[-1:] if files.renames_in_one_step else old:
+            files.move_folder(f"{directory}/{name}", f"{directory}/{new}")
+        names[f"{directory}/{kind}"] = f"{directory}/{new}"
+    return names
