@@ -183,8 +183,11 @@ def schema_paths(files: Directory, path: str) -> list[str]:
         return [old for store in stores for old in _read_schema_paths(store)]
 
 
-def is_elsewhere(path: str, root: str) -> bool:
-    """Return whether a recorded path is in another folder. Paths on other file systems are not judged."""
+def is_elsewhere(path: str, root: str, folder: str = layout.STATE) -> bool:
+    """Return whether a recorded path below a checkpoint's ``folder`` is in another checkpoint than ``root``.
+
+    Paths on other file systems are not judged.
+    """
     scheme, colon, rest = path.partition(":")
     has_scheme = colon == ":" and "/" not in scheme
     if not is_local(root):
@@ -193,13 +196,13 @@ def is_elsewhere(path: str, root: str) -> bool:
             return scheme == "file"
         if kind == "hdfs":  # a name node can have several names, so only the paths are compared
             place, rest = (f"/{text.removeprefix('//').partition('/')[2]}".rstrip("/") for text in (place, rest))
-        return rest.removeprefix("//") != f"{place}/{layout.STATE}/" + rest.rpartition(f"/{layout.STATE}/")[2]
+        return rest.removeprefix("//") != f"{place}/{folder}/" + rest.rpartition(f"/{folder}/")[2]
     if has_scheme:
         if scheme != "file":
             return False
         path = rest
     lies = os.path.realpath("/" + path.lstrip("/"))
-    return lies != f"{root}/{layout.STATE}/" + path.rpartition(f"/{layout.STATE}/")[2]
+    return lies != f"{root}/{folder}/" + path.rpartition(f"/{folder}/")[2]
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ from typing import Any
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.logs import read_logs
-from ttlsnap.checkpoint.metadata import with_schema_paths_under
+from ttlsnap.checkpoint.own_paths import find_schema_logs, own_paths
 from ttlsnap.compaction.plan import Plan
 from ttlsnap.compaction.task import PartitionResult
 from ttlsnap.errors import RefusedError, StorageError, UsageError
@@ -90,7 +90,19 @@ def _share_below(source: Directory, staging: LocalDirectory, path: str) -> bool:
     return given
 
 
-def describe_owner(source: str, copy: str) -> str:
+def describe_copy(source: Directory, copy: Directory, *, given: bool) -> tuple[str, ...]:
+    """Return what the query of a copy needs before it starts. ``given`` is the result of ``share_copy``."""
+    warnings = [] if given or not is_local(source.root) else [_describe_owner(source.root, copy.root)]
+    for folder in find_schema_logs(copy):
+        place = f"{copy.root}/{folder}".rpartition("/")[0]
+        warnings.append(
+            f"{copy.root}/{folder} is the schema log of a Delta source. Start the query with its new place: "
+            f'.option("schemaTrackingLocation", "{place}")'
+        )
+    return tuple(warnings)
+
+
+def _describe_owner(source: str, copy: str) -> str:
     """Return a warning that the copy belongs to this user, and the command that gives it to the source's owner."""
     owner, me = read_access(source).owner_name, own_access(0).owner_name
     return (
@@ -206,10 +218,10 @@ def _copy_tree(source: Directory, staging: LocalDirectory, path: str, home: str,
         if info.is_dir:
             staging.mkdirs(inner)
             _copy_tree(source, staging, inner, home, (*above, real))
-        elif layout.is_operator_metadata(inner):
+        elif (own := own_paths(inner)) is not None:
             with staging.writer(inner) as new:
-                new.write(with_schema_paths_under(source, inner, home))
-        elif not _is_state_file(inner) and not layout.is_operator_metadata(layout.strip_checksum(inner)):
+                new.write(own.moved_to(source, home))
+        elif not _is_state_file(inner) and own_paths(layout.strip_checksum(inner)) is None:
             _copy_file(source, staging, inner)
 
 

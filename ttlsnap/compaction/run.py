@@ -17,7 +17,7 @@ from ttlsnap.clock import clock_at
 from ttlsnap.compaction.copy import (
     begin_copy,
     check_destination,
-    describe_owner,
+    describe_copy,
     discard_copy,
     finish_copy,
     share_copy,
@@ -167,6 +167,5 @@ def _to_copy(run: Runner, files: Directory, destination: LocalDirectory) -> Comp
         discard_copy(staging)
         raise
     report = replace(report, warnings=(*report.warnings, *run.deliver(destination)))
-    if not given and is_local(files.root):
-        report = replace(report, warnings=(*report.warnings, describe_owner(files.root, destination.root)))
+    report = replace(report, warnings=(*report.warnings, *describe_copy(files, destination, given=given)))
     return replace(report, seconds=run.seconds)

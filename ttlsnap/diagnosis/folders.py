@@ -17,7 +17,7 @@ from pathlib import Path
 from ttlsnap.checkpoint import Checkpoint, Operator, layout
 from ttlsnap.checkpoint.checkpoint import partition_folders, state_files
 from ttlsnap.checkpoint.logs import shuffle_partitions
-from ttlsnap.checkpoint.metadata import is_elsewhere, schema_paths
+from ttlsnap.checkpoint.own_paths import SCHEMA_PATHS, SOURCE_PATHS, find_own_paths
 from ttlsnap.diagnosis.logs import LogFindings
 from ttlsnap.diagnosis.problems import Problem, problem
 from ttlsnap.errors import CorruptionError, UnsupportedError
@@ -209,34 +209,29 @@ def _unchanged_since(checkpoint: Checkpoint, found: LogFindings) -> int:
     return max(others, default=min(found.batches) - 1) + 1
 
 
-def examine_schema_paths(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """Yield problems of operator metadata: it is damaged or unknown, or names schema files outside this checkpoint."""
+def examine_own_paths(checkpoint: Checkpoint) -> Iterator[Problem]:
+    """Yield problems of files with paths of the checkpoint: damaged, unknown, or with the paths of another place."""
     files, root = checkpoint.files, checkpoint.target
-    for path in operator_metadata(files):
+    for own in find_own_paths(files):
         try:
-            paths = schema_paths(files, path)
+            moved = own.elsewhere(files)
         except CorruptionError as error:
-            yield problem(root, "damaged-metadata", path, error)
+            yield problem(root, "damaged-metadata", own.path, error)
             continue
         except UnsupportedError as error:
-            yield problem(root, "unsupported", path, error)
+            yield problem(root, "unsupported", own.path, error)
             continue
-        moved = next((old for old in paths if is_elsewhere(old, root)), None)
         if moved is not None:
-            words = (
-                f"{root}/{path} names a state schema at {moved}, which is outside this checkpoint: the checkpoint was "
-                "moved or copied. Without that file Spark does not start; with it, Spark reads the file of another "
-                "checkpoint"
-            )
-            yield problem(root, "moved-schema-paths", path, words)
+            yield problem(root, own.code, own.path, f"{root}/{own.path} {_MOVED[own.code].format(moved)}")
 
 
-def operator_metadata(files: Directory) -> list[str]:
-    """Return the paths of all operator metadata of version 2, the only version that contains paths."""
-    return [
-        f"{layout.STATE}/{operator.name}/_metadata/v2/{info.name}"
-        for operator in files.list(layout.STATE)
-        if operator.is_dir and layout.parse_number(operator.name) is not None
-        for info in files.list(f"{layout.STATE}/{operator.name}/_metadata/v2")
-        if not info.is_dir and layout.parse_number(info.name) is not None
-    ]
+_MOVED = {
+    SCHEMA_PATHS: (
+        "names a state schema at {}, which is outside this checkpoint: the checkpoint was moved or copied. Without "
+        "that file Spark does not start; with it, Spark reads the file of another checkpoint"
+    ),
+    SOURCE_PATHS: (
+        "is the schema log of a Delta source at {}, which is outside this checkpoint: the checkpoint was moved or "
+        "copied. Delta does not start the query"
+    ),
+}

@@ -70,6 +70,12 @@ CODES: dict[str, Kind] = {
     "moved-schema-paths": Kind(
         "error", "Make them name the files of this checkpoint: ttlsnap doctor {target} --fix moved-schema-paths", True
     ),
+    "moved-source-paths": Kind(
+        "error",
+        "Make it name this checkpoint: ttlsnap doctor {target} --fix moved-source-paths. Then start the query with the "
+        "new place in its option schemaTrackingLocation, too",
+        True,
+    ),
     "torn-offset": Kind(
         "error",
         "Move the file to a backup: ttlsnap doctor {target} --fix torn-offset. Spark then plans the batch again, "

@@ -17,8 +17,8 @@ from ttlsnap.checkpoint import layout, open_checkpoint
 from ttlsnap.checkpoint.checkpoint import partition_folders, query_id, state_files
 from ttlsnap.checkpoint.listing import Listing
 from ttlsnap.checkpoint.logs import Logs, read_conf, read_logs, shuffle_partitions
-from ttlsnap.checkpoint.metadata import with_schema_paths_under
-from ttlsnap.diagnosis.folders import leftovers, operator_metadata
+from ttlsnap.checkpoint.own_paths import SCHEMA_PATHS, SOURCE_PATHS, find_own_paths, operator_metadata
+from ttlsnap.diagnosis.folders import leftovers
 from ttlsnap.diagnosis.logs import examine_logs
 from ttlsnap.diagnosis.problems import CODES
 from ttlsnap.diagnosis.report import DoctorReport
@@ -130,8 +130,7 @@ def repair(
                 for problem in found.problems:
                     if problem.code == name:
                         moves.move_to_backup(problem.where)
-        if "moved-schema-paths" in names:
-            _relocate(moves)
+        _relocate(moves, names)
         journal = Journal(
             run=run,
             number=next_number(files),
@@ -174,7 +173,7 @@ def _query_id(files: Directory) -> str | None:
 
 def _refuse_out_of_order(names: Sequence[str]) -> None:
     """Raise UsageError for other repairs beside ``last-batch-lost``, which moves all files of later batches away."""
-    if "last-batch-lost" in names and len(set(names) - {"moved-schema-paths"}) > 1:
+    if "last-batch-lost" in names and len(set(names) - {SCHEMA_PATHS, SOURCE_PATHS}) > 1:
         raise UsageError(
             "--fix last-batch-lost moves all files of later batches to the backup; use it without another --fix"
         )
@@ -274,9 +273,11 @@ def _uncover(moves: _Moves, logs: Logs) -> None:
             moves.move_to_backup(path)
 
 
-def _relocate(moves: _Moves) -> None:
-    for path in operator_metadata(moves.files):
-        moves.new(path, with_schema_paths_under(moves.files, path, moves.files.root))
+def _relocate(moves: _Moves, codes: Sequence[str]) -> None:
+    """Replace the files that have the paths of another place."""
+    for own in find_own_paths(moves.files):
+        if own.code in codes:
+            moves.new(own.path, own.moved_to(moves.files, moves.files.root))
 
 
 def _operators(files: Directory) -> list[int]:

@@ -12,7 +12,7 @@ from ttlsnap.checkpoint.listing import list_activity
 from ttlsnap.checkpoint.logs import read_logs, shuffle_partitions
 from ttlsnap.checkpoint.recognize import require_checkpoint
 from ttlsnap.checkpoint.starting import WITHOUT_METADATA
-from ttlsnap.diagnosis.folders import examine_folders, examine_links, examine_schema_paths, leftovers
+from ttlsnap.diagnosis.folders import examine_folders, examine_links, examine_own_paths, leftovers
 from ttlsnap.diagnosis.key_orders import find_key_orders
 from ttlsnap.diagnosis.last_run import LastRun, examine_last_run, is_run_lost, judge_newest
 from ttlsnap.diagnosis.logs import LogFindings, examine_logs
@@ -75,7 +75,7 @@ def _examine(files: Directory, parallelism: int | None, scratch: str | None, lis
     checkpoint, closed = _newest_that_opens(files, logs, problems)
     results: list[tuple[PartitionCheck, PartitionFindings]] = []
     if checkpoint is not None:
-        problems += examine_schema_paths(checkpoint)
+        problems += examine_own_paths(checkpoint)
         left_over = list(leftovers(checkpoint, logs))
         problems += examine_folders(checkpoint, left_over)
         with tempfile.TemporaryDirectory(prefix="ttlsnap-", dir=scratch) as folder:

@@ -19,7 +19,7 @@ from ttlsnap.checkpoint.logs import source_positions
 from ttlsnap.compaction.copy import (
     begin_copy,
     check_destination,
-    describe_owner,
+    describe_copy,
     discard_copy,
     finish_copy,
     share_copy,
@@ -178,8 +178,7 @@ class _Run:
         except BaseException:
             discard_copy(staging)
             raise
-        if not given and is_local(files.root):
-            report = replace(report, warnings=(*report.warnings, describe_owner(files.root, destination.root)))
+        report = replace(report, warnings=(*report.warnings, *describe_copy(files, destination, given=given)))
         return replace(report, seconds=time.monotonic() - self.started)
 
     def _work(

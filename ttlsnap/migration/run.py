@@ -23,7 +23,7 @@ from ttlsnap.clock import clock_at
 from ttlsnap.compaction.copy import (
     begin_copy,
     check_destination,
-    describe_owner,
+    describe_copy,
     discard_copy,
     finish_copy,
     share_copy,
@@ -225,8 +225,7 @@ class _Run:
             discard_copy(staging)
             raise
         report = self._delivered(destination, report)
-        if not given and is_local(files.root):
-            report = replace(report, warnings=(*report.warnings, describe_owner(files.root, destination.root)))
+        report = replace(report, warnings=(*report.warnings, *describe_copy(files, destination, given=given)))
         return replace(report, seconds=time.monotonic() - self.started)
 
     def _renew_ledgers(self, staging: Staging) -> None:

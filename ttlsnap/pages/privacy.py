@@ -20,7 +20,7 @@ SAFE_PROBLEMS = frozenset(
     {
         "fence", "cut-off-run", "unfinished-repartition", "abandoned-repartition", "resumed-repartition",
         "hidden-batch", "published-file-missing", "table-in-backup", "stale-snapshot", "maybe-stale-snapshot",
-        "moved-schema-paths",
+        "moved-schema-paths", "moved-source-paths",
         "stale-checksum", "two-key-orders", "maybe-two-key-orders", "last-batch-lost", "nothing-restorable",
         "missing-commit", "extra-partition", "broken-link", "link-outside", "planned-batch", "uncommitted-batch",
         "blocked-batch", "stray-state", "missing-schema", "no-schema", "query-at-work", "future-watermark",

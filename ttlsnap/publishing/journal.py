@@ -27,6 +27,7 @@ import xxhash
 
 from ttlsnap.checkpoint import Logs, layout
 from ttlsnap.checkpoint.logs import MAX_LOG_BYTES
+from ttlsnap.checkpoint.own_paths import own_paths
 from ttlsnap.errors import BusyError, CorruptionError
 from ttlsnap.interrupts import note_run
 from ttlsnap.schema.strict_json import parse_json
@@ -445,11 +446,14 @@ def _may_move(journal: Journal, parts: list[str]) -> bool:
     """Return whether a run of this kind may move a file.
 
     A compaction and an import move state files, ledgers and a stale checksum of their fence. All other kinds also move
-    logs.
+    logs. A repair and its rollback also move files with paths of the checkpoint.
     """
-    if parts[0] == layout.STATE or "/".join(parts).startswith(f"{layout.LEDGERS}/"):
+    path = "/".join(parts)
+    if parts[0] == layout.STATE or path.startswith(f"{layout.LEDGERS}/"):
+        return True
+    if journal.kind in ("repair", "rollback") and own_paths(layout.strip_checksum(path)) is not None:
         return True
     is_log = len(parts) == 2 and parts[0] in (layout.OFFSETS, layout.COMMITS)
     if journal.kind in ("compact", "import"):
-        return is_log and "/".join(parts) in layout.checksum_files(journal.fence)
+        return is_log and path in layout.checksum_files(journal.fence)
     return is_log and layout.parse_number(layout.strip_checksum(parts[1])) is not None

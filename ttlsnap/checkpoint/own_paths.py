@@ -1,0 +1,140 @@
+"""Files of a checkpoint that contain its own path: they are written again when it is copied, and checked by ``doctor``.
+
+    state/<operator>/_metadata/v2/<batch>       operator metadata: the paths of the state schemas, which Spark opens
+    [<folder>/]_schema_log_<table>[_<id>]/<n>   a Delta source with ``schemaTrackingLocation``: the path of the source
+                                                (``<checkpoint>/sources/<n>``), which Delta compares with the real one
+
+All other files of Spark have no path, or only paths of input files. See ``docs/moving.md``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ttlsnap.checkpoint import layout
+from ttlsnap.checkpoint.file_checksums import read_checked
+from ttlsnap.checkpoint.metadata import is_elsewhere, schema_paths, with_schema_paths_under
+from ttlsnap.errors import CorruptionError, RefusedError, UnsupportedError
+from ttlsnap.schema.strict_json import parse_json, require_type
+from ttlsnap.storage.directory import OWN, Directory
+from ttlsnap.storage.uris import REMOTE, hadoop_uri, is_local
+
+SCHEMA_PATHS, SOURCE_PATHS = "moved-schema-paths", "moved-source-paths"
+SOURCES = "sources"
+_MAX_SCHEMA_LOG_BYTES = 64 << 20
+_SCHEMA_LOG = re.compile(r"(?:.+/)?_schema_log_[^/]+/[0-9]+")
+_OTHERS = (layout.STATE, layout.OFFSETS, layout.COMMITS, OWN)
+_PATH = "sourceMetadataPath"
+
+
+@dataclass(frozen=True)
+class OwnPaths:
+    """A file with paths of the checkpoint. ``code`` is the problem of ``doctor`` if they are those of another place."""
+
+    path: str
+    code: str
+
+    def elsewhere(self, files: Directory) -> str | None:
+        """Return the first recorded path that is in another folder, or None.
+
+        Raise CorruptionError for a damaged file, and UnsupportedError for an unknown version.
+        """
+        if self.code == SCHEMA_PATHS:
+            found = schema_paths(files, self.path)
+        else:
+            found = [_read_schema_log(files, self.path)[_PATH]]
+        folder = layout.STATE if self.code == SCHEMA_PATHS else SOURCES
+        return next((old for old in found if is_elsewhere(old, files.root, folder)), None)
+
+    def moved_to(self, files: Directory, home: str) -> bytes:
+        """Return the content of the file for a copy of the checkpoint at ``home``; raise the same errors."""
+        if self.code == SCHEMA_PATHS:
+            return with_schema_paths_under(files, self.path, home)
+        document = _read_schema_log(files, self.path)
+        document[_PATH] = _relocate(document[_PATH], home)
+        return b"v1\n" + json.dumps(document, separators=(",", ":")).encode()
+
+
+def own_paths(path: str) -> OwnPaths | None:
+    """Return a file with paths of the checkpoint; None for any other file."""
+    if layout.is_operator_metadata(path):
+        return OwnPaths(path, SCHEMA_PATHS)
+    if path.split("/")[0] not in _OTHERS and _SCHEMA_LOG.fullmatch(path):
+        return OwnPaths(path, SOURCE_PATHS)
+    return None
+
+
+def find_own_paths(files: Directory) -> Iterator[OwnPaths]:
+    """Yield all files with paths of the checkpoint."""
+    for path in operator_metadata(files):
+        yield OwnPaths(path, SCHEMA_PATHS)
+    for folder in find_schema_logs(files):
+        yield from _in_folder(files, folder)
+
+
+def operator_metadata(files: Directory) -> list[str]:
+    """Return the paths of all operator metadata of version 2, the only version that contains paths."""
+    folders = [
+        f"{layout.STATE}/{operator.name}/_metadata/v2"
+        for operator in files.list(layout.STATE)
+        if operator.is_dir and layout.parse_number(operator.name) is not None
+    ]
+    return [own.path for folder in folders for own in _in_folder(files, folder)]
+
+
+def find_schema_logs(files: Directory, below: str = "", above: tuple[str, ...] = ()) -> Iterator[str]:
+    """Yield the folders of the schema logs of Delta sources. Links out of the checkpoint are not followed."""
+    try:
+        real = files.real_path(below)
+    except RefusedError:
+        return
+    if real in above:
+        return
+    for info in files.list(below):
+        path = f"{below}/{info.name}" if below else info.name
+        if not info.is_dir or path in _OTHERS:
+            continue
+        if info.name.startswith("_schema_log_"):
+            yield path
+        yield from find_schema_logs(files, path, (*above, real))
+
+
+def _in_folder(files: Directory, folder: str) -> Iterator[OwnPaths]:
+    found = (own_paths(f"{folder}/{info.name}") for info in files.list(folder) if not info.is_dir)
+    yield from (one for one in found if one is not None)
+
+
+def _read_schema_log(files: Directory, path: str) -> dict[str, Any]:
+    where = f"{files.root}/{path}"
+    head, _, body = read_checked(files, path, _MAX_SCHEMA_LOG_BYTES).partition(b"\n")
+    if head != b"v1":
+        kind = UnsupportedError if re.fullmatch(rb"v[0-9]+", head) else CorruptionError
+        raise kind(f"{where}: version {head[:20]!r} of the schema log of a Delta source, expected v1")
+    try:
+        document: dict[str, Any] = require_type(parse_json(body), dict)
+        if f"/{SOURCES}/" not in require_type(document[_PATH], str):
+            raise ValueError(f"{_PATH} is {document[_PATH][:200]!r}")
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptionError(f"{where}: not the schema log that Delta writes ({error!r})") from error
+    return document
+
+
+def _relocate(old: str, home: str) -> str:
+    """Return the path of a source in the checkpoint ``home``, as Spark writes it.
+
+    Delta compares whole texts. So the scheme and the name node stay, if the file system does.
+    """
+    source = f"{SOURCES}/{old.rpartition(f'/{SOURCES}/')[2]}"
+    if is_local(home):
+        return f"{hadoop_uri(home)}/{source}"
+    kind, _, place = home.partition("://")
+    scheme, separator, rest = old.partition("://")
+    if not separator or REMOTE.get(scheme) != REMOTE[kind]:
+        return f"{hadoop_uri(home)}/{source}"
+    if kind == "hdfs":
+        place = f"{rest.partition('/')[0]}/{place.partition('/')[2]}"
+    return f"{scheme}://{place}/{source}"
