@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from ttlsnap.cli.output import MISSING, name_target, number, share, size, table
+from ttlsnap.cli.output import MISSING, name_target, number, place, share, size, table
 from ttlsnap.cli.published import describe_published
 from ttlsnap.cli.tabular import TextTable
 
@@ -50,7 +50,7 @@ def show_counts(out: Console, report: CompactionReport) -> None:
     """Print a table of the states, a line with the totals, and notes."""
     from ttlsnap.clock import iso
 
-    out.print(f"{report.target}, batch {report.batch}, now {iso(report.now_us)} ({report.now_source})")
+    out.print(f"{place(report.target)}, batch {report.batch}, now {iso(report.now_us)} ({report.now_source})")
     states = [state for state in report.states if state.state.role == "primary" or state.counts.entries is not None]
     out.print(fit_table(states, out.width))
     out.print(_total(report))
@@ -62,11 +62,11 @@ def show_counts(out: Console, report: CompactionReport) -> None:
 def _describe(entry: Mapping[str, Any]) -> str:
     """Return an entry that is dropped or rewritten, with what decided about it."""
     names = [entry[name] for name in ("store", "state") if entry[name] != "default"]
-    place = ", ".join([f"operator {entry['operator']}", *names, f"partition {entry['partition']}"])
+    where = ", ".join([f"operator {entry['operator']}", *names, f"partition {entry['partition']}"])
     parts = {name: entry[name] for name in ("key", "map_key", "value", "new_value") if entry.get(name) is not None}
     texts = [f"{name.replace('_', ' ')} {json.dumps(part, ensure_ascii=False)}" for name, part in parts.items()]
     time = f", time {entry['time']}" if entry["time"] is not None else ""
-    return f"{entry['change']} in {place}: {', '.join(texts)}{time}, by rule: {entry['rule']}"
+    return f"{entry['change']} in {where}: {', '.join(texts)}{time}, by rule: {entry['rule']}"
 
 
 def fit_table(states: Sequence[StateReport], width: int) -> TextTable:

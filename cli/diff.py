@@ -19,7 +19,7 @@ from ttlsnap.cli.options import (
     TablesOption,
     select,
 )
-from ttlsnap.cli.output import console, number, print_json, print_warning, table
+from ttlsnap.cli.output import console, number, place, print_json, print_warning, table
 from ttlsnap.errors import UnsupportedError
 
 if TYPE_CHECKING:
@@ -115,8 +115,8 @@ def diff(
 
 def _show(report: DiffReport) -> None:
     out = console()
-    out.print(f"old: batch {report.old_batch} of {report.old}")
-    out.print(f"new: batch {report.new_batch} of {report.new}")
+    out.print(f"old: batch {report.old_batch} of {place(report.old)}")
+    out.print(f"new: batch {report.new_batch} of {place(report.new)}")
     rows = table(
         *("state", "entries before", "after", "added", "removed", "changed"),
         right=("entries before", "after", "added", "removed", "changed"),

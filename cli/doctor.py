@@ -11,7 +11,7 @@ from rich.text import Text
 
 from ttlsnap.cli.help import Command
 from ttlsnap.cli.options import Checkpoint, Format, FormatOption, ReportOption, ShowKeysOption, StoppedOption
-from ttlsnap.cli.output import ask_person, console, number, print_json, table, tell
+from ttlsnap.cli.output import ask_person, console, number, place, print_json, table, tell
 from ttlsnap.cli.pages import parse_pages, write_pages
 from ttlsnap.printable import shell_word
 
@@ -123,7 +123,7 @@ def _ask(shown: ReadingProgress, going_back: GoingBack) -> bool:
 def _show(out: Console, report: DoctorReport) -> None:
     from ttlsnap.pages.doctor import counted_in, span, version_runs
 
-    out.print(report.target)
+    out.print(place(report.target))
     versions = report.to_json()["versions"]
     entries = f"{number(report.entries)} {'entry' if report.entries == 1 else 'entries'} {counted_in(versions)}"
     out.print(f"  query {report.query_id or 'unknown'}, batch {report.batch} committed, {entries}")

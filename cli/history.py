@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ttlsnap.cli.help import Command
+from ttlsnap.cli.migration_words import describe_changes
 from ttlsnap.cli.options import Format, FormatOption, Target
 from ttlsnap.cli.output import MISSING, ask_person, console, number, print_json, say, size, table, tell
 from ttlsnap.cli.tabular import TextTable
@@ -162,12 +163,20 @@ def _row(entry: HistoryEntry) -> dict[str, str]:
         "kind": entry.kind,
         "status": entry.status,
         "batch": number(entry.batch),
-        "dropped": number(totals.get("dropped")),
+        "dropped": MISSING if entry.kind == "import" else number(totals.get("dropped")),
         "of": number(totals.get("entries")),
         "rewritten": number(totals.get("rewritten")),
         "backup": "yes" if entry.backup else "no",
-        "rule": "; ".join(map(str, report.get("rules", ()))) or MISSING,
+        "rule": "; ".join(_rules(report)) or MISSING,
     }
+
+
+def _rules(report: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what a run did, in words: what a migration changed, and its rules."""
+    if report.get("kind") == "migrate":
+        changes = (report.get("plan", ()), report.get("settings", {}), report.get("session_settings", {}))
+        yield from filter(None, [describe_changes(*changes)])
+    yield from map(str, report.get("rules", ()))
 
 
 def _show(rows: Sequence[dict[str, str]]) -> None:

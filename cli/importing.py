@@ -27,7 +27,7 @@ from ttlsnap.cli.options import (
     StoreOption,
     select,
 )
-from ttlsnap.cli.output import ask_person, console, number, print_json, print_warning, size, table
+from ttlsnap.cli.output import ask_person, console, number, place, print_json, print_warning, size, table
 from ttlsnap.cli.progress import ReadingProgress
 from ttlsnap.cli.published import describe_published
 from ttlsnap.pages.words import DRY_RUN, after_dry_run
@@ -223,18 +223,19 @@ def _question(report: ImportReport) -> str:
 
 def _show_tables(out: Console, report: ImportReport) -> None:
     has_expired = any(one.expired for one in report.tables)
-    columns = ["table", "state", "rows", "replaced keys", *(["expired"] if has_expired else [])]
+    keys = "removed keys" if report.mode == "replace" else "replaced keys"
+    columns = ["table", "state", "rows", keys, *(["expired"] if has_expired else [])]
     made = table(*columns, right=tuple(columns[2:]))
     for one in report.tables:
         expired = [number(one.expired)] if has_expired else []
         made.add_row(one.name, one.state, number(one.rows), number(one.replaced), *expired)
-    out.print(f"{report.target}, batch {report.batch}")
+    out.print(f"{place(report.target)}, batch {report.batch}")
     out.print(made)
     if has_expired:
         out.print("Expired rows are left out: their time to live ended before the last batch.")
     before, after = size(report.bytes_before), size(report.bytes_after)
     out.print(f"State files: {before} before, {after} after; changed partitions are written whole.")
-    out.print("The query reads on from these positions. Rows in the table from after a position would count twice:")
-    for place, position in enumerate(report.sources):
+    out.print("The query will continue to read at these positions. Rows from after them must not be in the table:")
+    for source, position in enumerate(report.sources):
         shown = position if isinstance(position, str) else json.dumps(position)
-        out.print(f"  source {place}: {shown}", soft_wrap=True, highlight=False)
+        out.print(f"  source {source}: {shown}", soft_wrap=True, highlight=False)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from ttlsnap.cli.output import number, size, table
+from ttlsnap.cli.output import number, place, size, table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,7 +22,7 @@ def show_inspection(out: Console, found: Inspection) -> None:
     checkpoint = found.checkpoint
     batch = checkpoint.batch
     lines = [
-        checkpoint.target,
+        place(checkpoint.target),
         f"  query {checkpoint.query_id or 'unknown'}, Spark {spark_version(batch.conf)}, "
         f"provider {checkpoint.provider}, codec {checkpoint.codec}"
         f"{', row checksums' if checkpoint.row_checksums else ''}",
@@ -63,11 +63,11 @@ def show_inspection(out: Console, found: Inspection) -> None:
                 if state.problem:
                     out.print(Text(f"  {state.problem}"))
     for sample in found.samples or ():
-        place = f"{sample['operator']}.{sample['store']}.{sample['state']}[{sample['partition']}]"
-        show_sample(out, place, sample)
+        where = f"{sample['operator']}.{sample['store']}.{sample['state']}[{sample['partition']}]"
+        show_sample(out, where, sample)
 
 
-def show_sample(out: Console, place: str, sample: dict[str, Any]) -> None:
+def show_sample(out: Console, where: str, sample: dict[str, Any]) -> None:
     """Print an entry on one line."""
     key, value = _compact(sample["key"]), _compact(sample["value"])
     if "map_key" in sample:
@@ -76,7 +76,7 @@ def show_sample(out: Console, place: str, sample: dict[str, Any]) -> None:
         value = sample["time"]
     if "matched" in sample:
         value += "  matched" if sample["matched"] else "  not matched"
-    out.print(f"{place}  {key} -> {value}")
+    out.print(f"{where}  {key} -> {value}")
 
 
 def _compact(value: Any) -> str:
@@ -88,7 +88,8 @@ def show_fields(out: Console, state: StateInspection) -> None:
     from ttlsnap.pages.words import age_groups, describe_history
 
     if state.descriptor is None:
-        out.print("  The checkpoint records no schema (Spark before 3.1). Describe it with --schema.")
+        why = "Spark before 3.1 wrote none; a later one was lost"
+        out.print(f"  The checkpoint has no schema ({why}). Describe it with --schema.")
         return
     for field in state.fields:
         stored = state.descriptor.stored_timestamp or ""

@@ -30,6 +30,7 @@ from ttlsnap.cli.dropping import (
     make_factories,
 )
 from ttlsnap.cli.migrate_table import migrate_table
+from ttlsnap.cli.migration_words import describe_changes, describe_settings
 from ttlsnap.cli.new_query import load_new_query, make_answers
 from ttlsnap.cli.options import (
     PUBLISH,
@@ -50,7 +51,18 @@ from ttlsnap.cli.options import (
     StoreOption,
     select,
 )
-from ttlsnap.cli.output import MISSING, ask_person, console, number, print_json, print_warning, size, table, write_whole
+from ttlsnap.cli.output import (
+    MISSING,
+    ask_person,
+    console,
+    number,
+    place,
+    print_json,
+    print_warning,
+    size,
+    table,
+    write_whole,
+)
 from ttlsnap.cli.places import look_in_current_folder, parse_archive
 from ttlsnap.cli.progress import ReadingProgress, unclosed_words, warn_of_excess
 from ttlsnap.cli.published import describe_published
@@ -66,7 +78,6 @@ if TYPE_CHECKING:
     from ttlsnap.transform.converters import ConvertsValues
     from ttlsnap.transform.protocols import StateSnapshotTransformerFactory
 
-_PREFIX = "spark.sql."
 NEW_QUERY = "The schemas of a new query"
 MomentOption = Annotated[
     Optional[str],  # noqa: UP045
@@ -475,7 +486,8 @@ class _Listener(ReadingProgress):
         if self._text:
             _show_stores(console(always=True), report)
             self.shown = True
-        what, unclosed = f"Change {report.target}: {_describe(report)}", ""
+        what = f"Change {report.target}: {describe_changes(report.plan, report.settings, report.session_settings)}"
+        unclosed = ""
         if report.compaction is not None:
             warn_of_excess(report.compaction.drops, self._max_drop, None)
             totals = report.compaction.totals
@@ -484,20 +496,6 @@ class _Listener(ReadingProgress):
         if report.output is not None:
             return ask_person(f"{what} in the new checkpoint {report.output}?{unclosed}")
         return ask_person(f"{what}?{unclosed} Stop the query first.")
-
-
-def _describe(report: MigrationReport) -> str:
-    """Return what changes, in a few words."""
-    steps = [] if not report.plan else ["1 change of the schema"]
-    if len(report.plan) > 1:
-        steps = [f"{len(report.plan)} changes of the schema"]
-    return ", ".join(part for part in (*steps, _describe_settings(report)) if part)
-
-
-def _describe_settings(report: MigrationReport) -> str:
-    parts = [f"{name.removeprefix(_PREFIX)} = {value}" for name, value in report.settings.items()]
-    parts += [f"{name} = {value} (not recorded; set it in the query's session)" for name, value in _session(report)]
-    return ", ".join(parts)
 
 
 def _session(report: MigrationReport) -> list[tuple[str, str]]:
@@ -535,9 +533,9 @@ def _with_settings(report: MigrationReport) -> str:
 def _show_stores(out: Console, report: MigrationReport) -> None:
     if report.compaction is not None:
         show_counts(out, report.compaction)
-    out.print(f"{report.target}, batch {report.batch}")
+    out.print(f"{place(report.target)}, batch {report.batch}")
     if report.settings or report.session_settings:
-        out.print(f"settings: {_describe_settings(report)}")
+        out.print(f"settings: {describe_settings(report.settings, report.session_settings)}")
     if report.plan:
         stores = ("store",) if any(step["store"] != "default" for step in report.plan) else ()
         names = ("change", "operator", *stores, "state", "field", "old", "new")
@@ -545,10 +543,10 @@ def _show_stores(out: Console, report: MigrationReport) -> None:
         for step in report.plan:
             steps.add_row(*(MISSING if step[name] is None else str(step[name]) for name in names))
         out.print(steps)
-    for place, count in report.expired.items():
-        out.print(f"{number(count)} entries of {place} had expired, and are dropped")
-    for place, count in report.merged.items():
-        out.print(f"{place}: {number(count)} with the same key as another entry, merged with it")
+    for state, count in report.expired.items():
+        out.print(f"{number(count)} entries of {state} had expired, and are dropped")
+    for state, count in report.merged.items():
+        out.print(f"{state}: {number(count)} with the same key as another entry, merged with it")
     columns = ("operator", "store", "partitions", "entries", "size before", "size after", "largest / median")
     made = table(*columns, right=columns[2:])
     for store in report.stores:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ttlsnap.cli.options import Format
-from ttlsnap.cli.output import MISSING, ask_person, console, print_json, print_warning, table
+from ttlsnap.cli.output import MISSING, ask_person, console, place, print_json, print_warning, table
 from ttlsnap.errors import RefusedError, UsageError
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def _show_plan(out: Console, report: TableMigrationReport) -> None:
     steps = table("change", "column", "old", "new")
     for step in report.plan:
         steps.add_row(*(MISSING if text is None else text for text in (step.change, step.column, step.old, step.new)))
-    out.print(f"{report.target}, version {report.version}")
+    out.print(f"{place(report.target)}, version {report.version}")
     out.print(steps)
     for statement in report.statements:
         out.print(statement, soft_wrap=True)

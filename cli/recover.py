@@ -9,7 +9,7 @@ import typer
 
 from ttlsnap.cli.help import Command
 from ttlsnap.cli.options import Checkpoint, Format, FormatOption
-from ttlsnap.cli.output import print_json, print_warning, say
+from ttlsnap.cli.output import place, print_json, print_warning, say
 from ttlsnap.cli.places import ArchiveOption, confirm_on_terminal, parse_archive
 
 
@@ -36,12 +36,12 @@ def recover(
         return
     match report.outcome:
         case "nothing":
-            say(f"{report.target}: no run was interrupted. There is nothing to recover.")
+            say(f"{place(report.target)}: no run was interrupted. There is nothing to recover.")
         case "finished":
-            say(f"{report.target}: finished run {report.run}. Next: restart the query.")
+            say(f"{place(report.target)}: finished run {report.run}. Next: restart the query.")
         case "undone":
-            say(f"{report.target}: undid run {report.run}; the old state is restored. Next: restart the query.")
+            say(f"{place(report.target)}: undid run {report.run}; the old state is restored. Next: restart the query.")
     for run_name in report.settled:
-        say(f"{report.target}: archived, or took back, the dropped entries of run {run_name}.")
+        say(f"{place(report.target)}: archived, or took back, the dropped entries of run {run_name}.")
     for warning in report.warnings:
         print_warning(warning)

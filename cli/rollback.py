@@ -8,7 +8,7 @@ import typer
 
 from ttlsnap.cli.help import Command
 from ttlsnap.cli.options import Format, FormatOption, JarsOption, StoppedOption, Target
-from ttlsnap.cli.output import print_json, print_warning, say
+from ttlsnap.cli.output import place, print_json, print_warning, say
 from ttlsnap.cli.places import ArchiveOption, confirm_on_terminal, parse_archive
 from ttlsnap.printable import shell_word
 
@@ -42,7 +42,7 @@ def rollback(
         print_json(asdict(report))
         return
     back = f". Restored files: {report.restored}" if report.restored else ""
-    say(f"{report.target}: rolled back run {report.undone} (as run {report.run}){back}.")
+    say(f"{place(report.target)}: rolled back run {report.undone} (as run {report.run}){back}.")
     for warning in report.warnings:
         print_warning(warning)
     if report.kind == "repair":

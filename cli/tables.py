@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ttlsnap.cli.options import Format
-from ttlsnap.cli.output import ask_person, console, name_target, number, print_json, print_warning, size, table
+from ttlsnap.cli.output import ask_person, console, name_target, number, place, print_json, print_warning, size, table
 from ttlsnap.cli.progress import warn_of_excess
 from ttlsnap.errors import UsageError
 from ttlsnap.printable import shell_word
@@ -84,7 +84,7 @@ def compact_table(
 def _show_counts(out: Console, report: TableReport) -> None:
     from ttlsnap.clock import iso
 
-    out.print(f"{report.target}, now {iso(report.now_us)} ({report.now_source})")
+    out.print(f"{place(report.target)}, now {iso(report.now_us)} ({report.now_source})")
     numbers = ("entries", "kept", "dropped", "rewritten", "before", "after")
     counts = table("key", "timestamp", *numbers, right=numbers)
     c = report.counts

@@ -60,6 +60,15 @@ def test_a_run_that_only_updates_the_ledger_says_so(tmp_path: Path, capsys: pyte
         assert told in capsys.readouterr().out.splitlines()[-1]
 
 
+def test_a_copy_says_that_the_original_is_unchanged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target, copy = sample("agg-deltas-lz4-4.2", tmp_path), str(tmp_path / "copy")
+    assert run(["compact", str(target), "--ttl", "2d", *QUICK, "--output", copy]) == 0
+    assert run(["rollback", copy, "--stopped"]) == 4
+    assert "there is no run to roll back: this checkpoint is a copy. Use the original" in capsys.readouterr().err
+    assert run(["rollback", str(target), "--stopped"]) == 4
+    assert capsys.readouterr().err.endswith("there is no run to roll back\n")
+
+
 def test_a_run_that_nobody_could_undo_is_not_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = sample("agg-deltas-lz4-4.2", tmp_path)
     drop_older_than(target, "14d")

@@ -40,6 +40,17 @@ def test_history_shows_when_by_which_rule_and_how_much(compacted: Path, capsys: 
     assert re.search(r" 20\d\d-\d\d-\d\d \d\d:\d\d:\d\dZ  compact  done +6 +369  480  yes +ttl 7d by value\.max$", line)
 
 
+def test_history_says_what_a_migration_changed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    target = sample("agg-deltas-lz4-4.2", tmp_path)
+    assert run(["migrate", target.name, "--partitions", "3", "--stopped", "--yes", "--engine", "local"]) == 0
+    assert f"\n{target.name}, batch 6\n" in f"\n{capsys.readouterr().out}"  # a path in the current folder is relative
+    assert run(["history", str(target)]) == 0
+    assert capsys.readouterr().out.splitlines()[1].endswith("  yes     shuffle.partitions = 3")
+
+
 def test_reports_have_the_rules(compacted: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["history", str(compacted), "--format", "json"]) == 0
     (entry,) = json.loads(capsys.readouterr().out)["runs"]

@@ -20,6 +20,12 @@ def test_a_selection_that_matches_nothing_is_an_error(
     assert "has nothing that matches --operator, --store and --state; it has 0.default" in capsys.readouterr().err
 
 
+def test_a_wrong_state_gets_the_names_of_the_states(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["inspect", str(SAMPLES / "visits-4.2"), "--state", "default.last"]) == 2
+    told = "it has 0.default with the states $rowCounter_numbers, last, numbers"
+    assert told in " ".join(capsys.readouterr().err.split())
+
+
 def test_a_selection_that_matches_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["inspect", str(SAMPLES / NAME), "--operator", "0", "--state", "default"]) == 0
     assert "stateStoreSave" in capsys.readouterr().out

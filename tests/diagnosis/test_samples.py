@@ -380,3 +380,11 @@ def test_a_huge_offset_of_a_file_source_is_an_error(tmp_path: Path) -> None:
     path.write_text(text.replace('{"logOffset":5}', '{"logOffset":999999999999999999}'))
     path.with_name(".6.crc").unlink(missing_ok=True)
     assert "sources/0/6" in doctor(target).problem("damaged-log")["message"]
+
+
+def test_a_missing_commit_in_the_middle_does_not_stop_spark(tmp_path: Path) -> None:
+    target = sample("agg-deltas-lz4-4.2", tmp_path)
+    (target / "commits/5").unlink()
+    (found,) = look(str(target)).problems
+    assert (found.code, found.severity) == ("missing-commit", "warning")
+    assert found.fix.endswith("; Spark does not read it, and continues with the newest commit")

@@ -204,7 +204,7 @@ def test_dropped_entries_are_removed_ones(tmp_path: Path) -> None:
 def test_states_of_other_types_are_not_compared(tmp_path: Path) -> None:
     target, other = sample(AGG, tmp_path), sample("dedup-watermark-4.2", tmp_path)
     (state,) = diff(str(target), str(other), selection=Selection(operator=0)).states
-    assert state.schemas is not None
+    assert state.schemas is not None and re.fullmatch("(key|value) old: .+; (key|value) new: .+", state.schemas)
     assert state.differs
     assert (state.added, state.removed, state.changed) == (None, None, None)
     assert state.not_compared == f"the schemas differ: {state.schemas}"

@@ -132,8 +132,9 @@ def _gaps(files: Directory, found: LogFindings) -> None:
     for batch in found.logs.offsets:
         if found.logs.commits[0] < batch < found.logs.commits[-1] and batch not in commits:
             path = layout.commit_file(batch)
-            words = f"{files.root}/{path} is missing, but later batches are committed"
-            found.problems.append(problem(files.root, "missing-commit", path, words, "warning"))
+            words = f"{files.root}/{path} is missing, but later batches are committed. Its version is not in the list"
+            spark = "Spark does not read it, and continues with the newest commit"
+            found.problems.append(problem(files.root, "missing-commit", path, words, "warning", spark=spark))
 
 
 def _find_obstacles(files: Directory, found: LogFindings) -> None:
@@ -143,7 +144,10 @@ def _find_obstacles(files: Directory, found: LogFindings) -> None:
         found.unfinished |= obstacle.code == "unfinished-repartition"
         if (obstacle.code, obstacle.where) in told:  # with the severity of a batch that was committed long ago
             found.problems = [one for one in found.problems if (one.code, one.where) != (obstacle.code, obstacle.where)]
-        found.problems.append(problem(files.root, obstacle.code, obstacle.where, obstacle.words, count=obstacle.count))
+        # If a commit is missing here, several batches were started and not committed.
+        spark = "Spark would run only the last of the batches, and skip the others"
+        words, where = obstacle.words, obstacle.where
+        found.problems.append(problem(files.root, obstacle.code, where, words, count=obstacle.count, spark=spark))
     if len(found.uncommitted) != 1 or any(
         one.where == layout.offset_file(found.uncommitted[0]) for one in found.problems
     ):

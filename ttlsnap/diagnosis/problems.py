@@ -84,7 +84,7 @@ CODES: dict[str, Kind] = {
     ),
     "blocked-batch": Kind("error", "Spark stops there. Move it out of the checkpoint"),
     "stray-state": Kind("error", "Move it out of the checkpoint"),
-    "missing-commit": Kind("error", f"{_RESTORE}; Spark would run only the last of the batches, and skip the others"),
+    "missing-commit": Kind("error", f"{_RESTORE}; {{spark}}"),
     "damaged-log": Kind("error", _RESTORE),
     "damaged-metadata": Kind("error", _RESTORE),
     "damaged-snapshot": Kind(

@@ -351,7 +351,7 @@ def _schema_change(old: View, new: View) -> str | None:
         keys = [types[:-1] for types in keys]
     for side, (was, now) in (("key", keys), ("value", [_types(old.schema), _types(new.schema)])):
         if was != now:
-            return f"the {side} was {', '.join(was)} and is {', '.join(now)}"
+            return f"{side} old: {', '.join(was)}; {side} new: {', '.join(now)}"
     return None
 
 

@@ -21,6 +21,7 @@ from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.entries.json_text import json_texts
 from ttlsnap.errors import UnsupportedError, UsageError
 from ttlsnap.operators.placement import find_partition, grouping_types, is_placed_by_hash
+from ttlsnap.printable import shell_word
 from ttlsnap.schema.arrow import arrow_type
 from ttlsnap.schema.fields import distinct_names
 from ttlsnap.schema.literals import parse_literal
@@ -61,7 +62,11 @@ class Key:
         if not isinstance(value, Mapping):
             if len(columns) != 1:
                 names = ", ".join(columns) or "no columns"
-                raise UsageError(f"--key {self.text}: the key of {state} has {names}. Write an object")
+                example = json.dumps(dict.fromkeys(columns, "..."), ensure_ascii=False)
+                raise UsageError(
+                    f"--key {self.text}: the key of {state} has {names}. Write an object with one or more of them: "
+                    f"{shell_word(example)}"
+                )
             value = {next(iter(columns)): value}
         columns = key_columns(state, whole=True)
         tests = tuple(_tests(value, columns, state.grouping, f"--key {self.text}: {state}"))

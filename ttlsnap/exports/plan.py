@@ -190,7 +190,7 @@ def plan_export(checkpoint: Checkpoint, wanted: Wanted, clock: Clock) -> ExportP
     tables = [table for table in tables if not wanted.tables or table.name in wanted.tables]
     if not tables:
         reason = "; ".join(map(str, left_out)) or "the selected states are derived from others. Name them with --state"
-        raise UnsupportedError(f"{checkpoint.target}: there is no table: {reason}")
+        raise UnsupportedError(f"{checkpoint.target}: ttlsnap can read no state as a table: {reason}")
     name, states = split_unit(wanted.timestamp or "")[0], [table.state for table in tables]
     if wanted.timestamp is not None and not any(has_time(state, wanted.timestamp) for state in states):
         raise UsageError(f"no state has the field {name}.\nIts fields are:\n{field_listing(states)}")

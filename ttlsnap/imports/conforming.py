@@ -27,6 +27,7 @@ from ttlsnap.unsaferow.gather import Int64s, Mask
 
 EXAMPLES = 10
 """Rows that are shown of those that do not fit."""
+HAS_KEY = "the state already has the key"
 
 
 @dataclass

@@ -20,7 +20,7 @@ from ttlsnap.compaction.task import PartitionResult, Progress
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.entries.json_text import json_texts
 from ttlsnap.errors import CorruptionError
-from ttlsnap.imports.conforming import EXAMPLES, Conforming, Misfits
+from ttlsnap.imports.conforming import EXAMPLES, HAS_KEY, Conforming, Misfits
 from ttlsnap.imports.derived import NewEntries, Parts, identities, new_entries
 from ttlsnap.imports.sorted_rows import SortedRows
 from ttlsnap.imports.sources import TableFile
@@ -248,7 +248,7 @@ class _Imported:
             count, name = int(same.sum()), self._table.name
             if self._mode == "insert":
                 examples = self._show(identity.take(np.flatnonzero(same)[:EXAMPLES]), f"{name}: ")
-                result.misfits.add(f"{name}: the state already has the key", count, examples)
+                result.misfits.add(f"{name}: {HAS_KEY}", count, examples)
             result.replaced[name] += count
         kept: np.ndarray = ~same
         return kept

@@ -33,7 +33,7 @@ from ttlsnap.compaction.task import PartitionResult, Progress
 from ttlsnap.engines.listener import SilentWorkListener, WorkListener
 from ttlsnap.engines.local import spread, useful_threads
 from ttlsnap.errors import CorruptionError, FencedError, RefusedError, UsageError
-from ttlsnap.imports.conforming import Misfits
+from ttlsnap.imports.conforming import HAS_KEY, Misfits
 from ttlsnap.imports.partition import BuildResult, BuildTask, FileResult, FileTask, Mode, StoreFiles
 from ttlsnap.imports.plan import ImportPlan, plan_import
 from ttlsnap.imports.report import ImportReport, TableReport
@@ -303,8 +303,11 @@ class _Run:
 
     def _require_fits(self, misfits: Misfits) -> None:
         if misfits.counts:
+            has_keys = any(reason.endswith(HAS_KEY) for reason in misfits.counts)
             raise RefusedError(
-                f"--from {self.source}: some rows do not fit the state. Nothing was changed: " + misfits.describe()
+                f"--from {self.source}: some rows do not fit the state. Nothing was changed: "
+                + misfits.describe()
+                + ("\nTo replace the entries of existing keys, use --mode merge or replace" if has_keys else "")
             )
 
     def _report(

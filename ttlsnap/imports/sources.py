@@ -141,7 +141,10 @@ def find_files(source: str) -> list[TableFile]:
         info = open_for_reading(root or "/").stat(name)
         assert info is not None
         if not name.endswith(_SUFFIX):
-            raise UsageError(f"--from {source}: a table is a Parquet file, a folder of them, or a Delta table")
+            raise UsageError(
+                f"--from {source}: a table is a Parquet file, a folder of them, or a Delta table. Convert "
+                "any other file to Parquet"
+            )
         return [TableFile(root or "/", name, info.size)]
     if isinstance(files, LocalDirectory):
         _refuse_broken_links(source, Path(files.root))

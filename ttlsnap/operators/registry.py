@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from ttlsnap.checkpoint import Checkpoint, Operator, Store
+from ttlsnap.checkpoint import Checkpoint, Operator, Store, layout
 from ttlsnap.checkpoint.checkpoint import ALWAYS_NULLABLE, GLOBAL_LIMIT, is_void_key
 from ttlsnap.checkpoint.state_schema import ColumnFamilySchema
 from ttlsnap.clock import TimeCharacteristic
@@ -123,8 +123,14 @@ def describe(checkpoint: Checkpoint, selection: Selection | AnyOf | None = None)
 
 def no_match(checkpoint: Checkpoint) -> UsageError:
     """Return the error for a selection that matches nothing in the checkpoint."""
-    there = ", ".join(f"{o.id}.{s.name}" for o in checkpoint.operators for s in o.stores)
+    there = ", ".join(_with_states(checkpoint, o, s) for o in checkpoint.operators for s in o.stores)
     return UsageError(f"{checkpoint.target} has nothing that matches --operator, --store and --state; it has {there}")
+
+
+def _with_states(checkpoint: Checkpoint, operator: Operator, store: Store) -> str:
+    """Return a store by its operator and name, with its states if they have names."""
+    names = [state.state for state in states_of(checkpoint, operator, store) if state.state != layout.DEFAULT_STORE]
+    return f"{operator.id}.{store.name}" + (f" with the states {', '.join(names)}" if names else "")
 
 
 def states_of(checkpoint: Checkpoint, operator: Operator, store: Store) -> list[StateDescriptor]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.checkpoint import open_checkpoint, query_id
@@ -35,12 +36,13 @@ from ttlsnap.publishing.journal import (
     is_same,
     next_number,
     read_journals,
+    read_report,
 )
 from ttlsnap.publishing.liveness import refuse_if_running
 from ttlsnap.publishing.moves import find_existing, find_rewritten, list_below, plan_backup, stat_files
 from ttlsnap.publishing.runs import new_run_id, open_existing, refuse_if_interrupted
 from ttlsnap.publishing.swap import refuse_if_changed, swap
-from ttlsnap.storage.directory import Directory, each
+from ttlsnap.storage.directory import Directory, FileInfo, each
 from ttlsnap.stores.open import lineages_of, open_state_store
 
 
@@ -147,9 +149,23 @@ def _find_last(files: Directory) -> Journal:
     """Return the last published run. Raise RefusedError if there is none, or if it is a rollback."""
     last = next((j for j in reversed(read_journals(files)) if j.status == "done"), None)
     if last is None or last.kind == "rollback":
-        after = f": the last run, {last.run}, is a rollback itself" if last is not None else ""
+        if last is not None:
+            after = f": the last run, {last.run}, is a rollback itself"
+        elif any(map(partial(_made_copy, files), files.list(layout.RUNS))):
+            after = ": this checkpoint is a copy. Use the original, which the run that made the copy did not change"
+        else:
+            after = ""
         raise RefusedError(f"{files.root}: there is no run to roll back{after}")
     return last
+
+
+def _made_copy(files: Directory, folder: FileInfo) -> bool:
+    """Return whether a run, by its folder, has made this checkpoint as a copy."""
+    try:
+        report = read_report(files, folder.name) if folder.is_dir else None
+    except CorruptionError:
+        return False
+    return report is not None and report.get("output") is not None
 
 
 def _find_old_files(files: Directory, last: Journal, committed: int) -> list[Move]:
