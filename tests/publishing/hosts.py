@@ -28,19 +28,34 @@ if given["elsewhere"]:
     lease.read_boot = lambda: f"machine {os.getpid()}"
 really, seen = LocalDirectory.rename, 0
 
-def rename(self, source, target, **how):
+def halt():
     global seen
+    seen += 1
+    if seen == given["at"]:
+        if given["stops"]:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        else:
+            print("waiting", flush=True)
+            sys.stdin.readline()
+
+def rename(self, source, target, **how):
     if "state/" in source:  # the moves of a run, and those of its new files to where they are staged
-        seen += 1
-        if seen == given["at"]:
-            if given["stops"]:
-                os.kill(os.getpid(), signal.SIGSTOP)
-            else:
-                print("waiting", flush=True)
-                sys.stdin.readline()
+        halt()
     really(self, source, target, **how)
 
-LocalDirectory.rename = rename
+call = os.rename
+
+def sent_late(source, target):
+    # The checks of the process are over, and only the system call, or its request to the server, is still to come.
+    rename_now = "/state/" in str(source) and "/_ttlsnap/." not in str(source)
+    if rename_now:
+        halt()
+    call(source, target)
+
+if given["late"]:
+    os.rename = sent_late
+else:
+    LocalDirectory.rename = rename
 code = run(given["argv"])
 sys.stdout.flush()
 os._exit(code)
@@ -58,14 +73,28 @@ class Host:
     """A command on a machine that shares the file system. The context manager kills it at the end.
 
     The command halts before the ``at``-th rename of a state file. It waits for ``go_on`` while its threads run on and
-    renew the lease. With ``stops``, the whole process is suspended, as on a machine that sleeps.
+    renew the lease. With ``stops``, the whole process is suspended, as on a machine that sleeps. With ``late``, it
+    halts after its own checks, as if the server of the file system received the request later.
     """
 
     def __init__(
-        self, *argv: str | Path, at: int = 0, stops: bool = False, lease: float = 120, elsewhere: bool = True
+        self,
+        *argv: str | Path,
+        at: int = 0,
+        stops: bool = False,
+        lease: float = 120,
+        elsewhere: bool = True,
+        late: bool = False,
     ) -> None:
         self._stops, self._waits = stops, at > 0
-        given = {"argv": [str(word) for word in argv], "at": at, "stops": stops, "lease": lease, "elsewhere": elsewhere}
+        given = {
+            "argv": [str(word) for word in argv],
+            "at": at,
+            "stops": stops,
+            "lease": lease,
+            "elsewhere": elsewhere,
+            "late": late,
+        }
         self._process = subprocess.Popen(
             [sys.executable, "-c", _SCRIPT, json.dumps(given)],
             stdin=subprocess.PIPE,

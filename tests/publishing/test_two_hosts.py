@@ -123,6 +123,23 @@ def test_a_host_that_slept_too_long_changes_nothing(checkpoint: Path, tmp_path: 
     assert not locks(checkpoint)
 
 
+@pytest.mark.parametrize("then", ["recover", "undo"] if FULL else rotating(["recover", "undo"], 1, "late renames"))
+def test_a_rename_that_arrives_after_recover_changes_nothing(checkpoint: Path, tmp_path: Path, then: str) -> None:
+    # The server of the file system receives the request of the first host after the second host has taken over.
+    old = tree(checkpoint)
+    staged, moved = moves(checkpoint, tmp_path / "twin")
+    new = tree(tmp_path / "twin")
+    options = ["--undo"] if then == "undo" else []
+    at = staged + moved // 4  # an old file moves to the backup
+    with Host(*compact(checkpoint), at=at, stops=True, lease=SOON, late=True) as first:
+        time.sleep(1.3 * SOON)
+        with Host("recover", checkpoint, *options, lease=SOON) as second:
+            assert second.go_on().code == 0
+        assert tree(checkpoint) == (old if options else new)
+        assert first.go_on().code == 5
+    assert tree(checkpoint) == (old if options else new)
+
+
 def tree_of_all(checkpoint: Path) -> dict[str, bytes | None]:
     """Return every file and folder, including ttlsnap's own."""
     return {

@@ -1,11 +1,11 @@
-"""Runs of which one request arrives late: after another process has taken over."""
+"""Runs with one request that arrives late: after another process has taken over."""
 
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
-from urllib.parse import unquote
 
 from ttlsnap import compact, migrate, recover, rollback
 from ttlsnap.errors import TtlsnapError
@@ -38,26 +38,31 @@ def rolled_back(uri: str) -> Any:
 
 
 class Late(NamedTuple):
-    """The request that arrives late: the ``at``-th change of a run.
+    """The request that arrives late: the first change for which ``is_it`` returns True, after ``skipped`` others.
 
     The client then ``repeats`` it and succeeds, ``fails`` with this request only, or ``ends`` because the connection
     stays broken.
     """
 
-    at: int
+    is_it: Callable[[Request], bool]
     then: Literal["repeats", "fails", "ends"]
+    skipped: int = 0
 
 
 def late(proxy: Proxy, which: Late) -> Fault:
     """Return a fault that holds a request back until ``proxy.deliver``."""
+    lock, found, skipped = threading.Lock(), list[Request](), list[Request]()
 
     def fault(request: Request) -> str | None:
-        if request.method in CHANGING and request.changes == which.at:
-            return "late"
-        if which.then == "ends":
-            return "lost" if request.changes >= which.at else None
-        is_same = bool(proxy.held) and (request.method, request.path) == (proxy.held[0][0], unquote(proxy.held[0][1]))
-        return "lost" if which.then == "fails" and is_same else None
+        with lock:
+            if not found and request.method in CHANGING and which.is_it(request):
+                (found if len(skipped) == which.skipped else skipped).append(request)
+                if found:
+                    return "late"
+        if not found or which.then == "repeats":
+            return None
+        is_same = (request.method, request.path) == (found[0].method, found[0].path)
+        return "lost" if which.then == "ends" or is_same else None
 
     return fault
 
@@ -78,7 +83,7 @@ def run_with_late_request(proxy: Proxy, which: Late, run: Callable[[], Any]) -> 
         run()
     proxy.reset()
     # A run can end with fewer requests than the one that was counted.
-    return " ".join(proxy.held[0][:2]) if proxy.held else "none"
+    return " ".join(proxy.held[0][:2]) if proxy.held else ""
 
 
 def expire(uri: str) -> None:
