@@ -383,8 +383,17 @@ def migrate(
     archive = parse_archive(expired_to)
     rules: list[object] = [*factories, *converters]
     rules += [archive.function] if isinstance(archive, ExpiredCallback) else []
+    kept = {
+        "--no-planned-batch": no_planned_batch,
+        "--output": output,
+        "--expired-to": expired_to,
+        "--operator": operator,
+        "--store": store,
+        "--state": state,
+    }
     if reviewed is not None:
         reviewed.require_rules(digest_of_rules(rules))
+        reviewed.require_options(kept)
     dry_run = dry_run or plan_out is not None
     asks = not yes and not dry_run and reviewed is None and sys.stdin.isatty()
     options = CompactOptions(
@@ -434,7 +443,7 @@ def migrate(
         print_warning(warning)
     has_plan = plan_out is not None and report.changed
     if plan_out is not None and has_plan:
-        write_whole(plan_out, write_plan(report, digest_of_rules(rules)), [target])
+        write_whole(plan_out, write_plan(report, digest_of_rules(rules), kept), [target])
     if text:
         _show(console(), report, tables=not listener.shown, to=to, planned=plan_out is not None)
         if has_plan:

@@ -243,6 +243,9 @@ def test_a_plan_is_applied_only_with_its_transformers(
     assert "their options or their code have changed" in " ".join(ended.err.split())
     assert ttlsnap(*words, "--ttl", "1000d", "--timestamp", "value.max", "--plan-out", plan).code == 0
     assert ttlsnap(*words, "--ttl", "1001d", "--timestamp", "value.max", "--apply", plan).code == 4
+    for option in (["--no-planned-batch"], ["--output", str(tmp_path / "copy")], ["--operator", "0"]):
+        ended = ttlsnap(*words, "--ttl", "1000d", "--timestamp", "value.max", *option, "--apply", plan)
+        assert ended.code == 4 and f"another value of {option[0]}" in " ".join(ended.err.split()), ended
     assert bytes_of(target) == before
     ended = ttlsnap(*words, "--ttl", "1000d", "--timestamp", "value.max", "--apply", plan)
     assert ended.code == 0, ended.err

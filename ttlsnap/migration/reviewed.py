@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ttlsnap.compaction.report import CompactionReport
@@ -28,11 +28,13 @@ class ReviewedMigration:
     """A migration of ``target`` that was reviewed. ``facts`` are those that must be the same when it is applied.
 
     ``rules`` is the digest of its transformers, their code and their options; None in a plan of ttlsnap 0.2.
+    ``options`` are other options that change what is published or kept, by their names on the command line.
     """
 
     target: str
     facts: Mapping[str, Any]
     rules: str | None
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     def require_target(self, target: str) -> None:
         """Raise UsageError if this is a plan for another checkpoint."""
@@ -55,6 +57,15 @@ class ReviewedMigration:
                     return entry.run
         return None
 
+    def require_options(self, options: Mapping[str, Any]) -> None:
+        """Raise RefusedError if an option is not as in the plan. Older plans have none."""
+        for name, reviewed in self.options.items():
+            if options.get(name) != reviewed:
+                raise RefusedError(
+                    f"the plan for {self.target} was made with another value of {name}. Nothing was changed. Repeat "
+                    "the command of the plan, or make a new plan with --plan-out"
+                )
+
     def confirm(self, report: MigrationReport) -> None:
         """Raise RefusedError unless ``report`` is the reviewed one."""
         found = facts_of(report)
@@ -68,10 +79,10 @@ class ReviewedMigration:
             )
 
 
-def write_plan(report: MigrationReport, rules: str) -> bytes:
-    """Return the plan from the report of a dry run, and the digest of its transformers, as a document."""
-    facts = facts_of(report)
-    document = {"version": VERSION, "kind": "migrate", "target": report.target, "rules_digest": rules, "facts": facts}
+def write_plan(report: MigrationReport, rules: str, options: Mapping[str, Any]) -> bytes:
+    """Return the plan as a document: the report of a dry run, the digest of its transformers, and other options."""
+    head = {"version": VERSION, "kind": "migrate", "target": report.target}
+    document = {**head, "rules_digest": rules, "options": options, "facts": facts_of(report)}
     return (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode("utf-8", "surrogateescape")
 
 
@@ -88,6 +99,7 @@ def _parse(document: dict[str, Any]) -> ReviewedMigration:
         require_type(document["target"], str),
         require_type(document["facts"], dict),
         None if rules is None else require_type(rules, str),
+        require_type(document.get("options", {}), dict),
     )
 
 
