@@ -97,6 +97,9 @@ def _options(
 def main() -> None:
     """Run the command line of the process, and end it."""
     prepare_exit()
+    # Python gives a closed stream the value None. Nothing can be read from it, and what is written to it is lost.
+    sys.stdin = sys.stdin or open(os.devnull)  # noqa: PTH123, SIM115 - until the process ends
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: PTH123, SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout = StandardOutput.of(sys.stdout)
     code = run(sys.argv[1:], last=True)

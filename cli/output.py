@@ -81,8 +81,9 @@ def say(line: str) -> None:
 
 
 def tell(text: str) -> None:
-    """Print a text on stderr."""
-    typer.echo(printable_output(text), err=True)
+    """Print a text on stderr, if that can be written."""
+    with suppress(OSError):
+        typer.echo(printable_output(text), err=True)
 
 
 def ask_person(question: str) -> bool:
@@ -109,8 +110,9 @@ def print_warning(text: str, target: str | None = None) -> None:
 
 
 def print_marked(mark: str, style: str, text: str) -> None:
-    """Print a message on stderr. Only its mark has a colour."""
-    console(stderr=True).print(Text.assemble((mark, style), " ", printable_output(text)))
+    """Print a message on stderr, if that can be written. Only its mark has a colour."""
+    with suppress(OSError):
+        console(stderr=True).print(Text.assemble((mark, style), " ", printable_output(text)))
 
 
 def name_target(text: str, target: str | None) -> str:
@@ -161,7 +163,10 @@ def table(*columns: str, right: tuple[str, ...] = ()) -> TextTable:
 
 def place(target: str) -> str:
     """Return a path relative to the current folder if it is within; other paths and URIs stay as they are."""
-    return target.removeprefix(f"{Path.cwd()}{os.sep}")
+    try:
+        return target.removeprefix(f"{Path.cwd()}{os.sep}")
+    except FileNotFoundError:  # somebody has removed the current folder
+        return target
 
 
 def write_whole(path: Path, data: bytes, sources: Iterable[str] = ()) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
@@ -38,7 +39,8 @@ def parse_archive(expired_to: str | None) -> str | ExpiredCallback | None:
 
 def look_in_current_folder() -> None:
     """Let ``module:attribute`` name a module in the current folder. Installed modules have precedence."""
-    search_in(os.curdir)
+    with suppress(FileNotFoundError):  # somebody has removed the current folder
+        search_in(os.curdir)
 
 
 def look_beside(policy: str) -> None:
