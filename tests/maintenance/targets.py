@@ -15,12 +15,12 @@ from ttlsnap.storage.local import LocalDirectory
 
 rename, moves = LocalDirectory.rename, []
 
-def last(self, source, target):
+def last(self, source, target, **how):
     if target.startswith("state/"):
         moves.append(target)
         if len(moves) == 2:
             os._exit(9)
-    rename(self, source, target)
+    rename(self, source, target, **how)
 
 LocalDirectory.rename = last
 run(["compact", *sys.argv[1:], "--engine", "local", "--stopped"])
