@@ -123,8 +123,12 @@ class TtlTransformerFactory:
 
     def _require_now(self, states: Sequence[StateDescriptor], clock: Clock) -> None:
         """Raise UsageError, with the options that help, if the clock of a state has no current time."""
-        without = [state for state in states if not self._has_now(state, clock)]
+        times = [(self._time(state), clock.of(state.operator)) for state in states]
+        has_time = [time is TimeCharacteristic.PROCESSING or own.event_us is not None for time, own in times]
+        without = [state for state, has in zip(states, has_time, strict=True) if not has]
         if not without:
+            for time, own in times:
+                own.now(time)
             return
         others = sorted({state.operator for state in states} - {state.operator for state in without})
         if others:
@@ -133,13 +137,6 @@ class TtlTransformerFactory:
         else:
             advice = "Name a time up to which the query has emitted everything: --now TIME (in a policy: now)"
         raise UsageError(f"{clock.of(without[0].operator).no_event_time}. Nothing was changed. {advice}")
-
-    def _has_now(self, state: StateDescriptor, clock: Clock) -> bool:
-        try:
-            clock.of(state.operator).now(self._time(state))
-        except UsageError:
-            return False
-        return True
 
     def _check_names(self, states: Sequence[StateDescriptor]) -> None:
         """Raise UsageError if a side of a join lacks the field that is named for it."""

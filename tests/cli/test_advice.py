@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ import pytest
 from ..compaction.stories import BATCHES
 from ..judge.queries import Event, Query
 from ..judge.spark import Events, Judge
-from ..publishing.trees import copy
+from ..publishing.publishers import drop_some
+from ..publishing.trees import copy, newest
+from ..samples import sample
 from .running import Ttlsnap
 
 IN_2099 = [Event("wrong", 4_071_000_000, 1)]
@@ -57,6 +60,42 @@ def test_behind_a_join_no_other_clock_is_proposed(inputs: Judge, ttlsnap: Ttlsna
     refused = ttlsnap("compact", target, *shlex.split(options), *DRY)
     assert refused.code == 2
     assert "--time processing" not in refused.err and "--now TIME" in refused.err
+
+
+def torn(target: Path) -> None:
+    (target / "offsets/4").write_bytes(b"")
+
+
+def set_back(target: Path) -> None:
+    batch = newest(target / "commits")
+    drop_some(target, stopped=True)
+    for log in (target / f"commits/{batch}", target / f"offsets/{batch}", target / f"offsets/{batch + 1}"):
+        log.unlink()
+
+
+@pytest.mark.parametrize(
+    ("name", "happens", "problem"),
+    [("uncommitted-batch-4.2", torn, "torn-offset"), ("agg-deltas-lz4-4.2", set_back, "hidden-batch")],
+)
+def test_what_doctor_proposes_works_after_a_batch_has_begun(
+    tmp_path: Path,
+    ttlsnap: Ttlsnap,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    happens: Callable[[Path], None],
+    problem: str,
+) -> None:
+    monkeypatch.delenv("TTLSNAP_STOPPED")
+    target = sample(name, tmp_path)
+    happens(target)
+    found = next(
+        one for one in ttlsnap("doctor", target, "--format", "json").json["problems"] if one["code"] == problem
+    )
+    command = re.search(r"ttlsnap ((?:doctor|rollback) \S+ .*?--stopped)", found["fix"])
+    assert command is not None, found["fix"]
+    done = ttlsnap(*shlex.split(command[1]))
+    assert done.code == 0, done.err
+    assert problem not in {one["code"] for one in ttlsnap("doctor", target, "--format", "json").json["problems"]}
 
 
 def test_a_policy_selects_the_operator_that_the_error_names(inputs: Judge, tmp_path: Path, ttlsnap: Ttlsnap) -> None:

@@ -25,8 +25,11 @@ HALF_PAST_FOUR = Event("new", T + 4 * H + H // 2, 1)
 END = ("--timestamp", "key.window.end")
 
 
-def expire(checkpoint: Checkpoint, time: TimeCharacteristic | None = None, hours: int = 1) -> CompactionReport:
-    ttl = TtlTransformerFactory(StateTtlConfig(hours * H * 1_000_000), "key.window.end", time)
+def expire(
+    checkpoint: Checkpoint, time: TimeCharacteristic | None = None, name: str = "key.window.end"
+) -> CompactionReport:
+    """Drop what is an hour older than now, by ``name``."""
+    ttl = TtlTransformerFactory(StateTtlConfig(H * 1_000_000), name, time)
     return compact(str(checkpoint.path), [ttl], engine=LocalEngine(1), stopped=True, max_drop=1.0)
 
 
@@ -52,6 +55,18 @@ def test_windows_ahead_of_it_are_kept_and_still_emitted(judge: Judge, store: tup
     assert len(wanted) == left
     assert windows(judge.restart(written, more)) == wanted
     assert windows(judge.restart(late, more)) == []
+
+
+@pytest.mark.wide
+def test_keys_of_a_deduplication_ahead_of_it_are_kept(judge: Judge) -> None:
+    written = judge.write(Query("dedup_plain"), BATCHES, layout="snapshots")
+    before = inspect(str(written.path), age=True).state(0).entries or 0
+    written.query, written.model = replace(written.query, operator="dedup"), None
+    judge.restart(written, [[HALF_PAST_FOUR]])
+    report = expire(written, name="key.at")
+    assert (report.states[0].time, report.totals.dropped) == ("event", 0)
+    assert 0 < (report.totals.entries or 0) < before  # Spark has evicted the others
+    assert windows(judge.restart(written, [[HALF_PAST_FOUR]])) == []  # it is known
 
 
 @pytest.fixture

@@ -127,8 +127,8 @@ def describe_missing_commits(files: Directory, offsets: Sequence[int]) -> str:
         return (
             f"{files.root}: the commit log is missing. A migration has moved the logs of earlier batches to its "
             "backup, so Spark does not load the state without those of the last batch. If you deleted these to "
-            f"withdraw the batch, run: ttlsnap rollback {shell_word(files.root)}. Otherwise restore the folders "
-            "offsets and commits from a copy"
+            f"withdraw the batch, run: ttlsnap rollback {shell_word(files.root)} --stopped. Otherwise restore the "
+            "folders offsets and commits from a copy"
         )
     if offsets:
         told = (

@@ -36,12 +36,14 @@ CODES: dict[str, Kind] = {
     "unfinished-repartition": Kind(
         "error",
         "Let Spark finish it, with the same number: spark._streamingCheckpointManager.repartition(checkpoint, "
-        "{count}). Or go back to the state before it: ttlsnap doctor {target} --fix unfinished-repartition",
+        "{count}). Or stop the query, and go back to the state before it: ttlsnap doctor {target} --fix "
+        "unfinished-repartition --stopped",
         True,
     ),
     "abandoned-repartition": Kind(
         "error",
-        "Move what the repartition left to a backup: ttlsnap doctor {target} --fix abandoned-repartition",
+        "Stop the query, and move what the repartition left to a backup: ttlsnap doctor {target} --fix "
+        "abandoned-repartition --stopped",
         True,
     ),
     "resumed-repartition": Kind(
@@ -59,7 +61,10 @@ CODES: dict[str, Kind] = {
     "published-file-missing": Kind("error", "{advice}"),
     "table-in-backup": Kind("error", "Put it back: ttlsnap doctor {target} --fix table-in-backup", True),
     "stale-snapshot": Kind(
-        "error", "Move the snapshots to a backup: ttlsnap doctor {target} --fix stale-snapshot{more}", True
+        "error",
+        "Stop the query, and move the snapshots to a backup: ttlsnap doctor {target} --fix stale-snapshot --stopped"
+        "{more}",
+        True,
     ),
     "maybe-stale-snapshot": Kind(
         "note",
@@ -78,8 +83,9 @@ CODES: dict[str, Kind] = {
     ),
     "torn-offset": Kind(
         "error",
-        "Move the file to a backup: ttlsnap doctor {target} --fix torn-offset. Spark then plans the batch again, "
-        "possibly with more input. If the interrupted batch had reached the sink, the sink receives those rows again",
+        "Stop the query, and move the file to a backup: ttlsnap doctor {target} --fix torn-offset --stopped. Spark "
+        "then plans the batch again, possibly with more input. If the interrupted batch had reached the sink, the sink "
+        "receives those rows again",
         True,
     ),
     "blocked-batch": Kind("error", "Spark stops there. Move it out of the checkpoint"),

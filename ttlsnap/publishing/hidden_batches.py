@@ -45,8 +45,8 @@ class HiddenBatch:
     def advise(self, root: str) -> str:
         """Return the command that helps."""
         if self.ran_again or not self.can_roll_back:
-            return f"Run: ttlsnap doctor {shell_word(root)} --fix hidden-batch"
-        return f"Run: ttlsnap rollback {shell_word(root)}"
+            return f"Stop the query, and run: ttlsnap doctor {shell_word(root)} --fix hidden-batch --stopped"
+        return f"Stop the query, and run: ttlsnap rollback {shell_word(root)} --stopped"
 
 
 def find_hidden_batches(files: Directory, logs: Logs) -> list[HiddenBatch]:
