@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from ttlsnap import rollback
 from ttlsnap.errors import BusyError, StorageError
 from ttlsnap.publishing.journal import backup_path
 from ttlsnap.storage import lease
@@ -138,6 +139,26 @@ def test_a_rename_that_arrives_after_recover_changes_nothing(checkpoint: Path, t
         assert tree(checkpoint) == (old if options else new)
         assert first.go_on().code == 5
     assert tree(checkpoint) == (old if options else new)
+
+
+def test_a_rename_of_a_rollback_that_arrives_after_its_undo_changes_nothing(checkpoint: Path, tmp_path: Path) -> None:
+    # The old delta has no place in the new state, so no file is in the way of the late rename.
+    compact_with(checkpoint)
+    new = tree(checkpoint)
+    twin = copy(checkpoint, tmp_path / "twin")
+    undone = rollback(str(twin), stopped=True)
+    document = json.loads((twin / f"_ttlsnap/runs/{undone.run}/journal.json").read_text())
+    targets = [move["target"] for move in document["moves"]]
+    at = targets.index("state/0/0/3.delta") + 1
+    with Host("rollback", checkpoint, "--stopped", at=at, stops=True, lease=SOON, late=True) as first:
+        time.sleep(1.3 * SOON)
+        with Host("recover", checkpoint, "--undo", lease=SOON) as second:
+            assert second.go_on().code == 0
+        assert tree(checkpoint) == new
+        first.go_on()
+    assert tree(checkpoint) == new
+    assert Host("rollback", checkpoint, "--stopped", lease=SOON).go_on().code == 0
+    assert tree(checkpoint) == tree(twin)
 
 
 def tree_of_all(checkpoint: Path) -> dict[str, bytes | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -34,10 +35,13 @@ KINDS: dict[str, tuple[str, bool, Run]] = {
 
 
 class Network:
-    """The connections of one process to the name node: one change arrives late, and the following ones never."""
+    """The connections of one process to the name node: one change arrives late, and the following ones never.
 
-    def __init__(self, at: int) -> None:
-        self.at, self.changes, self.words = at, 0, ""
+    It is the ``at``-th change of those whose words match the pattern ``like``.
+    """
+
+    def __init__(self, at: int, like: str = "") -> None:
+        self.at, self.like, self.changes, self.words = at, re.compile(like), 0, ""
         self.held: Callable[[], Any] | None = None
         self._lock = threading.Lock()
 
@@ -65,7 +69,7 @@ class Network:
 
     def send(self, words: str, change: Callable[[], Any]) -> Any:
         with self._lock:
-            self.changes += 1
+            self.changes += self.changes >= self.at or self.like.match(words) is not None
             number = self.changes
         if number == self.at:
             self.held, self.words = change, words
@@ -97,6 +101,18 @@ def checkpoint_of(kind: str, tmp_path: Path) -> Path:
     for checksum in checksums if not has_checksums else ():
         checksum.unlink()
     return path
+
+
+def test_a_late_rename_of_an_old_file_is_refused_after_an_undo(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri = upload(checkpoint_of("compact", tmp_path), folder)
+    old, network = objects_of(uri), Network(2, r"rename .*/backup/state/")
+    through(network, uri, compacted, monkeypatch)
+    assert recover(uri, prefer_undo=True).outcome == "undone"
+    assert objects_of(uri) == old
+    network.deliver()
+    assert network.words and objects_of(uri) == old, network.words
 
 
 def chosen(changes: int, most: int, what: str) -> Sequence[int]:
