@@ -25,4 +25,4 @@ def describe_published(
     lines += filter(None, (archived, describe_made_final({"made_final": report.made_final})))
     undo = f"ttlsnap rollback {shell_word(report.target)} --stopped"
     lines.append(f"Next: restart the query{settings}. To undo this run before you restart the query: {undo}")
-    return lines
+    return [*lines, *filter(None, (report.first_run,))]

@@ -107,6 +107,7 @@ class CompactionReport:
     output         the new checkpoint, if one was written
     backup         the folder with the replaced files
     warnings       problems after publishing; the published state stays
+    first_run      what to expect of the query's next run, if its first batch may be the only one
     visited        in incremental cleanup, numbers of partitions: visited, all, and left
     expired_to     the archive of the dropped entries
     rules          the rule of each transformer, in words
@@ -141,6 +142,7 @@ class CompactionReport:
     refused: bool = False
     made_final: str | None = None
     ledger_updated: bool = False
+    first_run: str | None = None
 
     @property
     def changed(self) -> bool:
@@ -189,6 +191,7 @@ class CompactionReport:
             "backup": self.backup,
             "seconds": round(self.seconds, 3),
             "warnings": list(self.warnings),
+            "first_run": self.first_run,
             "expired_to": self.expired_to,
             "destination": self.destination,
             "refused": self.refused,

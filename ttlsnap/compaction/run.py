@@ -42,6 +42,7 @@ from ttlsnap.publishing.cleanup import (
     tidy_up,
     warn_of_only_copies,
 )
+from ttlsnap.publishing.first_run import describe_first_run
 from ttlsnap.publishing.journal import report_path, scratch_path, staged_path
 from ttlsnap.publishing.preflight import foresee, refuse_planned_batch, refuse_running, require_ownership
 from ttlsnap.publishing.runs import refuse_if_interrupted
@@ -143,7 +144,7 @@ def _in_place(run: Runner, files: Directory) -> CompactionReport:
     report = replace(report, warnings=(*report.warnings, *run.deliver(files)))
     tidied = tidy_up(files, plan.run)
     report = replace(report, warnings=(*report.warnings, *tidied.warnings), made_final=tidied.made_final)
-    return replace(report, seconds=run.seconds)
+    return replace(report, seconds=run.seconds, first_run=describe_first_run(files))
 
 
 def _to_copy(run: Runner, files: Directory, destination: LocalDirectory) -> CompactionReport:

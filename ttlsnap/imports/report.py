@@ -46,6 +46,7 @@ class ImportReport:
     destination: str | None = None
     refused: bool = False
     made_final: str | None = None
+    first_run: str | None = None
 
     @property
     def rows(self) -> int:

@@ -41,6 +41,7 @@ from ttlsnap.imports.sorted_rows import Room, SortedRows
 from ttlsnap.migration.fingerprint import add
 from ttlsnap.operators.registry import AnyOf, Selection
 from ttlsnap.publishing.cleanup import discard_leftovers, discard_run, discard_unless_open, tidy_up
+from ttlsnap.publishing.first_run import describe_first_run
 from ttlsnap.publishing.journal import report_path, scratch_path, staged_path
 from ttlsnap.publishing.preflight import foresee, refuse_planned_batch, refuse_running, require_ownership
 from ttlsnap.publishing.runs import refuse_if_interrupted
@@ -159,7 +160,7 @@ class _Run:
             raise
         tidied = tidy_up(files, plan.run)
         report = replace(report, warnings=(*report.warnings, *tidied.warnings), made_final=tidied.made_final)
-        return replace(report, seconds=time.monotonic() - self.started)
+        return replace(report, seconds=time.monotonic() - self.started, first_run=describe_first_run(files))
 
     def to_copy(self, files: Directory, destination: LocalDirectory) -> ImportReport:
         plan, staging = self.plan.plan, staging_directory(destination, self.plan.plan.run)

@@ -86,6 +86,7 @@ class MigrationReport:
     destination: str | None = None
     refused: bool = False
     made_final: str | None = None
+    first_run: str | None = None
 
     @property
     def entries(self) -> int:

@@ -56,6 +56,7 @@ from ttlsnap.operators.placement import STRICT
 from ttlsnap.operators.registry import links_of
 from ttlsnap.printable import shell_word
 from ttlsnap.publishing.cleanup import discard_leftovers, discard_run, discard_unless_open, tidy_up
+from ttlsnap.publishing.first_run import describe_first_run
 from ttlsnap.publishing.journal import report_path, scratch_path, staged_path
 from ttlsnap.publishing.preflight import foresee, refuse_planned_batch, refuse_running, require_ownership
 from ttlsnap.publishing.runs import refuse_if_interrupted
@@ -202,7 +203,7 @@ class _Run:
         report = self._delivered(files, report)
         tidied = tidy_up(files, plan.run)
         report = replace(report, warnings=(*report.warnings, *tidied.warnings), made_final=tidied.made_final)
-        return replace(report, seconds=time.monotonic() - self.started)
+        return replace(report, seconds=time.monotonic() - self.started, first_run=describe_first_run(files))
 
     def to_copy(self, files: Directory, destination: LocalDirectory) -> MigrationReport:
         plan, staging = self.plan, staging_directory(destination, self.plan.run)
