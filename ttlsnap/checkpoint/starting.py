@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.listing import list_activity
 from ttlsnap.checkpoint.logs import Logs, read_conf, read_file_logs, shuffle_partitions, source_offsets
 from ttlsnap.checkpoint.source_logs import describe_missing, find_sources, list_source_log
-from ttlsnap.errors import CorruptionError, UnsupportedError
+from ttlsnap.errors import CorruptionError, RefusedError, UnsupportedError
 from ttlsnap.printable import shell_word
 from ttlsnap.storage.directory import Directory
 
@@ -96,8 +97,9 @@ def find_missing_files(files: Directory, logs: Logs) -> Iterator[Obstacle]:
     except (CorruptionError, UnsupportedError):
         return  # an obstacle itself, or the offsets of a batch that is planned again
     for source, last in find_sources(files, positions).items():
-        if (missing := describe_missing(files, list_source_log(files, source, last))) is not None:
-            yield Obstacle("damaged-log", *missing)
+        with suppress(RefusedError):  # a link that leads outside, which ttlsnap does not follow
+            if (missing := describe_missing(files, list_source_log(files, source, last))) is not None:
+                yield Obstacle("damaged-log", *missing)
 
 
 def _find_all(files: Directory, logs: Logs) -> Iterator[Obstacle]:
