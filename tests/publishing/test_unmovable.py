@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -155,7 +156,7 @@ def test_a_folder_on_another_mount_is_refused(tmp_path: Path, name: str, folder:
 def test_a_mount_is_accepted_where_no_file_is_moved(tmp_path: Path) -> None:
     # The logs of the query's sources are on their own disk.
     target, elsewhere = sample(HDFS, tmp_path), tmp_path / "elsewhere"
-    elsewhere.mkdir()
+    shutil.copytree(target / "sources", elsewhere)
     quoted, place = shlex.quote(str(target / "sources")), shlex.quote(str(elsewhere))
     done = in_own_mounts(f"mount --bind {place} {quoted}\n{own_process(compacting(target))}\n")
     assert done.returncode == 0, done

@@ -12,7 +12,6 @@ from ttlsnap.errors import RefusedError
 from ttlsnap.printable import shell_word
 from ttlsnap.publishing.journal import recent_journals
 from ttlsnap.storage.directory import Directory
-from ttlsnap.stores.open import open_state_store
 from ttlsnap.stores.stale import DoubtfulSnapshot, find_doubtful, judge_snapshots
 
 
@@ -43,6 +42,8 @@ def refuse_stale_snapshots(checkpoint: Checkpoint, listing: Listing) -> None:
     doubtful = _find_doubtful(checkpoint, listing)
     if not doubtful:
         return
+    from ttlsnap.stores.open import open_state_store  # it needs Arrow and NumPy, and nearly no checkpoint needs it here
+
     state_store, trusted = open_state_store(checkpoint), published_files(checkpoint.files, checkpoint.logs)
     for each in doubtful:
         verdict = judge_snapshots(checkpoint.files, state_store, each.folder, checkpoint.version, trusted)

@@ -19,21 +19,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.errors import CorruptionError, UnsupportedError
 from ttlsnap.storage.directory import Directory, FileInfo, hide_files
-from ttlsnap.stores.hdfs.key_index import Hashes, hash_rows
-from ttlsnap.stores.lineage import Lineage
-from ttlsnap.stores.protocols import StateStore
-from ttlsnap.unsaferow.rows import Rows
 
-Digest = tuple[int, ...]
-_SEEDS = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F))
-_HALF = np.uint64(32)
-_WORD = 8  # bytes
+if TYPE_CHECKING:
+    from ttlsnap.stores.protocols import StateStore
+
 _SAME_COMMIT_NS = 60 * 10**9
 
 
@@ -159,39 +153,12 @@ def _is_same(
     files: Directory, state_store: StateStore, doubtful: DoubtfulSnapshot, stale: Collection[str], scratch: str | None
 ) -> bool | None:
     """Return whether a snapshot has the state that older files and deltas give; None if these are incomplete."""
+    from ttlsnap.stores.digest import digest_of_state  # it needs NumPy, which a look at the files does not
+
     mine = state_store.find(files, doubtful.folder, doubtful.version)
-    digest = _digest(files, state_store, mine, scratch)
+    digest = digest_of_state(files, state_store, mine, scratch)
     without = hide_files(files, {doubtful.path, *stale})
     with contextlib.suppress(CorruptionError, UnsupportedError):
         older = state_store.find(without, doubtful.folder, doubtful.version)
-        return _digest(without, state_store, older, scratch) == digest
+        return digest_of_state(without, state_store, older, scratch) == digest
     return None
-
-
-def _digest(files: Directory, state_store: StateStore, lineage: Lineage, scratch: str | None) -> Digest:
-    """Return a digest of all entries as they are stored, which does not depend on their order."""
-    count, sums = 0, [0] * len(_SEEDS)
-    with state_store.open(files, lineage, scratch) as partition, contextlib.closing(partition.batches({})) as batches:
-        for batch in batches:
-            keys, values, _ = batch.stored
-            count += len(keys)
-            of_keys, of_values = _hash_whole(keys), _hash_whole(values)
-            for number, seed in enumerate(_SEEDS):
-                mixed = (of_keys ^ seed) * _SEEDS[0] + of_values * seed
-                mixed ^= mixed >> _HALF
-                mixed *= seed
-                mixed ^= mixed >> _HALF
-                sums[number] = (sums[number] + int(mixed.sum(dtype=np.uint64))) % (1 << 64)
-    return (count, *sums)
-
-
-def _hash_whole(rows: Rows) -> Hashes:
-    """Return a hash of all bytes of each row; ``hash_rows`` leaves out those after the last whole word."""
-    hashes = hash_rows(rows)
-    rest = rows.size % _WORD
-    end = rows.start + rows.size - rest
-    for byte in range(int(rest.max(initial=0))):
-        which = np.flatnonzero(rest > byte)
-        hashes[which] = (hashes[which] ^ rows.data[end[which] + byte]) * _SEEDS[0]
-        hashes[which] ^= hashes[which] >> _HALF
-    return hashes
