@@ -201,13 +201,13 @@ def query_id(files: Directory) -> str | None:
 
     Raises CorruptionError if the file is damaged.
     """
-    info = files.stat("metadata")
+    info = files.stat(layout.METADATA)
     if info is None:
         return None
     if info.is_dir:
         raise CorruptionError(f"{files.root}/metadata is a folder, not a file")
     try:
-        document = parse_json(read_checked(files, "metadata", _MAX_METADATA_BYTES))
+        document = parse_json(read_checked(files, layout.METADATA, _MAX_METADATA_BYTES))
         text: str = require_type(document["id"], str)
         if str(UUID(text)) != text.lower():
             raise ValueError(f"id is {text[:40]!r}")

@@ -20,6 +20,7 @@ from typing import NamedTuple
 from ttlsnap.storage.directory import OWN
 
 METADATA = "metadata"
+SOURCES = "sources"
 OFFSETS = "offsets"
 COMMITS = "commits"
 STATE = "state"

@@ -24,7 +24,6 @@ from ttlsnap.storage.directory import OWN, Directory
 from ttlsnap.storage.uris import REMOTE, hadoop_uri, is_local
 
 SCHEMA_PATHS, SOURCE_PATHS = "moved-schema-paths", "moved-source-paths"
-SOURCES = "sources"
 _MAX_SCHEMA_LOG_BYTES = 64 << 20
 _SCHEMA_LOG = re.compile(r"(?:.+/)?_schema_log_[^/]+/[0-9]+")
 _OTHERS = (layout.STATE, layout.OFFSETS, layout.COMMITS, OWN)
@@ -47,7 +46,7 @@ class OwnPaths:
             found = schema_paths(files, self.path)
         else:
             found = [_read_schema_log(files, self.path)[_PATH]]
-        folder = layout.STATE if self.code == SCHEMA_PATHS else SOURCES
+        folder = layout.STATE if self.code == SCHEMA_PATHS else layout.SOURCES
         return next((old for old in found if is_elsewhere(old, files.root, folder)), None)
 
     def moved_to(self, files: Directory, home: str) -> bytes:
@@ -116,7 +115,7 @@ def _read_schema_log(files: Directory, path: str) -> dict[str, Any]:
         raise kind(f"{where}: version {head[:20]!r} of the schema log of a Delta source, expected v1")
     try:
         document: dict[str, Any] = require_type(parse_json(body), dict)
-        if f"/{SOURCES}/" not in require_type(document[_PATH], str):
+        if f"/{layout.SOURCES}/" not in require_type(document[_PATH], str):
             raise ValueError(f"{_PATH} is {document[_PATH][:200]!r}")
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptionError(f"{where}: not the schema log that Delta writes ({error!r})") from error
@@ -128,7 +127,7 @@ def _relocate(old: str, home: str) -> str:
 
     Delta compares whole texts. So the scheme and the name node stay, if the file system does.
     """
-    source = f"{SOURCES}/{old.rpartition(f'/{SOURCES}/')[2]}"
+    source = f"{layout.SOURCES}/{old.rpartition(f'/{layout.SOURCES}/')[2]}"
     if is_local(home):
         return f"{hadoop_uri(home)}/{source}"
     kind, _, place = home.partition("://")

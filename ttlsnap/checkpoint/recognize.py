@@ -52,7 +52,7 @@ def find_checkpoints(files: Directory) -> list[str]:
 def find_owner(path: Path) -> Path | None:
     """Return the checkpoint or Delta table inside which a local path is, even if nothing is there yet."""
     for folder in path.resolve().parents:
-        beside = [(folder / name).exists() for name in (layout.COMMITS, layout.STATE, "metadata")]
+        beside = [(folder / name).exists() for name in (layout.COMMITS, layout.STATE, layout.METADATA)]
         if (folder / _DELTA_LOG).is_dir() or ((folder / layout.OFFSETS).is_dir() and any(beside)):
             return folder
     return None

@@ -34,7 +34,7 @@ class SourceLog:
 
 def list_source_log(files: Directory, source: int, last: int) -> SourceLog:
     """Return the log of a source whose position in the offsets is ``last``. Raise RefusedError if it leads outside."""
-    folder = f"sources/{source}"
+    folder = f"{layout.SOURCES}/{source}"
     listed = {file.name: file for file in files.list(folder)}
     numbers = {name: layout.parse_number(name.removesuffix(_COMPACT)) for name in listed}
     batches = {name: number for name, number in numbers.items() if number is not None}
@@ -71,7 +71,7 @@ def find_sources(files: Directory, known: Mapping[int, int]) -> Mapping[int, int
     there are fewer logs than offsets, but as many as different positions, each log has at least the lowest position.
     """
     try:
-        numbers = (layout.parse_number(info.name) for info in files.list("sources") if info.is_dir)
+        numbers = (layout.parse_number(info.name) for info in files.list(layout.SOURCES) if info.is_dir)
         logs = sorted(number for number in numbers if number is not None)
     except RefusedError:
         return known  # reported for each source

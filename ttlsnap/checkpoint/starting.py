@@ -73,7 +73,7 @@ def find_obstacles(files: Directory, logs: Logs) -> Iterator[Obstacle]:
 
 
 def require_startable(files: Directory, logs: Logs) -> None:
-    """Raise CorruptionError if something stops Spark; see ``find_obstacles`` and ``find_missing_files``.
+    """Raise CorruptionError if something stops Spark: see ``find_obstacles``, or a missing file beside the logs.
 
     Raise UnsupportedError for logs of an unknown version.
     """
@@ -88,7 +88,7 @@ def describe_obstacles(files: Directory, logs: Logs) -> list[str]:
     return [_describe(files, obstacle) for obstacle in _find_all(files, logs)]
 
 
-def find_missing_files(files: Directory, logs: Logs) -> Iterator[Obstacle]:
+def _find_missing(files: Directory, logs: Logs) -> Iterator[Obstacle]:
     """Yield files beside the two logs that Spark reads when it starts, and that are missing."""
     if files.stat(layout.METADATA) is None:
         yield Obstacle("damaged-metadata", layout.METADATA, f"{files.root}/{WITHOUT_METADATA}")
@@ -104,7 +104,7 @@ def find_missing_files(files: Directory, logs: Logs) -> Iterator[Obstacle]:
 
 def _find_all(files: Directory, logs: Logs) -> Iterator[Obstacle]:
     yield from find_obstacles(files, logs)
-    yield from find_missing_files(files, logs)
+    yield from _find_missing(files, logs)
 
 
 def _describe(files: Directory, obstacle: Obstacle) -> str:

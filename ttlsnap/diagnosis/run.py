@@ -120,16 +120,16 @@ def _examine(files: Directory, parallelism: int | None, scratch: str | None, lis
 def _query_id(files: Directory, problems: list[Problem]) -> str | None:
     """Return the query's id, or None; an unreadable id does not concern the state."""
     try:
-        if files.stat("metadata") is not None:
+        if files.stat(layout.METADATA) is not None:
             return query_id(files)
     except CorruptionError as error:
-        problems.append(problem(files.root, "damaged-metadata", "metadata", error))
+        problems.append(problem(files.root, "damaged-metadata", layout.METADATA, error))
     except UnsupportedError as error:
-        problems.append(problem(files.root, "unsupported", "metadata", error))
+        problems.append(problem(files.root, "unsupported", layout.METADATA, error))
     except RefusedError:
-        problems.append(leads_outside(files.root, "metadata"))
+        problems.append(leads_outside(files.root, layout.METADATA))
     else:
-        problems.append(problem(files.root, "damaged-metadata", "metadata", f"{files.root}/{WITHOUT_METADATA}"))
+        problems.append(problem(files.root, "damaged-metadata", layout.METADATA, f"{files.root}/{WITHOUT_METADATA}"))
     return None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
+from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.file_checksums import open_checked
 from ttlsnap.checkpoint.source_logs import describe_log_problem, describe_missing, find_sources, list_source_log
 from ttlsnap.diagnosis.problems import Problem, leads_outside, problem
@@ -23,7 +24,7 @@ def examine_file_logs(files: Directory, known: Mapping[int, int]) -> Iterator[Pr
         try:
             log = list_source_log(files, source, last)
         except RefusedError:
-            yield leads_outside(files.root, f"sources/{source}")
+            yield leads_outside(files.root, f"{layout.SOURCES}/{source}")
             continue
         if (missing := describe_missing(files, log)) is not None:
             yield problem(files.root, "damaged-log", *missing)

@@ -178,12 +178,12 @@ def remove_empty_folders(files: Directory, journal: Journal) -> None:
     remove_if_empty(files, (folder for folder, names in parts if len(names) > 2 and names[-1] not in layout.SHARED))
 
 
-def list_below(files: Directory, folder: str) -> list[str]:
-    """Return the paths of all files in a folder and in those below it."""
-    found = []
+def list_below(files: Directory, folder: str) -> dict[str, FileInfo]:
+    """Return all files in a folder and in those below it, by their paths."""
+    found: dict[str, FileInfo] = {}
     for info in files.list(folder):
         path = f"{folder}/{info.name}"
-        found += list_below(files, path) if info.is_dir else [path]
+        found |= list_below(files, path) if info.is_dir else {path: info}
     return found
 
 

@@ -11,6 +11,7 @@ from ttlsnap.printable import shell_word
 from ttlsnap.publishing.backups import find_held_tables
 from ttlsnap.publishing.cleanup import discard_backups, list_ended_runs, only_copies
 from ttlsnap.publishing.journal import find_backup
+from ttlsnap.publishing.moves import list_below
 from ttlsnap.publishing.rollback import undoable_run
 from ttlsnap.publishing.runs import open_existing, refuse_if_interrupted
 from ttlsnap.storage.directory import Directory
@@ -68,14 +69,6 @@ def _find(files: Directory) -> list[Backup]:
     for run in runs:
         folder = find_backup(files, run)
         if files.stat(folder) is not None and not only_copies(files, run):
-            found.append(Backup(run, *_measure(files, folder), needed_to_undo=run == undoable))
+            sizes = [info.size for info in list_below(files, folder).values()]
+            found.append(Backup(run, len(sizes), sum(sizes), needed_to_undo=run == undoable))
     return found
-
-
-def _measure(files: Directory, folder: str) -> tuple[int, int]:
-    """Return the number of files below a folder, and their size in bytes."""
-    count = size = 0
-    for info in files.list(folder):
-        more = _measure(files, f"{folder}/{info.name}") if info.is_dir else (1, info.size)
-        count, size = count + more[0], size + more[1]
-    return count, size

@@ -323,7 +323,7 @@ def _plan_moves(files: Directory, last: Journal, run: str, back: Sequence[Move],
     kinds = {path.rpartition(".")[2] for path in replaced} & set(layout.SNAPSHOTS)
     version, ledgers = last.batch + 1, []
     if committed < last.batch:
-        kinds, version, ledgers = set(layout.SNAPSHOTS), committed + 1, list_below(files, layout.LEDGERS)
+        kinds, version, ledgers = set(layout.SNAPSHOTS), committed + 1, [*list_below(files, layout.LEDGERS)]
     newer = [path for path in list_activity(files) if kinds and layout.is_newer_snapshot(path, version, *kinds)]
     lost = set(last.preserved)  # only missing ones come back, so nothing is in their way
     in_the_way = [*replaced, *newer, *ledgers, *(move.target for move in back if move.target not in lost)]
