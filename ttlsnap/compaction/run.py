@@ -10,7 +10,6 @@ import time
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
-from functools import partial
 
 from ttlsnap.checkpoint import layout, open_checkpoint
 from ttlsnap.clock import clock_at
@@ -44,7 +43,7 @@ from ttlsnap.publishing.cleanup import (
 )
 from ttlsnap.publishing.first_run import describe_first_run
 from ttlsnap.publishing.journal import report_path, scratch_path, staged_path
-from ttlsnap.publishing.preflight import foresee, refuse_planned_batch, refuse_running, require_ownership
+from ttlsnap.publishing.preflight import refuse_in_place, refuse_running
 from ttlsnap.publishing.runs import refuse_if_interrupted
 from ttlsnap.storage.directory import OWN, Directory
 from ttlsnap.storage.local import LocalDirectory
@@ -86,11 +85,9 @@ def compact(
         destination = check_destination(files.root, options.output) if options.output is not None else None
         if destination is None:
             refuse_unmovable(plan)
-            owned = partial(require_ownership, files, new_files(plan), dry_run=options.dry_run)
-            refusals += foresee(owned, dry_run=options.dry_run)
             has_others = not all(operator.is_global_limit for operator in checkpoint.operators)  # a limit never changes
-            if options.planned_batch and has_others:
-                refusals += foresee(partial(refuse_planned_batch, checkpoint), dry_run=options.dry_run)
+            planned = options.planned_batch and has_others
+            refusals += refuse_in_place(checkpoint, new_files(plan), planned_batch=planned, dry_run=options.dry_run)
         if options.dry_run:
             return run.dry_report(run.partitions(files.root, None, None), refusals)
         if destination is not None:

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Protocol, get_args
 
@@ -43,7 +42,7 @@ from ttlsnap.operators.registry import AnyOf, Selection
 from ttlsnap.publishing.cleanup import discard_leftovers, discard_run, discard_unless_open, tidy_up
 from ttlsnap.publishing.first_run import describe_first_run
 from ttlsnap.publishing.journal import report_path, scratch_path, staged_path
-from ttlsnap.publishing.preflight import foresee, refuse_planned_batch, refuse_running, require_ownership
+from ttlsnap.publishing.preflight import refuse_in_place, refuse_running
 from ttlsnap.publishing.runs import refuse_if_interrupted
 from ttlsnap.storage.directory import OWN, Directory, each
 from ttlsnap.storage.local import LocalDirectory
@@ -108,10 +107,7 @@ def import_state(
         destination = check_destination(files.root, output) if output is not None else None
         if destination is None:
             refuse_unmovable(plan.plan)
-            owned = partial(require_ownership, files, new_files(plan.plan), dry_run=dry_run)
-            refusals += foresee(owned, dry_run=dry_run)
-            if planned_batch:
-                refusals += foresee(partial(refuse_planned_batch, checkpoint), dry_run=dry_run)
+            refusals += refuse_in_place(checkpoint, new_files(plan.plan), planned_batch=planned_batch, dry_run=dry_run)
         listener = listener or SilentListener()
         run = _Run(plan, source, mode, dry_run, planned_batch, scratch, parallelism, listener, started, output)
         if dry_run:

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import accumulate
 from math import log2
 from typing import Any, Protocol
@@ -58,7 +57,7 @@ from ttlsnap.printable import shell_word
 from ttlsnap.publishing.cleanup import discard_leftovers, discard_run, discard_unless_open, tidy_up
 from ttlsnap.publishing.first_run import describe_first_run
 from ttlsnap.publishing.journal import report_path, scratch_path, staged_path
-from ttlsnap.publishing.preflight import foresee, refuse_planned_batch, refuse_running, require_ownership
+from ttlsnap.publishing.preflight import refuse_in_place, refuse_running
 from ttlsnap.publishing.runs import refuse_if_interrupted
 from ttlsnap.storage.directory import OWN, Directory, each
 from ttlsnap.storage.local import LocalDirectory
@@ -146,10 +145,9 @@ def migrate(
         if destination is None:
             refuse_unmovable(plan)
             new_files = [*_new_snapshots(plan), layout.offset_file(checkpoint.logs.offsets[-1] + 1)]
-            owned = partial(require_ownership, files, new_files, dry_run=options.dry_run)
-            refusals += foresee(owned, dry_run=options.dry_run)
-            if options.planned_batch:
-                refusals += foresee(partial(refuse_planned_batch, checkpoint), dry_run=options.dry_run)
+            refusals += refuse_in_place(
+                checkpoint, new_files, planned_batch=options.planned_batch, dry_run=options.dry_run
+            )
         if options.dry_run:
             return run.dry(refusals)
         return run.to_copy(files, destination) if destination is not None else run.in_place(files)

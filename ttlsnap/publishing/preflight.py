@@ -57,6 +57,15 @@ def refuse_running(
     return foresee(check, dry_run=dry_run)
 
 
+def refuse_in_place(
+    checkpoint: Checkpoint, new_files: Sequence[str], *, planned_batch: bool, dry_run: bool
+) -> tuple[str, ...]:
+    """Raise RefusedError if ``new_files`` or a planned batch cannot be put in place; in a dry run, return warnings."""
+    owned = partial(require_ownership, checkpoint.files, new_files, dry_run=dry_run)
+    checks = [owned, partial(refuse_planned_batch, checkpoint)] if planned_batch else [owned]
+    return tuple(told for check in checks for told in foresee(check, dry_run=dry_run))
+
+
 def refuse_unsettled(checkpoint: Checkpoint, listing: Listing) -> None:
     """Raise FencedError if there is a fence, and RefusedError if an earlier run's files are missing or hide a batch.
 
