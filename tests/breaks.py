@@ -527,6 +527,20 @@ BREAKS = (
         "test_parquet.py",
     ),
     Break(
+        "a state file may expand to any size",
+        "stores/codecs.py",
+        "room.take(len(piece))",
+        "room.take(0)",
+        "test_codecs.py",
+    ),
+    Break(
+        "a ledger may expand to any size",
+        "written/ledger.py",
+        "(size := expanded_size(stream)) > max(",
+        "(size := expanded_size(stream)) < -max(",
+        "test_ledger.py",
+    ),
+    Break(
         "a value in a CSV loses its last character",
         "exports/text.py",
         "pc.utf8_slice_codeunits(texts, 1, -1)",

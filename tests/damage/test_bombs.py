@@ -1,9 +1,10 @@
-"""Small streams that unpack to hundreds of millions of empty rows are found early, in little memory and time."""
+"""Small streams that unpack to gigabytes or hundreds of millions of rows are found early, in little memory and time."""
 
 from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from ttlsnap.stores.codecs import Compressor
 
 from ..matrix import narrow
-from ..samples import sample
+from ..samples import bytes_of, sample
 from . import wreck
 from .confined import Confinement
 from .conftest import Overtaxes
@@ -67,6 +68,75 @@ def test_a_changelog_of_empty_rows_costs_little(
     found = confinement.run("doctor", target, "--format", "json", "--parallelism", "1")
     assert found.code == 1 and found.peak < 64 << 20
     assert str(path) in json.dumps(json.loads(found.out)["problems"])
+
+
+BIG: dict[str, Callable[[], Iterable[bytes]]] = {
+    # One record of 400 MB, and many different keys of 16 kB.
+    "a value": lambda: [struct.pack(">i", 16) + bytes(16) + struct.pack(">i", 400 << 20), *[bytes(4 << 20)] * 100],
+    "keys": lambda: (wreck.record(_long_key(n), bytes(32)) for n in range(25_000)),
+}
+
+
+def _long_key(number: int) -> bytes:
+    """Return a row with one text of 16 kB."""
+    return bytes(8) + struct.pack("<qq", 16 << 32 | 16 << 10, number) + bytes((16 << 10) - 8)
+
+
+def big(path: Path, pieces: Iterable[bytes], head: bytes = b"", end: bytes = wreck.END) -> None:
+    """Write a zstd stream of these pieces, and the end mark."""
+    with path.open("wb") as file:
+        compressor = Compressor(file, "zstd")
+        for piece in [head, *pieces, end]:
+            compressor.write(piece)
+        compressor.close()
+    assert path.stat().st_size < 1 << 20
+
+
+@pytest.fixture(scope="module")
+def larger() -> Iterator[Confinement]:
+    """Yield a process with room for a few copies of what a small file may expand to."""
+    confined = Confinement(room=1 << 30)
+    yield confined
+    confined.close()
+
+
+def _refused(confinement: Confinement, target: Path, name: str, path: Path) -> None:
+    before = bytes_of(target)
+    for command, options in (("compact", wreck.compacting(name)), ("inspect", wreck.scanning(name))):
+        found = confinement.run(command, target, *options)
+        assert (found.code, found.out) == (3, ""), found.err
+        assert found.peak < 400 << 20
+        assert f"{path}: its" in found.err and "bytes of entries" in found.err, found
+        assert "raise that factor with the variable TTLSNAP_EXPANSION" in found.err
+    assert bytes_of(target) == before
+    found = confinement.run("doctor", target, "--format", "json", "--parallelism", "1")
+    assert found.code == 1
+    assert str(path) in json.dumps(json.loads(found.out)["problems"])
+
+
+@pytest.mark.parametrize("kind", ["2.snapshot", "4.delta"])
+@pytest.mark.parametrize("rows", BIG)
+def test_a_state_file_expands_to_a_limit(larger: Confinement, tmp_path: Path, kind: str, rows: str) -> None:
+    target = wreck.recode(sample(LZF, tmp_path), "lzf", "zstd")
+    path = target / "state/0/0" / kind
+    big(path, BIG[rows]())
+    _refused(larger, target, LZF, path)
+
+
+def test_a_changelog_expands_to_a_limit(larger: Confinement, tmp_path: Path) -> None:
+    target = wreck.recode(wreck.forget_checksums(sample(CHANGELOGS, tmp_path)), "lz4", "zstd")
+    path = max(target.glob("state/0/0/*.changelog"))
+    big(path, BIG["a value"]())
+    _refused(larger, target, CHANGELOGS, path)
+
+
+def test_the_keys_of_all_deltas_share_a_limit(larger: Confinement, tmp_path: Path) -> None:
+    target = wreck.recode(sample(LZF, tmp_path), "lzf", "zstd")
+    for number in (4, 5):
+        pieces = (wreck.record(_long_key(n), bytes(32)) for n in range(2500))
+        big(target / f"state/0/0/{number}.delta", pieces)
+    found = larger.run("compact", target, *wreck.compacting(LZF))
+    assert found.code == 3 and "the deltas of a partition: its" in found.err and "bytes of keys" in found.err, found.err
 
 
 def test_many_records_of_one_key_are_read(confinement: Confinement, tmp_path: Path) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 import struct
+import tracemalloc
 import uuid
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -62,10 +63,11 @@ def test_a_name_stays_within_its_quotes() -> None:
     assert Column(names, names, TimestampType()).sql == "`a``; DROP TABLE t; --`.`b`"
 
 
-def vector(folder: Path, rows: list[int]) -> Mapping[str, Any]:
+def vector(folder: Path, rows: Iterable[int]) -> Mapping[str, Any]:
     """Write a file with a deletion vector, and return its description in the log."""
-    number = uuid.uuid4()
-    data = struct.pack("<i", MAGIC) + BitMap64(rows).serialize()
+    number, marked = uuid.uuid4(), BitMap64(rows)
+    marked.run_optimize()
+    data = struct.pack("<i", MAGIC) + marked.serialize()
     content = b"\1" + struct.pack(">i", len(data)) + data + struct.pack(">I", zlib.crc32(data))
     (folder / f"deletion_vector_{number}.bin").write_bytes(content)
     back = {new: old for old, new in TO_B85.items()}
@@ -75,7 +77,7 @@ def vector(folder: Path, rows: list[int]) -> Mapping[str, Any]:
         "pathOrInlineDv": name,
         "offset": 1,
         "sizeInBytes": len(data),
-        "cardinality": len(rows),
+        "cardinality": len(marked),
     }
 
 
@@ -84,6 +86,26 @@ def test_rows_that_are_marked_as_deleted_are_not_read(tmp_path: Path) -> None:
     file = data_file("", "", vector=vector(tmp_path, [0, 3, 9]))
     rows = read_rows(LocalDirectory(str(tmp_path)), file, [StructField("n", LongType())])
     assert [n for batch in rows for n in batch.column(0).to_pylist()] == [1, 2, 4, 5, 6, 7, 8]
+
+
+def test_a_vector_of_a_billion_rows_is_not_expanded(tmp_path: Path) -> None:
+    made = vector(tmp_path, range(1, 1 << 30))
+    (path,) = tmp_path.iterdir()
+    assert path.stat().st_size < 1 << 18
+    tracemalloc.start()
+    found = deleted_rows(LocalDirectory(str(tmp_path)), made)
+    assert (len(found), found.last) == ((1 << 30) - 1, (1 << 30) - 1)
+    assert found.kept(0, 1000).tolist() == [True] + [False] * 999
+    assert found.kept((1 << 30) - 2, 4).tolist() == [False, False, True, True]
+    assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    tracemalloc.stop()
+
+
+def test_a_vector_that_marks_rows_beyond_its_file_is_damage(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"n": list(range(10))}), tmp_path / "a.parquet")
+    file = data_file("", "", vector=vector(tmp_path, [3, 10]))
+    with pytest.raises(CorruptionError, match=r"a\.parquet has 10 rows, but its deletion vector marks the row 10"):
+        list(read_rows(LocalDirectory(str(tmp_path)), file, [StructField("n", LongType())]))
 
 
 def test_a_damaged_deletion_vector_is_an_error(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ import pytest
 
 from ttlsnap.errors import UnsupportedError
 from ttlsnap.storage import parquet
-from ttlsnap.storage.parquet import EXPANSION, MOST_BYTES, ParquetRows
+from ttlsnap.storage.expansion import EXPANSION
+from ttlsnap.storage.parquet import MOST_BYTES, ParquetRows
 
 from ..samples import bytes_of, sample
 
@@ -109,6 +110,7 @@ BOMBS: dict[str, Callable[[], io.BytesIO]] = {
     "a text in a list": lambda: written(
         pa.table({"t": pa.ListArray.from_arrays(pa.array([0, 10_000], pa.int32()), repeated(10_000))})
     ),
+    "rows": lambda: written(pa.table({"t": np.zeros(3_000_000, np.int8)})),
     "elements of a list": lambda: written(lists(3_000_000)),
     "a text without a dictionary": lambda: written(pa.table({"t": ["x" * (9 << 20)] * 2}), use_dictionary=False),
 }
@@ -144,5 +146,5 @@ def test_an_import_of_a_bomb_is_refused_in_little_memory(tmp_path: Path) -> None
     done = subprocess.run(
         [sys.executable, "-c", IN_LITTLE_MEMORY, *words], capture_output=True, text=True, timeout=180, check=False
     )
-    assert (done.returncode, "ttlsnap reads at most 1 GiB" in " ".join(done.stderr.split())) == (3, True), done
+    assert (done.returncode, "ttlsnap reads at most 1,024 MiB" in " ".join(done.stderr.split())) == (3, True), done
     assert bytes_of(target) == before

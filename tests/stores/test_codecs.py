@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ttlsnap.errors import CorruptionError, UnsupportedError
+from ttlsnap.errors import CorruptionError, UnsupportedError, UsageError
 from ttlsnap.stores.codec_names import codec_name
 from ttlsnap.stores.codecs import Compressor, decompress
 from ttlsnap.stores.hdfs.records import read_records
@@ -183,3 +183,23 @@ def test_codecs_are_found_by_short_name_and_by_class() -> None:
     assert codec_name("org.apache.spark.io.ZStdCompressionCodec", "here") == "zstd"
     with pytest.raises(UnsupportedError, match="'brotli' is unknown; known are lz4, lzf, none, snappy, zstd"):
         codec_name("brotli", "here")
+
+
+def test_a_small_file_expands_to_a_limit_that_can_be_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = io.BytesIO()
+    compressor = Compressor(made, "zstd")
+    for _ in range(100):
+        compressor.write(bytes(1 << 20))
+    compressor.close()
+
+    def read() -> int:
+        made.seek(0)
+        return sum(len(piece) for piece in decompress(made, "zstd", "4.delta", made.getbuffer().nbytes))
+
+    with pytest.raises(UnsupportedError, match=r"4\.delta: its .* at most 64 MiB, or 1,000 times the size of a file"):
+        read()
+    monkeypatch.setenv("TTLSNAP_EXPANSION", "1000000")
+    assert read() == 100 << 20
+    monkeypatch.setenv("TTLSNAP_EXPANSION", "many")
+    with pytest.raises(UsageError, match="TTLSNAP_EXPANSION='many' is not a factor"):
+        read()

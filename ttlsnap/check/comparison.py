@@ -70,6 +70,6 @@ def parse_version(text: str) -> tuple[int, int]:
     """Return the version; of a range the lowest, and 3.5 if only "before 4.0" is known."""
     if text.startswith("<"):
         return 3, 5
-    found = re.search(r"(\d+)\.(\d+)", text)
+    found = re.search(r"(?<!\d)(\d{1,9})\.(\d{1,9})", text)
     assert found is not None, text  # as the contract's JSON Schema has it
     return int(found[1]), int(found[2])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from itertools import permutations
+from itertools import pairwise, permutations
 
 # A cast whose operand is not a cast. What a cast loses shows as another type, except in a cast back and forth.
 _CAST = re.compile(
@@ -32,7 +32,7 @@ _SAME_BUFFER_WITH_A_ROW = (
 )
 
 _SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
-_SPAN = r"INTERVAL '(?P<{0}>\d+)' (?P<{0}_unit>SECOND|MINUTE|HOUR|DAY)"
+_SPAN = r"INTERVAL '(?P<{0}>\d{{1,18}})' (?P<{0}_unit>SECOND|MINUTE|HOUR|DAY)"
 _TIME_RANGE = re.compile(
     rf"between\((?P<what>[\w.]+), cast\((?P<of>[\w.]+) - {_SPAN.format('back')} as timestamp\), "
     rf"cast\((?P<too>[\w.]+) \+ {_SPAN.format('on')} as timestamp\)\)"
@@ -107,7 +107,7 @@ def is_longer(was: str, now: str) -> bool:
     """Return whether the span at the end of ``now`` is known to be longer than that of ``was``."""
     spans = []
     for text in (was, now):
-        found = re.search(r"(\d+) (second|minute|hour|day|week)s?\)?$", text)
+        found = re.search(r"(?<!\d)(\d{1,18}) (second|minute|hour|day|week)s?\)?$", text)
         if found is None:
             return False
         spans.append(int(found[1]) * _SECONDS[found[2]])
@@ -174,14 +174,13 @@ def find_retyped(before: Sequence[str], after: Sequence[str]) -> set[str]:
 
 def _columns_of(source: str) -> list[tuple[str, str]]:
     """Return the columns of a source with their types."""
-    depth, parts = 0, [""]
-    for letter in re.sub(r"^[A-Za-z0-9_.-]+: ", "", source):
+    columns = re.sub(r"^[A-Za-z0-9_.-]+: ", "", source)
+    depth, ends = 0, [-1]
+    for place, letter in enumerate(columns):
         depth += (letter in "(<") - (letter in ")>")
         if letter == "," and not depth:
-            parts.append("")
-        else:
-            parts[-1] += letter
-    pairs = (part.strip().rpartition(" ") for part in parts)
+            ends.append(place)
+    pairs = (columns[start + 1 : end].strip().rpartition(" ") for start, end in pairwise([*ends, len(columns)]))
     return [(name, kind) for name, _, kind in pairs if name]
 
 

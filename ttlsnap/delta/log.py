@@ -43,6 +43,8 @@ _ELSEWHERE = ("catalogManaged", "catalogOwned", "catalogOwned-preview", "coordin
 _CHANGES = re.compile(rb'"dataChange"\s*:\s*true')
 _MAX_LINE = 64 << 20
 _HEAD = 64
+_ACTION_BYTES = 1000  # memory for an action. Its path is unique, so it takes some bytes of a checkpoint
+_CHECKPOINT_BYTES = 64 << 20  # what the actions of a small checkpoint may need
 
 
 @dataclass(frozen=True)
@@ -217,9 +219,9 @@ def _parquet_rows(files: Directory, path: str, kinds: tuple[str, ...]) -> Iterat
 
     try:
         with files.open(path) as stream:
-            parquet = ParquetRows(stream, size_of(files, path), f"{files.root}/{path}")
+            parquet = ParquetRows(stream, size_of(files, path), f"{files.root}/{path}", _CHECKPOINT_BYTES)
             columns = [name for name in kinds if name in parquet.schema.names]
-            for batch in parquet.batches(columns):
+            for batch in parquet.batches(columns, constants=_ACTION_BYTES):
                 for kind in columns:
                     column = batch.column(kind)
                     yield from ({kind: row} for row in column.filter(column.is_valid()).to_pylist())
@@ -317,7 +319,7 @@ def _read_added_files(files: Directory, path: str) -> Iterator[dict[str, Any]]:
             yield row["add"]
         if "sidecar" in row:
             sidecars.append(str(row["sidecar"]["path"]))
-    for name in sidecars:
+    for name in dict.fromkeys(sidecars):
         yield from (row["add"] for row in _parquet_rows(files, f"{LOG}/_sidecars/{name.rpartition('/')[2]}", ("add",)))
 
 
@@ -332,12 +334,15 @@ def _data_file(files: Directory, action: Mapping[str, Any]) -> DataFile:
     text = action.get("stats")
     try:
         stats = parse_json(text) if text else {}
+        vector = action.get("deletionVector")
+        if vector is not None:
+            require_type(vector["cardinality"], int)
         return DataFile(
             path=str(action["path"]),
             size=int(action["size"]),
             partition=dict(action.get("partitionValues") or {}),
             stats=stats if isinstance(stats, dict) else {},
-            vector=action.get("deletionVector"),
+            vector=vector,
             modified_ms=int(action["modificationTime"]),
         )
     except (KeyError, TypeError, ValueError) as error:

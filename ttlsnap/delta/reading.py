@@ -93,6 +93,11 @@ def read_rows(files: Directory, file: DataFile, columns: Sequence[StructField]) 
     try:
         with files.open(path) as stream:
             parquet = ParquetRows(stream, size_of(files, path), f"{files.root}/{path}")
+            if gone is not None and gone.last >= parquet.metadata.num_rows:
+                raise CorruptionError(
+                    f"{files.root}/{path} has {parquet.metadata.num_rows:,} rows, but its deletion vector marks the "
+                    f"row {gone.last:,}"
+                )
             there = {
                 column.name: place for column in columns if (place := _place(list(parquet.schema), column)) is not None
             }
@@ -111,10 +116,7 @@ def read_rows(files: Directory, file: DataFile, columns: Sequence[StructField]) 
                         arrays.append(pa.nulls(batch.num_rows, arrow_type(column.type)))
                 made = pa.RecordBatch.from_arrays(arrays, [column.name for column in columns])
                 if gone is not None:
-                    kept = np.ones(batch.num_rows, np.bool_)
-                    low, high = np.searchsorted(gone, [first, first + batch.num_rows])
-                    kept[gone[low:high] - first] = False
-                    made = made.filter(pa.array(kept))
+                    made = made.filter(pa.array(gone.kept(first, batch.num_rows)))
                 first += batch.num_rows
                 yield made
     except (pa.ArrowException, OSError) as error:

@@ -6,6 +6,8 @@ log itself (``i``), in a file beside the data (``u``), or at an absolute path (`
     inline: Z85 of  [magic: 4, little endian][bitmap]
     file:   [version: 1] ... at the offset: [size: 4, big endian][magic: 4][bitmap][CRC-32: 4, big endian]
 
+Dangers: eight bytes of a bitmap mark 65,536 rows. So it is never expanded, except for the rows of one batch.
+
 Source: delta-io/delta, PROTOCOL.md (Deletion Vectors), and vectors that Delta 4.4 wrote.
 """
 
@@ -16,13 +18,17 @@ import struct
 import uuid
 import zlib
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ttlsnap.errors import CorruptionError, UnsupportedError
 from ttlsnap.storage.directory import Directory
+from ttlsnap.storage.parquet import size_of
+
+if TYPE_CHECKING:
+    from pyroaring import BitMap64
 
 MAGIC = 1681511377
 _MAX_BYTES = 1 << 30
@@ -32,8 +38,31 @@ TO_B85 = str.maketrans(_Z85, _B85)
 _UUID_CHARACTERS = 20
 
 
-def deleted_rows(files: Directory, vector: Mapping[str, Any]) -> npt.NDArray[np.int64]:
-    """Return the numbers of the deleted rows, ascending (int64[n]).
+class DeletedRows:
+    """The numbers of the deleted rows of a file."""
+
+    def __init__(self, bitmap: BitMap64) -> None:
+        self._bitmap = bitmap
+
+    def __len__(self) -> int:
+        return len(self._bitmap)
+
+    @property
+    def last(self) -> int:
+        """The greatest number; -1 if there is none."""
+        return int(self._bitmap.max()) if self._bitmap else -1
+
+    def kept(self, first: int, size: int) -> npt.NDArray[np.bool_]:
+        """Return which of ``size`` rows from number ``first`` on are not deleted."""
+        from pyroaring import BitMap64
+
+        kept = np.ones(size, np.bool_)
+        kept[np.fromiter(self._bitmap & BitMap64(range(first, first + size)), np.int64) - first] = False
+        return kept
+
+
+def deleted_rows(files: Directory, vector: Mapping[str, Any]) -> DeletedRows:
+    """Return the rows that a vector marks as deleted.
 
     Raise CorruptionError for a damaged vector, and UnsupportedError for one outside the table.
     """
@@ -43,7 +72,7 @@ def deleted_rows(files: Directory, vector: Mapping[str, Any]) -> npt.NDArray[np.
         raise CorruptionError(f"{files.root}: a deletion vector has an unknown form: {error!r}") from error
 
 
-def _rows(files: Directory, vector: Mapping[str, Any]) -> npt.NDArray[np.int64]:
+def _rows(files: Directory, vector: Mapping[str, Any]) -> DeletedRows:
     kind, where = str(vector["storageType"]), str(vector["pathOrInlineDv"])
     size, count = int(vector["sizeInBytes"]), int(vector["cardinality"])
     if not 0 < size <= _MAX_BYTES or count < 0:
@@ -52,10 +81,11 @@ def _rows(files: Directory, vector: Mapping[str, Any]) -> npt.NDArray[np.int64]:
         data = _z85(where)[:size]
     elif kind == "u":
         path = vector_path(vector) or ""
+        most = size_of(files, path)
         with files.open(path) as stream:
             stream.seek(int(vector.get("offset") or 0))
             (told,) = struct.unpack(">i", stream.read(4))
-            data, checksum = stream.read(size), stream.read(4)
+            data, checksum = stream.read(min(size, most)), stream.read(4)
         if told != size or len(data) != size or struct.unpack(">I", checksum)[0] != zlib.crc32(data):
             raise CorruptionError(f"{files.root}/{path} is damaged: its length or its checksum is wrong")
     else:
@@ -65,7 +95,7 @@ def _rows(files: Directory, vector: Mapping[str, Any]) -> npt.NDArray[np.int64]:
         raise UnsupportedError(f"{files.root}: a deletion vector has an unknown serialization ({magic})")
     from pyroaring import BitMap64  # installed with the extra for Delta only
 
-    rows = np.fromiter(BitMap64.deserialize(data[4:]), np.int64)
+    rows = DeletedRows(BitMap64.deserialize(data[4:]))
     if len(rows) != count:
         raise ValueError(f"{len(rows)} rows; {count} are expected")
     return rows

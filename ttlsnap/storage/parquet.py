@@ -4,8 +4,9 @@ A few kilobytes of Parquet can mean gigabytes: a page decompresses to a thousand
 one text of a dictionary, and a few bytes say that a value is repeated. So
 
 * the dictionaries of texts are read first. Their longest text says how many rows can be decoded at once.
-* UnsupportedError is raised for a file that needs more than ``FREE_BYTES``, and more than ``EXPANSION`` times its own
-  size: before a row group is decompressed, before its lists are read, and when the texts of the rows need more.
+* UnsupportedError is raised for a file that needs more than ``FREE_BYTES``, and more than ``expansion()`` times its
+  own size: for its number of rows, before a row group is decompressed, before its lists are read, and when the texts
+  of the rows need more.
 
 Source: apache/parquet-format, ``Encodings.md``.
 """
@@ -21,9 +22,9 @@ import pyarrow.compute as pc
 
 from ttlsnap.errors import UnsupportedError
 from ttlsnap.storage.directory import Directory
+from ttlsnap.storage.expansion import ADVICE, expansion, limit
 
 FREE_BYTES = 1 << 30
-EXPANSION = 1000
 BATCH_BYTES = 16 << 20
 """The size of a batch whose rows are like the average of the file."""
 MOST_BYTES = 128 << 20
@@ -36,9 +37,12 @@ _BY_DICTIONARY = frozenset({"RLE_DICTIONARY", "PLAIN_DICTIONARY"})
 
 
 class ParquetRows:
-    """The rows of a Parquet file of ``size`` bytes. ``where`` names it in errors."""
+    """The rows of a Parquet file of ``size`` bytes. ``where`` names it in errors.
 
-    def __init__(self, stream: BinaryIO, size: int, where: str) -> None:
+    ``free`` is what a small file may need, by default ``FREE_BYTES``.
+    """
+
+    def __init__(self, stream: BinaryIO, size: int, where: str, free: int | None = None) -> None:
         from pyarrow.parquet import ParquetFile  # a slow import: it also imports pandas, if installed
 
         # Spark writes INT96, which as nanoseconds would hold no more than 292 years.
@@ -47,7 +51,8 @@ class ParquetRows:
         self.metadata: Any = self._file.metadata
         self.schema: pa.Schema = self._file.schema_arrow
         self._stream, self._where, self._size = stream, where, size
-        self._room = max(FREE_BYTES, EXPANSION * size)
+        self._free = FREE_BYTES if free is None else free
+        self._room = limit(size, self._free)
 
     def batches(self, columns: Sequence[str] | None = None, *, constants: int = 0) -> Iterator[pa.RecordBatch]:
         """Yield the rows in order, with these columns or all. The caller adds ``constants`` bytes to each row."""
@@ -63,6 +68,8 @@ class ParquetRows:
         groups = [self.metadata.row_group(number) for number in range(self.metadata.num_row_groups)]
         size = sum(group.total_byte_size for group in groups)
         rows = sum(group.num_rows for group in groups)
+        if rows * _WIDTH > self._room:
+            raise self._refusal("rows", rows * _WIDTH)
         most = min(max(BATCH_BYTES * rows // max(size, 1), _FEWEST_ROWS), _MOST_ROWS)
         for number in range(len(groups)):
             most = min(most, self._rows_of(number, columns))
@@ -108,9 +115,9 @@ class ParquetRows:
 
     def _refusal(self, what: str, needed: int) -> UnsupportedError:
         return UnsupportedError(
-            f"{self._where}: its {self._size:,} bytes have {what} of up to {needed:,} bytes. ttlsnap reads at most 1 "
-            f"GiB, or {EXPANSION:,} times the size of a Parquet file. If the file is right, write it again as several "
-            "files, with smaller row groups, and without dictionaries"
+            f"{self._where}: its {self._size:,} bytes have {what} of up to {needed:,} bytes. ttlsnap reads at most "
+            f"{self._free >> 20:,} MiB, or {expansion():,} times the size of a Parquet file. {ADVICE}, or write it "
+            "again as several files, with smaller row groups, and without dictionaries"
         )
 
 

@@ -8,7 +8,8 @@
     lzf     chunk*  := "ZV" 00 size:u16be data | "ZV" 01 compressed:u16be size:u16be data
     none    the bytes themselves
 
-``decompress`` yields pieces of bounded size, even if a header claims more. ``Compressor`` writes the same streams. The
+``decompress`` yields pieces of bounded size, even if a header claims more, and ends at a bound for all of them.
+``Compressor`` writes the same streams. The
 formats are those of lz4-java, zstd-jni, snappy-java and compress-lzf, which ``org.apache.spark.io.CompressionCodec``
 wraps. They are not the frame formats of the command-line tools. Spark itself has no ``none``. See
 ``docs/hdfs-state-store.md``.
@@ -32,7 +33,10 @@ import zstandard
 from ttlsnap import native
 from ttlsnap.errors import CorruptionError
 from ttlsnap.native import loops
+from ttlsnap.storage.expansion import Room
 
+MOST_BYTES = 64 << 20
+"""The size that a small file may expand to. Real entries reach it only if almost all of their bytes are equal."""
 Piece = bytes | memoryview
 """Decompressed bytes."""
 
@@ -49,12 +53,22 @@ _BLOCK = 32 << 10
 _READ = _DECOMPRESSED = 1 << 20
 
 
-def decompress(file: BinaryIO, codec: str, where: str) -> Iterator[Piece]:
-    """Return the decompressed content of ``file``, in pieces; ``where`` names the file in errors.
+def decompress(file: BinaryIO, codec: str, where: str, size: int | None = None) -> Iterator[Piece]:
+    """Yield the decompressed content of ``file``, in pieces; ``where`` names the file in errors.
 
-    Raises CorruptionError, with the byte position, if the stream is truncated or damaged.
+    ``size`` is the size of the file in bytes. Without it, the caller has to stop.
+
+    Raises CorruptionError, with the byte position, if the stream is truncated or damaged, and UnsupportedError if it
+    expands to more than ``MOST_BYTES`` and more than a file of its size may.
     """
-    return _READERS[codec](_Source(file, where))
+    pieces = _READERS[codec](_Source(file, where))
+    if size is None:
+        yield from pieces
+        return
+    room = Room(size, MOST_BYTES, where, "entries")
+    for piece in pieces:
+        room.take(len(piece))
+        yield piece
 
 
 class _Source:

@@ -4,7 +4,8 @@
         a line of JSON: format (1), the ``LedgerFacts``, and a checksum (XXH3) of the path, the facts and the rest
         an Arrow stream, compressed: key (uint64), written (int64, milliseconds), older (bool)
 
-It has the keys that the state has, so it is never larger than that: about ten bytes for each key.
+It has the keys that the state has, so it is never larger than that: about ten bytes for each key. Hashes do not
+compress well, so a ledger that expands to more than ``_EXPANSION`` times its size is not one that ttlsnap wrote.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from ttlsnap.errors import CorruptionError
 from ttlsnap.schema.strict_json import parse_json
 from ttlsnap.storage.directory import Directory, each
 from ttlsnap.unsaferow.gather import Int64s, Mask
+from ttlsnap.written.arrow_stream import expanded_size
 from ttlsnap.written.hashing import Hashes
 
 _ENDING = ".ledger"
@@ -32,6 +34,7 @@ _FORMAT = 1
 _MAX_BYTES = 8 << 30
 FIRST = 1  # the number of the first run of a checkpoint, and of the ledgers of a copy
 _MAX_HEADER = 1 << 12
+_EXPANSION, _FREE_BYTES = 16, 1 << 20  # sorted hashes of eight billion keys take four bytes each, and expand to 17
 _SCHEMA = pa.schema([("key", pa.uint64()), ("written", pa.int64()), ("older", pa.bool_())])
 
 Place = tuple[int, str, str]
@@ -129,12 +132,16 @@ def read_ledger(files: Directory, path: str) -> Ledger | None:
         rest, facts = data[end + 1 :], {field.name: head[field.name] for field in fields(LedgerFacts)}
         if head["checksum"] != _checksum(path, facts, rest):
             raise ValueError("it has another checksum")
-        table = pa.ipc.open_stream(pa.BufferReader(rest)).read_all()
+        stream = pa.py_buffer(rest)
+        if (size := expanded_size(stream)) > max(_FREE_BYTES, _EXPANSION * len(rest)):
+            raise ValueError(f"its {len(rest):,} bytes expand to {size:,}")
+        table = pa.ipc.open_stream(stream).read_all()
+        table.validate(full=True)
         if table.schema != _SCHEMA or any(column.null_count for column in table.columns):
             raise ValueError("its columns are wrong")
         hashes, times, older = (np.asarray(table.column(name)) for name in _SCHEMA.names)
         return Ledger(LedgerFacts(**facts), hashes, times, older)
-    except (ValueError, KeyError, TypeError, pa.ArrowException) as error:
+    except (ValueError, KeyError, TypeError, OSError, pa.ArrowException) as error:  # Arrow raises an OSError, too
         raise CorruptionError(
             f"{files.root}/{path} is not a ledger that ttlsnap wrote ({error}). Remove the folder "
             f"{files.root}/{LEDGERS}; ttlsnap then begins new ledgers"

@@ -19,7 +19,8 @@ from ttlsnap.checkpoint.file_checksums import open_checked
 from ttlsnap.checkpoint.state_schema import DEFAULT_FAMILY
 from ttlsnap.errors import CorruptionError
 from ttlsnap.storage.directory import Directory
-from ttlsnap.stores.codecs import decompress
+from ttlsnap.storage.expansion import Room
+from ttlsnap.stores.codecs import MOST_BYTES, decompress
 from ttlsnap.stores.hdfs.format import HdfsFormat
 from ttlsnap.stores.hdfs.key_index import KeyIndex
 from ttlsnap.stores.hdfs.records import DELETED, Records, read_records
@@ -105,9 +106,13 @@ class _Deltas:
         self._kept: dict[int, list[HdfsBatch]] = {}
         chunks: list[pa.LargeBinaryArray] = []
         size = 0
+        # All keys are in memory at once, so the deltas share one limit.
+        total = sum(delta.size for delta in deltas)
+        room = Room(total, MOST_BYTES, f"{files.root}: the deltas of a partition", "keys")
         for number, delta in enumerate(deltas):
             kept: list[HdfsBatch] | None = []
             for batch in read_file(files, delta, form):
+                room.take(int(batch.keys.size.sum()))
                 chunks.append(batch.keys.to_arrow())
                 size += len(batch.records.data)
                 if kept is not None and size <= KEPT_DELTA_BYTES:
@@ -142,7 +147,7 @@ def read_file(files: Directory, file: StateFile, form: HdfsFormat) -> Iterator[H
     snapshot = file.path.endswith(".snapshot")
     limit = RecordLimit(file.size, where)
     with open_checked(files, file.path) as stream:
-        for records in read_records(decompress(stream, form.codec, where), where):
+        for records in read_records(decompress(stream, form.codec, where, file.size), where):
             limit.count(len(records), int((records.key_size < _LEAST_KEY).sum()))
             if snapshot and (records.value_size == DELETED).any():
                 raise CorruptionError(f"{where}: a snapshot cannot contain a delete")

@@ -78,11 +78,12 @@ def read_changes(files: Directory, path: str, codec: str) -> Iterator[Changes]:
     """
     where = f"{files.root}/{path}"
     with open_checked(files, path) as file:
-        pieces = decompress(file, codec, where)
+        size = info.size if (info := files.stat(path)) else 0
+        pieces = decompress(file, codec, where, size)
         data = _gather(pieces, _MAX_HEADER)
         version, _, position = _header(data, where)
         reader = _Records(where, typed=version in (2, 4))
-        limit = RecordLimit(info.size if (info := files.stat(path)) else 0, where)
+        limit = RecordLimit(size, where)
         target = _WINDOW
         while True:
             more = _gather(pieces, max(target - len(data), 1))
