@@ -3,8 +3,9 @@
 For the first columns of a table, the log has the minimum and maximum of each file, and the number of nulls. They show
 that a file is dropped completely, kept completely, or must be read. They are bounds even if rows are marked as deleted.
 
-Dangers: a timestamp's bounds are truncated to milliseconds, so the greatest value can be up to one millisecond above
-its bound. With column mapping, a column has another, physical name. A partition column has only one value in a file.
+Dangers: a partition's timestamp can be in an unknown time zone. A timestamp's bounds are truncated to milliseconds, so
+the greatest value can be up to one millisecond above its bound. With column mapping, a column has another, physical
+name. A partition column has only one value in a file.
 
 Source: delta-io/delta, PROTOCOL.md (Per-file Statistics, Partition Value Serialization, Column Mapping).
 """
@@ -23,6 +24,8 @@ import pyarrow.compute as pc
 
 from ttlsnap.clock import EPOCH, MAX_INT64, MIN_INT64, to_micros
 from ttlsnap.delta.log import DataFile
+from ttlsnap.errors import UnsupportedError
+from ttlsnap.quoting import quote
 from ttlsnap.schema import types as T
 from ttlsnap.schema.types import StructField, StructType
 from ttlsnap.transform.protocols import Cutoff
@@ -34,6 +37,7 @@ _STATISTICS_US = 1_000  # what a timestamp's bound may be short of
 _LEAST, _MOST = (to_micros(moment.replace(tzinfo=UTC)) for moment in (datetime.min, datetime.max))
 _BITS: dict[type[T.DataType], int] = {T.ByteType: 8, T.ShortType: 16, T.IntegerType: 32, T.LongType: 64}
 _SUFFIXES = {8: "Y", 16: "S", 32: "", 64: "L"}
+_IN_UTC = "spark.databricks.delta.write.utcTimestampPartitionValues"
 PHYSICAL = "delta.columnMapping.physicalName"
 
 
@@ -172,6 +176,8 @@ class TableCutoff:
         kind = self.column.type
         if exact and value is None:
             return _Range(0, 0, known=False)
+        if exact and isinstance(kind, T.TimestampType):
+            require_zone(str(value), self.column.names[0])
         try:
             if isinstance(kind, T.DateType):
                 days = (date.fromisoformat(str(value)) - EPOCH.date()).days
@@ -186,6 +192,24 @@ class TableCutoff:
             return _Range(number, number)
         except (ValueError, TypeError):
             return None
+
+
+def require_zone(text: str, column: str) -> None:
+    """Raise UnsupportedError for a value of a partition by a timestamp that does not say in which time zone it is."""
+    try:
+        has_zone = datetime.fromisoformat(text).tzinfo is not None
+    except ValueError:
+        return
+    if not has_zone:
+        raise UnsupportedError(
+            f"the table is partitioned by the timestamp {column}, and its value "
+            + quote(repr(text))
+            + " has no time zone: it is in the zone of the session that wrote it, which the table does not record. "
+            "Name another column with --timestamp, or write the values again with their zone. In a Spark session whose "
+            "spark.sql.session.timeZone is that zone: SET spark.sql.sources.partitionOverwriteMode = static; SET "
+            f"{_IN_UTC} = true; INSERT OVERWRITE delta.`TABLE` SELECT * FROM delta.`TABLE`. Until a stream writes "
+            "to the table again, also name the time with --now: the INSERT counts as the last write"
+        )
 
 
 def _is_time(kind: T.DataType) -> bool:

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ttlsnap.delta.cutoff import PHYSICAL
+from ttlsnap.delta.cutoff import PHYSICAL, require_zone
 from ttlsnap.delta.log import DataFile
 from ttlsnap.delta.vectors import deleted_rows
 from ttlsnap.errors import CorruptionError, UnsupportedError, require_damage
@@ -217,10 +217,12 @@ def _constant(text: str | None, column: StructField, size: int) -> Any:
     kind = arrow_type(column.type)
     if text is None or text == "":
         return pa.nulls(size, kind)
+    if isinstance(column.type, T.TimestampType):
+        require_zone(text, column.name)
     try:
         value = pa.array([text])
         if isinstance(column.type, T.TimestampType):
-            value = value.cast(pa.timestamp("us", "UTC"))  # which wants a zone: else it is that of whoever wrote it
+            value = value.cast(pa.timestamp("us", "UTC"))
         return value.cast(kind).take(pa.array(np.zeros(size, np.int64)))
     except pa.ArrowException as error:
         words = "the partition value " + quote(repr(text)) + f" of {column.name} has an unknown form"
