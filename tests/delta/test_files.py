@@ -84,8 +84,35 @@ def vector(folder: Path, rows: Iterable[int]) -> Mapping[str, Any]:
 def test_rows_that_are_marked_as_deleted_are_not_read(tmp_path: Path) -> None:
     pq.write_table(pa.table({"n": list(range(10))}), tmp_path / "a.parquet")
     file = data_file("", "", vector=vector(tmp_path, [0, 3, 9]))
-    rows = read_rows(LocalDirectory(str(tmp_path)), file, [StructField("n", LongType())])
+    rows = read_rows(LocalDirectory(str(tmp_path)), file, [StructField("n", LongType())], by_id=False)
     assert [n for batch in rows for n in batch.column(0).to_pylist()] == [1, 2, 4, 5, 6, 7, 8]
+
+
+@pytest.mark.parametrize(
+    ("by_id", "there", "found"),
+    [
+        (False, {"c1": 7}, [1, 2]),
+        (False, {"C1": 7}, [1, 2]),
+        # Another program numbered its columns. Spark finds columns by ids only in the mode "id".
+        (False, {"other": 4}, [None, None]),
+        (True, {"other": 4}, [1, 2]),
+        (True, {"c1": 7}, [None, None]),
+        (True, {"c1": None}, [1, 2]),
+    ],
+)
+def test_a_column_is_found_as_spark_finds_it(
+    tmp_path: Path, by_id: bool, there: dict[str, int | None], found: list[int | None]
+) -> None:
+    fields = [
+        pa.field(name, pa.int64(), metadata=None if number is None else {"PARQUET:field_id": str(number)})
+        for name, number in there.items()
+    ]
+    pq.write_table(pa.table([[1, 2]], schema=pa.schema(fields)), tmp_path / "a.parquet")
+    mapped = {"delta.columnMapping.id": 4, "delta.columnMapping.physicalName": "c1"}
+    rows = read_rows(
+        LocalDirectory(str(tmp_path)), data_file("", ""), [StructField("n", LongType(), metadata=mapped)], by_id=by_id
+    )
+    assert [n for batch in rows for n in batch.column(0).to_pylist()] == found
 
 
 def test_a_vector_of_a_billion_rows_is_not_expanded(tmp_path: Path) -> None:
@@ -105,7 +132,7 @@ def test_a_vector_that_marks_rows_beyond_its_file_is_damage(tmp_path: Path) -> N
     pq.write_table(pa.table({"n": list(range(10))}), tmp_path / "a.parquet")
     file = data_file("", "", vector=vector(tmp_path, [3, 10]))
     with pytest.raises(CorruptionError, match=r"a\.parquet has 10 rows, but its deletion vector marks the row 10"):
-        list(read_rows(LocalDirectory(str(tmp_path)), file, [StructField("n", LongType())]))
+        list(read_rows(LocalDirectory(str(tmp_path)), file, [StructField("n", LongType())], by_id=False))
 
 
 def test_a_damaged_deletion_vector_is_an_error(tmp_path: Path) -> None:

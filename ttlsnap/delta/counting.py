@@ -33,7 +33,7 @@ def _read(plan: TablePlan, file: DataFile) -> tuple[int, int]:
     columns = {cutoff.column.names[0]: cutoff.column for _, cutoff in plan.cutoffs}
     fields = [field for field in plan.table.metadata.schema if field.name in columns]
     dropped = rows = 0
-    for batch in read_rows(plan.files, file, fields):
+    for batch in read_rows(plan.files, file, fields, by_id=plan.table.metadata.by_id):
         gone = np.zeros(batch.num_rows, np.bool_)
         for _, cutoff in plan.cutoffs:
             gone |= cutoff.mask(batch)

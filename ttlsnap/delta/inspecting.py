@@ -138,7 +138,7 @@ def _ages(
     ages = Ages(AgeField(field, clock.now(TimeCharacteristic.PROCESSING)))
     count = 0
     for file in found.live:
-        for batch in read_rows(files, file, [column]):
+        for batch in read_rows(files, file, [column], by_id=found.table.metadata.by_id):
             ages.add(TableEntries.of_batch(state, batch))
             count += batch.num_rows
     found.rows.entries = count
@@ -150,8 +150,9 @@ def _samples(
 ) -> list[dict[str, Any]]:
     samples: list[dict[str, Any]] = []
     place = {"operator": 0, "store": state.store, "state": state.state, "partition": None}
+    metadata = found.table.metadata
     for file in found.live:
-        for batch in read_rows(files, file, list(found.table.metadata.schema)):
+        for batch in read_rows(files, file, list(metadata.schema), by_id=metadata.by_id):
             few = TableEntries.of_batch(state, batch.slice(0, wanted - len(samples)))
             pairs = zip(to_json_values(few.key_structs), to_json_values(few.value_structs), strict=True)
             samples += [{**place, "key": key, "value": value} for key, value in pairs]

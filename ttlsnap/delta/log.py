@@ -67,6 +67,11 @@ class TableMetadata:
     properties: Mapping[str, str] = field(default_factory=dict)
 
     @property
+    def by_id(self) -> bool:
+        """Whether the columns of data files are found by their ids. Otherwise an id in a file has no meaning."""
+        return self.properties.get("delta.columnMapping.mode") == "id"
+
+    @property
     def key(self) -> tuple[str, ...]:
         """The columns of a row's key, if the table has recorded them."""
         text = self.properties.get(KEY, "")

@@ -27,7 +27,7 @@ from ttlsnap.storage.directory import Directory
 from ttlsnap.storage.parquet import ParquetRows, size_of
 
 _VERSION = re.compile(rb"(\d+)\.(\d+)")
-_NUMBER = "delta.columnMapping.id"
+_NUMBER, _FILE_ID = "delta.columnMapping.id", b"PARQUET:field_id"
 _AS_SPARK = (
     T.BooleanType,
     T.ByteType,
@@ -81,8 +81,10 @@ def _reads_as_spark(kind: T.DataType) -> bool:
     return isinstance(kind, _AS_SPARK)
 
 
-def read_rows(files: Directory, file: DataFile, columns: Sequence[StructField]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a file with ``columns`` of the table's schema.
+def read_rows(
+    files: Directory, file: DataFile, columns: Sequence[StructField], *, by_id: bool
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file with ``columns`` of the table's schema. ``by_id`` is as in ``TableMetadata``.
 
     Raise CorruptionError for a file that cannot be read, and UnsupportedError for values in an unknown form.
     """
@@ -98,9 +100,8 @@ def read_rows(files: Directory, file: DataFile, columns: Sequence[StructField]) 
                     f"{files.root}/{path} has {parquet.metadata.num_rows:,} rows, but its deletion vector marks the "
                     f"row {gone.last:,}"
                 )
-            there = {
-                column.name: place for column in columns if (place := _place(list(parquet.schema), column)) is not None
-            }
+            fields = list(parquet.schema)
+            there = {column.name: place for column in columns if (place := _place(fields, column, by_id)) is not None}
             wanted = [parquet.schema.names[place] for place in there.values()]
             old_calendars = has_old_calendars(parquet.metadata)
             constants = sum(len(file.partition.get(name) or "") for name in physical)
@@ -111,7 +112,7 @@ def read_rows(files: Directory, file: DataFile, columns: Sequence[StructField]) 
                         arrays.append(_constant(file.partition[name], column, batch.num_rows))
                     elif column.name in there:
                         place = batch.schema.names.index(parquet.schema.names[there[column.name]])
-                        arrays.append(_logical(batch.column(place), column.type, old_calendars))
+                        arrays.append(_logical(batch.column(place), column.type, old_calendars, by_id))
                     else:
                         arrays.append(pa.nulls(batch.num_rows, arrow_type(column.type)))
                 made = pa.RecordBatch.from_arrays(arrays, [column.name for column in columns])
@@ -162,29 +163,29 @@ def refuse_old_within(array: Any) -> None:
         refuse_old_times(array)
 
 
-def _logical(array: Any, kind: T.DataType, old_calendars: bool) -> Any:
+def _logical(array: Any, kind: T.DataType, old_calendars: bool, by_id: bool) -> Any:
     """Return the values with the table's names and types."""
     kind = T.physical(kind)
     match kind:
         case T.StructType(fields):
             columns = []
             for field in fields:
-                place = _place(list(array.type), field)
+                place = _place(list(array.type), field, by_id)
                 columns.append(
                     pa.nulls(len(array), arrow_type(field.type))
                     if place is None
-                    else _logical(array.field(place), field.type, old_calendars)
+                    else _logical(array.field(place), field.type, old_calendars, by_id)
                 )
             return pa.StructArray.from_arrays(columns, fields=list(arrow_type(kind)), mask=array.is_null())
         case T.ArrayType(element):
             array = array.cast(pa.large_list(array.type.value_field))
-            values = _logical(array.values, element, old_calendars)
+            values = _logical(array.values, element, old_calendars, by_id)
             return pa.LargeListArray.from_arrays(array.offsets, values, type=arrow_type(kind), mask=_mask(array))
         case T.MapType(key, item):
             made = pa.MapArray.from_arrays(
                 array.offsets,
-                _logical(array.keys, key, old_calendars),
-                _logical(array.items, item, old_calendars),
+                _logical(array.keys, key, old_calendars, by_id),
+                _logical(array.items, item, old_calendars, by_id),
                 mask=_mask(array),
             )
             return made.cast(arrow_type(kind))
@@ -196,15 +197,18 @@ def _logical(array: Any, kind: T.DataType, old_calendars: bool) -> Any:
     return array if array.type == target else array.cast(target)
 
 
-def _place(there: Sequence[pa.Field], field: StructField) -> int | None:
-    """Return the position of a column or field in a file: by its physical name, its id, or its name in any case."""
+def _place(there: Sequence[pa.Field], field: StructField, by_id: bool) -> int | None:
+    """Return the position of a column or field in a file: by its id, or by its physical name, also in another case.
+
+    As in Spark, the ids that another program wrote into the file do not count, unless the table finds columns by them.
+    """
     name = str(field.metadata.get(PHYSICAL, field.name))
-    number = str(field.metadata.get(_NUMBER, "")).encode()
-    ways = (
-        [other.name == name for other in there],
-        [number != b"" and (other.metadata or {}).get(b"PARQUET:field_id") == number for other in there],
-        [other.name.lower() == name.lower() for other in there],
-    )
+    ids = [(other.metadata or {}).get(_FILE_ID) for other in there]
+    if by_id and any(ids):
+        number = str(field.metadata.get(_NUMBER, "")).encode()
+        ways = [[other == number for other in ids]]
+    else:
+        ways = [[other.name == name for other in there], [other.name.lower() == name.lower() for other in there]]
     return next((way.index(True) for way in ways if way.count(True) == 1), None)
 
 

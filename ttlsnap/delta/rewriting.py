@@ -218,6 +218,7 @@ def _read_by_workers(spark: SparkSession, plan: TablePlan) -> _Source:
     from pyspark.sql.types import StructField, StructType
 
     files, live, columns = plan.files, plan.live, plan.table.metadata.schema
+    by_id = plan.table.metadata.by_id
     with translate_errors(plan.files):
         types = [field.dataType for field in read_planned_version(spark, plan).schema]
     rows = StructType([StructField(f"c{place}", kind) for place, kind in enumerate(types)])
@@ -226,7 +227,7 @@ def _read_by_workers(spark: SparkSession, plan: TablePlan) -> _Source:
         for numbers in given:
             for number in numbers.column(0).to_pylist():
                 name = pa.scalar(f"{files.root}/{live[number].path}")
-                for batch in read_rows(files, live[number], columns.fields):
+                for batch in read_rows(files, live[number], columns.fields, by_id=by_id):
                     yield batch.append_column(_FILE, pa.repeat(name, batch.num_rows))
 
     tasks = max(_TASKS, sum(file.size for file in live) // _TASK)

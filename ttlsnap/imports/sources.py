@@ -34,7 +34,7 @@ _STARTED, _COMMITTED = "_started_", "_committed_"  # what Databricks writes for 
 class TableFile:
     """A file of a table below the folder ``root``, as plain data. ``delta`` is its entry in a Delta table's log.
 
-    ``size`` is in bytes. ``columns`` are those of the Delta table.
+    ``size`` is in bytes. ``columns`` are those of the Delta table, and ``by_id`` is how they are found in a file.
     """
 
     root: str
@@ -42,6 +42,7 @@ class TableFile:
     size: int
     delta: DataFile | None = None
     columns: StructType | None = None
+    by_id: bool = False
 
     @property
     def where(self) -> str:
@@ -60,7 +61,7 @@ class TableFile:
         if self.delta is not None and self.columns is not None:
             count = 0
             try:
-                for batch in read_rows(open_for_reading(self.root), self.delta, list(self.columns)):
+                for batch in read_rows(open_for_reading(self.root), self.delta, list(self.columns), by_id=self.by_id):
                     count += batch.num_rows
                     yield batch
             except CorruptionError as error:
@@ -197,7 +198,8 @@ def _files_of_delta(files: Directory) -> list[TableFile]:
     table = read_table(files)
     check_protocol(files, table)
     found = sorted(live_files(files, table.version), key=lambda file: _order(file.path))
-    return [TableFile(files.root, file.path, file.size, file, table.metadata.schema) for file in found]
+    metadata = table.metadata
+    return [TableFile(files.root, file.path, file.size, file, metadata.schema, metadata.by_id) for file in found]
 
 
 def _is_table(files: Directory) -> bool:
