@@ -65,9 +65,13 @@ def compact(
     limits: tuple[int | None, int | None] | None = None,
     erase: tuple[int | None, bool] | None = None,
     meanwhile: dict[str, Any] | None = None,
+    others: list[str] | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """Compact a table like the command line. ``meanwhile`` is an order for ``merge`` once the table has been read."""
+    """Compact a table like the command line.
+
+    ``meanwhile`` is an order for ``merge`` once the table has been read, and ``others`` are statements at that moment.
+    """
     from pyspark.cloudpickle import register_pickle_by_value
 
     from ttlsnap.delta.planning import Limits
@@ -83,11 +87,12 @@ def compact(
         found = getattr(rules, rule)
         factories.append(found() if isinstance(found, type) else EntryTransformerFactory(found))
     confirm: Callable[[Any], bool] | None = None
-    if meanwhile is not None:
-        order = meanwhile
+    if meanwhile is not None or others is not None:
 
         def confirm(report: Any) -> bool:
-            merge(spark, path, **order)
+            if meanwhile is not None:
+                merge(spark, path, **meanwhile)
+            sql(spark, others or [])
             return True
 
     return compact_table(

@@ -7,33 +7,19 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
 
 from ttlsnap.delta.history import table_history
 
 from ..judge.processes import Server
 from ..matrix import FULL
+from .archives import archived, users
 from .tables import NOW, Table, expired, moment
 
 pytestmark = pytest.mark.wide  # more of what test_tables.py begins
 
-Rows = list[dict[str, Any]]
 BEFORE_COMMIT, BEHIND_IT, BEFORE_DELIVERY = "TableArchive.stage", "TableArchive.deliver", "deliver"
 """Functions of the archive at which a run is killed: after the first one, and before the others."""
-
-
-def archived(place: str) -> Rows:
-    """Return the rows in a folder or in a Delta table."""
-    path = Path(place.removeprefix("delta:"))
-    found = DeltaTable(path).to_pyarrow_table() if (path / "_delta_log").exists() else pq.read_table(path)
-    rows: Rows = found.to_pylist()
-    return sorted(rows, key=lambda row: (row["run"], row["key"]))
-
-
-def users(rows: Rows) -> list[str]:
-    return [json.loads(row["key"])["user"] for row in rows]
 
 
 def went(table: Table, version: int) -> list[list[Any]]:

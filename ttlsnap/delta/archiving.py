@@ -2,13 +2,16 @@
 
     _ttlsnap/runs/<run>/archive.json   the version that the run has read, and the receiver of the dropped rows
     _ttlsnap/runs/<run>/staged/...     rows that the run is about to drop
+    _ttlsnap/runs/<run>/again/...      the same rows, while they are computed again
     _ttlsnap/runs/<run>/expired/...    dropped rows, until they are delivered
     _ttlsnap/runs/<run>/rollback.json  the run is about to be rolled back
 
 Delta's ``VACUUM`` ignores a folder with such a name. The folder exists only while rows have to be delivered.
 
 Others may write between the scan and the commit. If they did, or if the commit reports another number of rows, the
-dropped rows are computed again: those of the version before the commit whose key is missing in the commit's version.
+dropped rows are computed again, with the columns that the table has at the commit: the rows of the version before the
+commit that the commit's version lacks. A row that the commit rewrote is not one of them: it has a new row with its key. The
+staged rows stay until that has succeeded.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ import itertools
 import json
 import operator
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -28,8 +31,9 @@ from ttlsnap.clock import Clock
 from ttlsnap.delta.committing import changes_rows, count_changed_rows, read_run_metadata, table_path, translate_errors
 from ttlsnap.delta.cutoff import quote_identifier
 from ttlsnap.delta.entries import TableEntries
-from ttlsnap.delta.log import LOG, Commit, commits, read_table
+from ttlsnap.delta.log import LOG, Commit, commits
 from ttlsnap.delta.planning import TablePlan, describe
+from ttlsnap.delta.rewriting import comparable
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import CorruptionError, RefusedError, TtlsnapError
 from ttlsnap.expired.delivery import deliver
@@ -37,7 +41,9 @@ from ttlsnap.expired.places import AllowedPlaces, PlaceNotNamedError
 from ttlsnap.expired.receivers import Receiver, find_receiver
 from ttlsnap.expired.writing import SUFFIX, ExpiredWriter, folder_of, rows_in
 from ttlsnap.printable import shell_word
+from ttlsnap.schema.json import parse_struct
 from ttlsnap.schema.strict_json import parse_json, require_type
+from ttlsnap.schema.types import StructType
 from ttlsnap.storage.directory import OWN, scratch_name
 from ttlsnap.storage.local import LocalDirectory
 from ttlsnap.storage.new_access import access_of_new
@@ -92,7 +98,7 @@ class TableArchive:
 
     def stage(self, part: int, frame: DataFrame) -> None:
         """Stage the rows that the ``part``-th commit will drop. Columns have names by position: ``c0`` and so on."""
-        _write(frame, self._plan.files, self._run, part, _Rows.of(self._plan))
+        _write(frame, self._plan.files, self._run, part, _Rows.of(self._plan), _staged_folder(self._run))
         self._plan.files.sync(_staged_folder(self._run))
 
     def deliver(self, spark: SparkSession) -> None:
@@ -224,59 +230,93 @@ def _settle(spark: Sparks, files: LocalDirectory, run: str, note: _Note, rows: _
             dropped = count_changed_rows([made])[0] if _counts(made) else None
             if undisturbed and dropped in (None, rows_in(files, paths)):
                 continue
+            _compute_again(spark(), files, run, part, made, dropped, rows)
         for path in paths:
             files.remove(path)
         if made is not None:
-            known = rows or _rows(files, made)
-            found = _write(_find_dropped_rows(spark(), files, made, known), files, run, part, known)
-            if dropped is not None and dropped != found:
-                key = ", ".join(known.state.key_schema.names)
-                raise CorruptionError(
-                    f"{files.root}: the commit of version {made.version} dropped {dropped:,} rows, but {found:,} match "
-                    f"key {key}; {key} may not be unique. The rows are in version {made.version - 1}; to discard them, "
-                    f"remove {files.root}/{layout.run_directory(run)}"
-                )
+            for info in files.list(_again_folder(run), (SUFFIX,)):
+                files.rename(f"{_again_folder(run)}/{info.name}", f"{_staged_folder(run)}/{info.name}")
     files.rename(_staged_folder(run), folder_of(run))
     files.sync(layout.run_directory(run))
     return True
 
 
-def _rows(files: LocalDirectory, made: Commit) -> _Rows:
-    """Return the form of the rows for a commit of another run, whose transformers are not known."""
-    schema, key = read_table(files).metadata.schema, (read_run_metadata(made) or {}).get("key", [])
-    return _Rows(schema.names, describe(schema, [str(name) for name in key]))
+def _compute_again(
+    spark: SparkSession,
+    files: LocalDirectory,
+    run: str,
+    part: int,
+    made: Commit,
+    dropped: int | None,
+    rows: _Rows | None,
+) -> None:
+    """Write the rows that a commit has dropped into a folder of their own.
+
+    ``dropped`` is their number if Delta has counted them. ``rows`` is the planned form, None for another run. Raise
+    CorruptionError if other rows are found.
+    """
+    files.remove_tree(_again_folder(run))
+    frame, known = _find_dropped_rows(spark, files, made, rows)
+    found = _write(frame, files, run, part, known, _again_folder(run))
+    if dropped is not None and dropped != found:
+        raise CorruptionError(
+            f"{files.root}: the commit of version {made.version} dropped {dropped:,} rows, but it lacks {found:,} rows "
+            f"of version {made.version - 1}. The rows are in version {made.version - 1}; to discard them, remove "
+            f"{files.root}/{layout.run_directory(run)}"
+        )
 
 
-def _find_dropped_rows(spark: SparkSession, files: LocalDirectory, made: Commit, rows: _Rows) -> DataFrame:
-    """Return the rows that a commit has dropped: those before it whose key is missing after it."""
+def _find_dropped_rows(
+    spark: SparkSession, files: LocalDirectory, made: Commit, planned: _Rows | None
+) -> tuple[DataFrame, _Rows]:
+    """Return the rows that a commit has dropped, and their form: those before it that are missing after it.
+
+    A key may occur more than once, because others may have added rows before the commit.
+    """
     from pyspark.sql import functions as F
 
-    key = rows.state.key_schema.names
     with translate_errors(files):
         old, new = (
             spark.read.format("delta").option("versionAsOf", version).load(table_path(files))
             for version in (made.version - 1, made.version)
         )
-        if old.columns != list(rows.names):
-            raise RefusedError(
-                f"the columns of {files.root} changed after version {made.version}, so the dropped rows cannot be "
-                f"archived. They are in version {made.version - 1}; to discard them, remove {files.root}/{OWN}"
-            )
-        left = old.select(*(F.col(quote_identifier(name)).alias(f"c{place}") for place, name in enumerate(rows.names)))
-        right = new.select(*(F.col(quote_identifier(name)).alias(f"k{place}") for place, name in enumerate(key)))
-        same = [left[f"c{rows.names.index(name)}"].eqNullSafe(right[f"k{place}"]) for place, name in enumerate(key)]
-        return left.join(right, functools.reduce(operator.and_, same), "left_anti")
+        schema = parse_struct(old.schema.json())
+        key = [str(name) for name in (read_run_metadata(made) or {}).get("key", [])]
+        rows = _Rows(schema.names, describe(schema, key))
+        if planned is not None:
+            rows = replace(rows, factories=planned.factories, clock=planned.clock)
+        missing, added = _subtract(old, new, schema), _subtract(new, old, schema)
+        if made.operation == "MERGE":
+            places = [schema.names.index(name) for name in rows.state.key_schema.names]
+            keys = added.select(*(F.col(f"c{place}").alias(f"k{place}") for place in places))
+            same = [F.col(f"c{place}").eqNullSafe(F.col(f"k{place}")) for place in places]
+            missing = missing.join(keys, functools.reduce(operator.and_, same), "left_anti")
+        return missing, rows
 
 
-def _write(frame: DataFrame, files: LocalDirectory, run: str, part: int, rows: _Rows) -> int:
-    """Write the rows of ``frame`` into the run's folder, a file for each task that has some. Return their number."""
+def _subtract(one: DataFrame, other: DataFrame, schema: StructType) -> DataFrame:
+    """Return the rows of ``one`` that ``other`` lacks, with columns by position. A row may occur more than once."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    whole = F.struct(*(F.expr(comparable(quote_identifier(field.name), field.type)) for field in schema))
+    columns = [F.col(quote_identifier(field.name)).alias(f"c{place}") for place, field in enumerate(schema)]
+    ordered = Window.partitionBy("whole").orderBy(F.lit(0))
+    left = one.select(*columns, whole.alias("whole")).withColumn("nth", F.row_number().over(ordered))
+    right = other.select(whole.alias("there")).groupBy("there").count()
+    found = left.join(right, left["whole"].eqNullSafe(right["there"]), "left")
+    return found.where("nth > coalesce(count, 0)").select(*(f"c{place}" for place in range(len(columns))))
+
+
+def _write(frame: DataFrame, files: LocalDirectory, run: str, part: int, rows: _Rows, folder: str) -> int:
+    """Write the rows of ``frame`` into ``folder``, a file for each task that has some. Return their number."""
     names, state, factories, clock = rows.names, rows.state, rows.factories, rows.clock
 
     def work(given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
 
         context = TaskContext.get()
-        path = f"{_staged_folder(run)}/{part}-{context.partitionId() if context else 0}{SUFFIX}"
+        path = f"{folder}/{part}-{context.partitionId() if context else 0}{SUFFIX}"
         scratch = scratch_name(path)  # two attempts at one task must not meet
         transformers: StateTransformers[TableEntries] = StateTransformers(state, factories, clock)
         with ExpiredWriter(files, scratch, run) as writer:
@@ -291,8 +331,8 @@ def _write(frame: DataFrame, files: LocalDirectory, run: str, part: int, rows: _
         found: int = sum(row[0] for row in frame.mapInArrow(work, "rows long").collect())
     access = access_of_new(files, f"{LOG}/new")  # who may read the table may read these
     if access is not None:
-        for info in files.list(_staged_folder(run), (SUFFIX,)):
-            files.set_access(f"{_staged_folder(run)}/{info.name}", access)
+        for info in files.list(folder, (SUFFIX,)):
+            files.set_access(f"{folder}/{info.name}", access)
     return found
 
 
@@ -324,6 +364,10 @@ def _counts(made: Commit) -> bool:
 
 def _staged_folder(run: str) -> str:
     return f"{layout.run_directory(run)}/staged"
+
+
+def _again_folder(run: str) -> str:
+    return f"{layout.run_directory(run)}/again"
 
 
 def _note_of(run: str) -> str:

@@ -101,8 +101,8 @@ class Changes:
         key = " AND ".join(f"t.{quote_identifier(name)} {equal} s.old.{places[name]}" for name in plan.key)
         values = plan.state.value_schema
         same = "".join(
-            f" AND {_comparable(f't.{quote_identifier(field.name)}', field.type)} <=> "
-            f"{_comparable(f's.old.{places[field.name]}', field.type)}"
+            f" AND {comparable(f't.{quote_identifier(field.name)}', field.type)} <=> "
+            f"{comparable(f's.old.{places[field.name]}', field.type)}"
             for field in values
         )
         clauses = [f"WHEN MATCHED AND s.gone{same} THEN DELETE"] if self.result.dropped else []
@@ -360,16 +360,16 @@ def _sum_counts(results: Sequence[Mapping[str, Any]]) -> StateResult:
     return StateResult("rows", **counts, times=summary)
 
 
-def _comparable(value: str, kind: T.DataType) -> str:
+def comparable(value: str, kind: T.DataType) -> str:
     """Return an expression that is equal exactly if the values are."""
     match T.physical(kind):
         case T.MapType(key, item):
-            entry = f"struct({_comparable('e.key', key)}, {_comparable('e.value', item)})"
+            entry = f"struct({comparable('e.key', key)}, {comparable('e.value', item)})"
             return f"transform(map_entries({value}), e -> {entry})"
         case T.ArrayType(element) if _needs(element):
-            return f"transform({value}, e -> {_comparable('e', element)})"
+            return f"transform({value}, e -> {comparable('e', element)})"
         case T.StructType(fields) if any(_needs(field.type) for field in fields):
-            parts = ", ".join(_comparable(f"{value}.{quote_identifier(field.name)}", field.type) for field in fields)
+            parts = ", ".join(comparable(f"{value}.{quote_identifier(field.name)}", field.type) for field in fields)
             return f"if({value} IS NULL, NULL, struct({parts}))"
         case T.VariantType():
             return f"to_json({value})"
@@ -379,5 +379,5 @@ def _comparable(value: str, kind: T.DataType) -> str:
 
 
 def _needs(kind: T.DataType) -> bool:
-    """Return whether ``_comparable`` changes values of this type, or parts of them."""
-    return _comparable("x", kind) != "x"
+    """Return whether ``comparable`` changes values of this type, or parts of them."""
+    return comparable("x", kind) != "x"
