@@ -19,8 +19,19 @@ from ttlsnap.delta.committing import (
     sql_name,
     translate_errors,
 )
-from ttlsnap.delta.log import Commit, commits, newest_version, open_table, read_table
+from ttlsnap.delta.log import (
+    Commit,
+    DataFile,
+    commits,
+    find_gap,
+    live_files,
+    newest_version,
+    open_table,
+    read_table,
+)
+from ttlsnap.delta.reading import place_of
 from ttlsnap.delta.session import delta_session, require_delta
+from ttlsnap.delta.vectors import vector_path
 from ttlsnap.errors import RefusedError
 from ttlsnap.expired.delivery import describe_left_behind, explain_failed_take_back, require_receiver
 from ttlsnap.expired.places import AllowedPlaces, Confirm, PlaceNotNamedError
@@ -32,6 +43,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _UNDOES = "undoes"
+_VACUUM = ("VACUUM START", "VACUUM END")  # they change no row
 
 
 @dataclass(frozen=True)
@@ -154,7 +166,17 @@ def rollback_table(
         raise RefusedError(f"{files.root}: its log has no run of ttlsnap to roll back")
     first = last.versions[0]
     since = [made for made in commits(files) if made.version >= first]
-    if any(read_run_metadata(made) is None for made in since) or len(since) != table.version - first + 1:
+    gone = _removed_files(files, first - 1, table.version)
+    if gone:
+        raise RefusedError(
+            f"{files.root}: run {last.run} made version {first}, and can no longer be rolled back: version {first - 1} "
+            f"needs {gone[0]}"
+            + (f" and {len(gone) - 1:,} more files" if len(gone) > 1 else "")
+            + ", which no longer exists. VACUUM removes such files after the table's retention, and so does --erase. "
+            "RESTORE cannot bring them back either. " + _describe_archive(last)
+        )
+    others = [made for made in since if read_run_metadata(made) is None and made.operation not in _VACUUM]
+    if others or len(since) != table.version - first + 1:
         raise RefusedError(
             f"{files.root}: run {last.run} made version {first}, and others have written to the table since (it is at "
             f"{table.version}). A rollback would lose their changes. To accept that: RESTORE TABLE {sql_name(files)} "
@@ -178,6 +200,28 @@ def rollback_table(
             except PlaceNotNamedError as error:
                 told.append(error.text)
     return last, read_table(files).version
+
+
+def _removed_files(files: LocalDirectory, version: int, newest: int) -> list[str]:
+    """Return the files that a version needs and that do not exist; also one of the log."""
+    log = find_gap(files, version)
+    if log is not None:
+        return [log]
+    paths = {path for file in live_files(files, version) for path in _paths_of(file)}
+    kept = {path for file in live_files(files, newest) for path in _paths_of(file)}
+    return sorted(path for path in paths - kept if files.stat(path) is None)
+
+
+def _paths_of(file: DataFile) -> list[str]:
+    """Return the paths of a data file and of its deletion vector that are within the table's folder."""
+    paths = (place_of(file), None if file.vector is None else vector_path(file.vector))
+    return [path for path in paths if path is not None]
+
+
+def _describe_archive(run: TableRun) -> str:
+    if run.expired_to is None:
+        return "Restore the table from a copy if you need the dropped rows"
+    return f"The dropped rows are in {run.expired_to}"
 
 
 def _restore(spark: SparkSession, files: LocalDirectory, version: int, words: Mapping[str, Any], checked: int) -> None:

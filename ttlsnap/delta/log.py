@@ -284,13 +284,25 @@ def newest_version(files: Directory) -> int:
     return max((int(one[1]) for info in files.list(LOG) if (one := _COMMIT.fullmatch(info.name))), default=-1)
 
 
+def find_gap(files: Directory, version: int) -> str | None:
+    """Return the path of a commit that a version needs and that the log no longer has; None if there is none."""
+    names = [info.name for info in files.list(LOG)]
+    there = {int(found[1]) for name in names if (found := _COMMIT.fullmatch(name))}
+    checkpoint, _ = _newest_checkpoint([name for name in names if _version_of(name) <= version])
+    first = 0 if checkpoint is None else checkpoint + 1
+    missing = next((number for number in range(first, version + 1) if number not in there), None)
+    return None if missing is None else f"{LOG}/{missing:020d}.json"
+
+
+def _version_of(name: str) -> int:
+    """Return the version of a file of the log; -1 for another file."""
+    found = _COMMIT.fullmatch(name) or _CHECKPOINT.fullmatch(name)
+    return -1 if found is None else int(found[1])
+
+
 def live_files(files: Directory, version: int) -> list[DataFile]:
     """Return the data files of a version that ``read_table`` has returned."""
-    names = [
-        info.name
-        for info in files.list(LOG)
-        if not (one := _COMMIT.fullmatch(info.name) or _CHECKPOINT.fullmatch(info.name)) or int(one[1]) <= version
-    ]
+    names = [info.name for info in files.list(LOG) if _version_of(info.name) <= version]
     checkpoint, parts = _newest_checkpoint(names)
     live: dict[tuple[str, str], DataFile] = {}
     for name in parts:
