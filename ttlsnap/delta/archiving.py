@@ -10,8 +10,8 @@ Delta's ``VACUUM`` ignores a folder with such a name. The folder exists only whi
 
 Others may write between the scan and the commit. If they did, or if the commit reports another number of rows, the
 dropped rows are computed again, with the columns that the table has at the commit: the rows of the version before the
-commit that the commit's version lacks. A row that the commit rewrote is not one of them: it has a new row with its key. The
-staged rows stay until that has succeeded.
+commit that the commit's version lacks. A row that the commit rewrote is not one of them: it has a new row with its key.
+The staged rows stay until that has succeeded.
 """
 
 from __future__ import annotations
