@@ -532,8 +532,21 @@ FUNCTION_ADDED, FUNCTION_REMOVED = (
     for name, what in (("{new}", "added"), ("{old}", "removed"))
 )
 FUNCTION_RENAMED = Outcome("function-renamed", _AS_IS, "{old} was renamed to {new}; its body is the same", SILENT)
-VARIABLE_ADDED = Outcome("variable-added", _AS_IS, "the variable {new} was added; it is empty for every key", SILENT)
-VARIABLE_REMOVED = Outcome("variable-removed", _AS_IS, "the variable {old} was removed; Spark drops its values", SILENT)
+VARIABLE_ADDED = Outcome(
+    "variable-added",
+    _AS_IS,
+    "the variable {new} was added; it is empty for every key, unless an earlier query had a variable {new}",
+    "silent; if an earlier query had the variable, its values are there again, and with another type Spark refuses: "
+    "STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE",
+    "if an earlier query had a variable {new}, give this one another name",
+)
+VARIABLE_REMOVED = Outcome(
+    "variable-removed",
+    _AS_IS,
+    "the variable {old} was removed; Spark keeps its values",
+    SILENT,
+    'to remove the values, call handle.deleteIfExists("{old}") in init',
+)
 VARIABLE_RENAMED, VARIABLE_RENAMED_SAME_CODE, VARIABLE_MAYBE_RENAMED = (
     Outcome(
         "variable-renamed",

@@ -135,8 +135,12 @@ RULES: Mapping[str, CheckRule] = {
             "Only its author knows whether it reads the existing state correctly.",
         ),
         ("function-renamed", "a Python function has another name", "Its body is the same."),
-        ("variable-added", "a state variable was added", "It is empty for every key."),
-        ("variable-removed", "a state variable was removed", "Spark drops its values."),
+        (
+            "variable-added",
+            "a state variable was added",
+            "It is empty for every key, unless an earlier query had a variable of this name: Spark keeps its values.",
+        ),
+        ("variable-removed", "a state variable was removed", "Spark keeps its values."),
         ("variable-renamed", "a state variable may have another name", "Spark creates a new variable, which is empty."),
         (
             "variable-kind",

@@ -147,7 +147,11 @@ class Converter:
         """
         state = self.states.get(batch.state)
         if state is None:
-            raise UnsupportedError(f"{self._old.where}: the state {batch.state!r} is not in the schema")
+            raise UnsupportedError(
+                f"{self._old.where}: the state {batch.state!r} is not in the schema. If a state variable was removed "
+                "from the code, Spark has kept its values, and the counts of a list even after deleteIfExists. Declare "
+                "the variable again with its old type, let the query commit a batch, and repeat the migration"
+            )
         if batch.state in self._derived or not len(batch):
             return
         if state.kind == UNUSED:

@@ -88,7 +88,7 @@ def _require_repaired(checkpoint: Checkpoint, old: Contract, new: NewQuery, evol
     )
     after = apply(check(_migrated(checkpoint, old, new, evolution), new.contract), new.ignores)
     told = "after the migration, ttlsnap check would still find this. Please report it"
-    # Spark itself removes the values of these variables, so they are still there.
+    # The migration leaves the values of these variables, as Spark does.
     gone = {step.old for step in evolution.steps if step.change == "drop-state"}
     found = [finding for finding in after.findings if finding.code != "variable-renamed" or finding.old not in gone]
     done = {step.change for step in evolution.steps}

@@ -214,7 +214,7 @@ class _Operator:
     ) -> list[StateEvolution]:
         """Return how the states of transformWithState change.
 
-        Spark itself removes the values of a variable that is gone, and a new one is empty.
+        Spark keeps the values of a variable that is gone until the code calls ``deleteIfExists``.
         """
         own = [
             [n for n, s in states.items() if s.role == "primary" and s.kind != "timer"] for states in (before, after)
@@ -229,7 +229,7 @@ class _Operator:
                     names[old] = new
                     self.matcher.steps.append(Step("rename-state", place.at(state=new), old, new))
                     break
-                # Spark itself does that when the query starts.
+                # The values stay in the state, as after a start of the query without the variable.
                 self.matcher.steps.append(Step("drop-state", place.at(state=old), old, None))
         expiries = {old: self._find_expiry(place.at(state=new), before[old], after[new]) for old, new in names.items()}
         variables, again = dict(names), [names[old] for old, expiry in expiries.items() if expiry is not None]
