@@ -168,12 +168,11 @@ def rollback_table(
     since = [made for made in commits(files) if made.version >= first]
     gone = _removed_files(files, first - 1, table.version)
     if gone:
+        more = f", and {len(gone) - 1:,} others" if gone[1:] else ""
         raise RefusedError(
             f"{files.root}: run {last.run} made version {first}, and can no longer be rolled back: version {first - 1} "
-            f"needs {gone[0]}"
-            + (f" and {len(gone) - 1:,} more files" if len(gone) > 1 else "")
-            + ", which no longer exists. VACUUM removes such files after the table's retention, and so does --erase. "
-            "RESTORE cannot bring them back either. " + _describe_archive(last)
+            f"needs files that do not exist: {gone[0]}{more}. VACUUM removes such files after the table's retention, and "
+            f"so does --erase. RESTORE cannot bring them back either. {_describe_archive(last)}"
         )
     others = [made for made in since if read_run_metadata(made) is None and made.operation not in _VACUUM]
     if others or len(since) != table.version - first + 1:
