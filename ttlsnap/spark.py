@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from ttlsnap.checkpoint.checkpoint import Schemas
 from ttlsnap.clock import TimeCharacteristic
+from ttlsnap.engines.workers import on_workers
 from ttlsnap.errors import UsageError
 from ttlsnap.exports.conditions import Condition
 from ttlsnap.exports.plan import ExportTask, Wanted
@@ -71,7 +72,7 @@ def read_state(
     tasks = [cloudpickle.dumps(task) for task in plan.tasks]
     # Without the classes of user-defined types, which PySpark would import.
     schema = StructType.fromJson(json.loads(dump_type(all_physical(found.spark_schema))))
-    return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(_reader(tasks), schema)
+    return on_workers(spark.range(0, len(tasks), 1, len(tasks)), _reader(tasks), schema)
 
 
 def _reader(tasks: list[bytes]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

@@ -18,7 +18,8 @@ from types import FrameType, ModuleType
 Found = tuple[tuple[str, tuple[str, ...]], ...]
 """Folders, and the modules that were found in each."""
 
-_named: set[str] = set()
+_named: set[str] = set()  # what may be found in a folder
+_imported: set[str] = set()
 
 
 class _FolderFinder(MetaPathFinder):
@@ -50,7 +51,13 @@ def search_in(folder: str) -> None:
 def import_named(module: str) -> ModuleType:
     """Import a module that the user named. That runs its author's code."""
     _named.add(module.partition(".")[0])
+    _imported.add(module)
     return importlib.import_module(module)
+
+
+def list_named() -> Sequence[str]:
+    """Return the full names of the modules that the user named."""
+    return sorted(_imported)
 
 
 def list_found() -> Found:

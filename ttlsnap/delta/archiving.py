@@ -34,6 +34,7 @@ from ttlsnap.delta.entries import TableEntries
 from ttlsnap.delta.log import LOG, Commit, commits
 from ttlsnap.delta.planning import TablePlan, describe
 from ttlsnap.delta.rewriting import comparable
+from ttlsnap.engines.workers import on_workers
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import CorruptionError, RefusedError, TtlsnapError
 from ttlsnap.expired.delivery import deliver
@@ -328,7 +329,7 @@ def _write(frame: DataFrame, files: LocalDirectory, run: str, part: int, rows: _
         yield pa.RecordBatch.from_pydict({"rows": [writer.written]})
 
     with translate_errors(files):
-        found: int = sum(row[0] for row in frame.mapInArrow(work, "rows long").collect())
+        found: int = sum(row[0] for row in on_workers(frame, work, "rows long").collect())
     access = access_of_new(files, f"{LOG}/new")  # who may read the table may read these
     if access is not None:
         for info in files.list(folder, (SUFFIX,)):

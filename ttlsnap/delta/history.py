@@ -171,8 +171,8 @@ def rollback_table(
         more = f", and {len(gone) - 1:,} others" if gone[1:] else ""
         raise RefusedError(
             f"{files.root}: run {last.run} made version {first}, and can no longer be rolled back: version {first - 1} "
-            f"needs files that do not exist: {gone[0]}{more}. VACUUM removes such files after the table's retention, and "
-            f"so does --erase. RESTORE cannot bring them back either. {_describe_archive(last)}"
+            f"needs files that do not exist: {gone[0]}{more}. VACUUM removes such files after the table's retention, "
+            f"and so does --erase. RESTORE cannot bring them back either. {_describe_archive(last)}"
         )
     others = [made for made in since if read_run_metadata(made) is None and made.operation not in _VACUUM]
     if others or len(since) != table.version - first + 1:

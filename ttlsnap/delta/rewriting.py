@@ -32,12 +32,12 @@ from ttlsnap.delta.entries import TableEntries
 from ttlsnap.delta.log import read_table
 from ttlsnap.delta.planning import Limits, TablePlan
 from ttlsnap.delta.reading import read_rows, reads_as_spark
+from ttlsnap.engines.workers import on_workers
 from ttlsnap.errors import RefusedError, TtlsnapError, UnsupportedError
 from ttlsnap.quoting import Quoting, quote, without_keys
 from ttlsnap.schema import types as T
 from ttlsnap.transform.chain import StateResult, StateTransformers
 from ttlsnap.transform.protocols import TimeSummary
-from ttlsnap.user_code import find_again, list_found
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -164,7 +164,7 @@ def _scan(spark: SparkSession, plan: TablePlan, stage: bool, source: _Source) ->
             *([StructField("new", values)] if len(values) else []),
         ]
     )
-    found = source.frame.mapInArrow(_work(plan, source, values.names, stage), schema)
+    found = on_workers(source.frame, _work(plan, source, values.names, stage), schema)
     view = f"ttlsnap_{uuid.uuid4().hex}"
     if stage:
         found = found.persist()
@@ -263,13 +263,12 @@ def _work(plan: TablePlan, source: _Source, values: Sequence[str], stage: bool) 
     from pyspark.sql.pandas.types import to_arrow_schema
 
     state, clock, names = plan.state, plan.clock, plan.table.metadata.schema.names
-    factories, found = cloudpickle.dumps(plan.factories), list_found()
+    factories = cloudpickle.dumps(plan.factories)
     key = [names.index(name) for name in plan.key]
     rows, read = list(to_arrow_schema(source.rows, timezone="UTC")), source.batches
     pack = _packer(rows, values)
 
     def work(given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        find_again(found)
         transformers: StateTransformers[TableEntries] = StateTransformers(state, pickle.loads(factories), clock)
         batches = _only_spark(read(given))
         null_keys, size = False, 0

@@ -24,13 +24,13 @@ from ttlsnap import errors
 from ttlsnap.engines.launch import set_temporarily
 from ttlsnap.engines.moving import Entries, Move, Source, Target
 from ttlsnap.engines.progress import sender
+from ttlsnap.engines.workers import on_workers
 from ttlsnap.errors import TtlsnapError
 from ttlsnap.schema.types import LongType
 from ttlsnap.stores.scratch import scratch_folder
 from ttlsnap.unsaferow.gather import gather_ragged
 from ttlsnap.unsaferow.murmur3 import first_seeds, hash_column, partitions_of
 from ttlsnap.unsaferow.rows import Rows
-from ttlsnap.user_code import find_again, list_found
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,8 +57,8 @@ def move_on_spark(session: SparkSession, move: Move, port: int | None) -> tuple[
     split = _split_work([cloudpickle.dumps(source) for source in sources], places, move.scratch, port)
     build = _build_work([cloudpickle.dumps(target) for target in targets], places, move.scratch, port)
     with _with_small_batches(session) as own:
-        parts = own.range(0, len(sources), 1, len(sources)).mapInArrow(split, _PARTS)
-        built = parts.repartition(len(targets), "place").mapInArrow(build, _OUTCOMES)
+        parts = on_workers(own.range(0, len(sources), 1, len(sources)), split, _PARTS)
+        built = on_workers(parts.repartition(len(targets), "place"), build, _OUTCOMES)
         found = {(row["is_target"], row["number"]): bytes(row["data"]) for row in built.collect()}
     return [found[False, n] for n in range(len(sources))], [found[True, n] for n in range(len(targets))]
 
@@ -136,10 +136,7 @@ def _split_work(sources: Sequence[bytes], places: Sequence[int], scratch: str | 
     Every target gets a piece, even if it has no entries, because a task without a row builds nothing.
     """
 
-    found = list_found()
-
     def rows(number: int) -> Iterator[tuple[int, int, bytes]]:
-        find_again(found)
         source: Source = pickle.loads(sources[number])
         send = sender(port)
         for target in range(number, len(places), len(sources)):
@@ -168,7 +165,6 @@ def _build_work(targets: Sequence[bytes], places: Sequence[int], scratch: str | 
 
     It also yields the results of sources that came with the pieces.
     """
-    found = list_found()
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = (row for batch in batches for row in zip(*(column.to_pylist() for column in batch.columns), strict=True))
@@ -176,7 +172,6 @@ def _build_work(targets: Sequence[bytes], places: Sequence[int], scratch: str | 
         if first is None:
             return
         number = places.index(first[0])
-        find_again(found)
         target: Target = pickle.loads(targets[number])
         results: list[tuple[bool, int, bytes]] = []
 

@@ -26,8 +26,8 @@ from ttlsnap.engines.launch import SessionSource, build_session, find_session, f
 from ttlsnap.engines.moving import Move, Moved
 from ttlsnap.engines.progress import listener, sender
 from ttlsnap.engines.shuffle import move_on_spark, take
+from ttlsnap.engines.workers import on_workers
 from ttlsnap.errors import TtlsnapError
-from ttlsnap.user_code import find_again, list_found
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,7 +52,8 @@ class SparkEngine:
             return []
         with self._running(len(tasks), done, progress) as (session, port):
             work = _work(list(tasks), port)
-            frame = session.range(0, len(tasks), 1, len(tasks)).mapInArrow(work, "number long, result string")
+            numbers = session.range(0, len(tasks), 1, len(tasks))
+            frame = on_workers(numbers, work, "number long, result string")
             rows = {row["number"]: row["result"] for row in frame.collect()}
         return [
             tuple(PartitionResult.from_json(result) for result in json.loads(rows[number]))
@@ -135,12 +136,11 @@ def _work(tasks: list[PartitionTask], port: int | None) -> Any:
     """
     from pyspark import cloudpickle
 
-    factories, found = cloudpickle.dumps(tasks[0].factories), list_found()
+    factories = cloudpickle.dumps(tasks[0].factories)
     pickled = [pickle.dumps(replace(task, factories=())) for task in tasks]
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         send = sender(port)
-        find_again(found)
         transformers = pickle.loads(factories)
         for batch in batches:
             for number in batch.column(0).to_pylist():
