@@ -111,6 +111,31 @@ def test_a_query_resumed_after_an_abandoned_repartition_is_not_repaired(judge: J
     assert answer.code == 4 and "cannot repair this safely" in answer.error
 
 
+@pytest.mark.wide
+def test_a_repartition_to_fewer_partitions_that_was_given_up_is_found_and_repaired(judge: Judge) -> None:
+    written = judge.write(rocksdb("agg_update", True), BATCHES)
+    judge.repartition(written, 1)
+    abandon(written.path)
+    for name in ("3", ".3.crc"):  # as if Spark had ended before it wrote this
+        (written.path / "commits" / name).unlink()
+    settled(written.path)
+    before = judge.copy(written)
+    found = doctor(before.path)
+    assert (found.code, found.codes) == (1, ["abandoned-repartition"])
+
+    again = [MORE[0], MORE[0]]  # all keys of one batch in the next one
+    wanted = written.expected.run(again)
+    assert judge.restart(written, again[:1]) == wanted[:1]
+    settled(written.path)
+    lost = judge.copy(written)
+    assert judge.restart(lost, again[1:], fresh=True) != wanted[1:], "Spark has lost state without a word"
+    found = doctor(written.path)
+    assert (found.code, found.codes) == (1, ["stale-snapshot"])
+    assert fix(written.path, "stale-snapshot").code == 0
+    assert judge.restart(written, again[1:], fresh=True) == wanted[1:]
+    assert doctor(written.path).code == 0
+
+
 def test_a_moved_checkpoint_is_found_and_repaired(judge: Judge) -> None:
     written = judge.write(rocksdb("visits", True), VISITS[:3], layout="both")
     settled(written.path)

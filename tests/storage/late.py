@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from ttlsnap import compact, migrate, recover, rollback
+from ttlsnap import compact, doctor, export, import_state, migrate, recover, rollback
 from ttlsnap.errors import TtlsnapError
 from ttlsnap.schema.units import parse_duration
 from ttlsnap.storage.directory import LOCK
 from ttlsnap.storage.open import open_directory
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 
+from ..matrix import rotating
+from ..publishing.publishers import tear_offsets
+from ..samples import sample
 from .places import objects_of
 from .proxy import CHANGING, Fault, Proxy, Request
 
@@ -32,9 +37,50 @@ def migrated(uri: str) -> Any:
     return migrate(uri, partitions=3, stopped=True)
 
 
+def imported(uri: str) -> Any:
+    """Replace the entries of a checkpoint with themselves."""
+    with tempfile.TemporaryDirectory() as folder:
+        rows = f"{folder}/rows"
+        export(uri, rows)
+        return import_state(uri, rows, mode="replace", stopped=True)
+
+
+def repaired(uri: str) -> Any:
+    """Move a torn offset away."""
+    return doctor(uri, fix=["torn-offset"], stopped=True)
+
+
 def rolled_back(uri: str) -> Any:
     """Roll the last run back."""
     return rollback(uri, stopped=True)
+
+
+class Kind(NamedTuple):
+    """A kind of run, the sample that it changes, and what is done to the sample before."""
+
+    sample: str
+    run: Run
+    damage: Callable[[Path], None] = lambda path: None
+
+    def checkpoint(self, folder: Path) -> Path:
+        """Return the checkpoint in ``folder`` as it is before the run."""
+        made = sample(self.sample, folder)
+        self.damage(made)
+        return made
+
+
+KINDS = {
+    "compact": Kind("agg-deltas-lz4-4.2", compacted),
+    "compact rocksdb": Kind("rocksdb-4.2", compacted),
+    "migrate": Kind("agg-deltas-lz4-4.2", migrated),
+    "import": Kind("agg-deltas-lz4-4.2", imported),
+    "repair": Kind("agg-deltas-lz4-4.2", repaired, tear_offsets),
+}
+
+
+def some_kinds(what: str) -> Sequence[str]:
+    """Return the kinds of runs to test."""
+    return rotating(list(KINDS), 1, f"late requests on {what}")
 
 
 class Late(NamedTuple):

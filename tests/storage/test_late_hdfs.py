@@ -17,21 +17,16 @@ from ttlsnap import recover
 from ttlsnap.errors import TtlsnapError
 from ttlsnap.storage import hdfs as storage
 
-from ..matrix import FULL, rotating
-from ..samples import sample
-from .late import Run, compacted, migrated, rolled_back
+from ..matrix import rotating
+from .late import KINDS, Run, compacted, rolled_back
 from .places import objects_of, upload
 
 pytestmark = pytest.mark.wide  # starts HDFS
 
 CHANGES = ("rename", "delete", "mkdirs", "create", "set_permission", "set_owner")
-KINDS: dict[str, tuple[str, bool, Run]] = {
-    "compact": ("agg-deltas-lz4-4.2", False, compacted),
-    "compact with checksums": ("agg-deltas-lz4-4.2", True, compacted),
-    "compact rocksdb": ("rocksdb-4.2", True, compacted),
-    "migrate": ("agg-deltas-lz4-4.2", False, migrated),
-    "migrate with checksums": ("agg-deltas-lz4-4.2", True, migrated),
-}
+# Hadoop's clients write checksums beside files, and those of object stores do not.
+CASES = [(kind, has_checksums) for kind in KINDS for has_checksums in (False, True)]
+SOME = pytest.mark.parametrize(("kind", "has_checksums"), rotating(CASES, 1, "late changes on HDFS"))
 
 
 class Network:
@@ -92,10 +87,9 @@ def through(network: Network, uri: str, run: Run, monkeypatch: pytest.MonkeyPatc
     storage.client_of_process.cache_clear()
 
 
-def checkpoint_of(kind: str, tmp_path: Path) -> Path:
+def checkpoint_of(kind: str, has_checksums: bool, tmp_path: Path) -> Path:
     """Return a local copy of the checkpoint of a kind, with or without the checksums that Hadoop writes."""
-    name, has_checksums, _ = KINDS[kind]
-    path = sample(name, tmp_path)
+    path = KINDS[kind].checkpoint(tmp_path)
     checksums = list(path.rglob(".*.crc"))
     assert checksums
     for checksum in checksums if not has_checksums else ():
@@ -106,7 +100,7 @@ def checkpoint_of(kind: str, tmp_path: Path) -> Path:
 def test_a_late_rename_of_an_old_file_is_refused_after_an_undo(
     folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    uri = upload(checkpoint_of("compact", tmp_path), folder)
+    uri = upload(checkpoint_of("compact", False, tmp_path), folder)
     old, network = objects_of(uri), Network(2, r"rename .*/backup/state/")
     through(network, uri, compacted, monkeypatch)
     assert recover(uri, prefer_undo=True).outcome == "undone"
@@ -120,15 +114,15 @@ def chosen(changes: int, most: int, what: str) -> Sequence[int]:
 
 
 @pytest.mark.parametrize("undo", [False, True], ids=["finish", "undo"])
-@pytest.mark.parametrize("kind", KINDS if FULL else ["compact"])
+@SOME
 def test_a_change_that_arrives_after_recover_changes_nothing(
-    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, undo: bool
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, has_checksums: bool, undo: bool
 ) -> None:
-    local, run = checkpoint_of(kind, tmp_path), KINDS[kind][2]
+    local, run = checkpoint_of(kind, has_checksums, tmp_path), KINDS[kind].run
     counted = Network(10**9)
     through(counted, upload(local, f"{folder}/counted"), run, monkeypatch)
     wrong = []
-    for at in chosen(counted.changes, 5, f"{kind} {undo}"):
+    for at in chosen(counted.changes, 5, f"{kind} {has_checksums} {undo}"):
         uri = upload(local, f"{folder}/{at}")
         old, network = objects_of(uri), Network(at)
         through(network, uri, run, monkeypatch)
@@ -146,17 +140,17 @@ def test_a_change_that_arrives_after_recover_changes_nothing(
 
 
 @pytest.mark.parametrize("undo", [False, True], ids=["finish", "undo"])
-@pytest.mark.parametrize("kind", KINDS if FULL else ["compact"])
+@SOME
 def test_a_change_of_a_rollback_that_arrives_after_recover_changes_nothing(
-    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, undo: bool
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, has_checksums: bool, undo: bool
 ) -> None:
-    local, run = checkpoint_of(kind, tmp_path), KINDS[kind][2]
+    local, run = checkpoint_of(kind, has_checksums, tmp_path), KINDS[kind].run
     counted = Network(10**9)
     uri = upload(local, f"{folder}/counted")
     run(uri)
     through(counted, uri, rolled_back, monkeypatch)
     wrong = []
-    for at in chosen(counted.changes, 4, f"rollback of {kind} {undo}"):
+    for at in chosen(counted.changes, 4, f"rollback of {kind} {has_checksums} {undo}"):
         uri, network = upload(local, f"{folder}/{at}"), Network(at)
         old = objects_of(uri)
         run(uri)

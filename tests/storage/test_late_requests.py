@@ -11,32 +11,25 @@ import pytest
 
 from ttlsnap import recover
 
-from ..matrix import FULL, rotating
+from ..matrix import rotating
 from ..samples import sample
 from .late import (
+    KINDS,
     Late,
-    Run,
     compacted,
     copy_to,
     count_changes,
     expire,
-    migrated,
     rolled_back,
     run_with_late_request,
     settle,
+    some_kinds,
 )
 from .places import objects_of, upload
 from .proxy import Proxy, Request
 
 # The server that knows all conditions. docs/object-stores.md says what protects where one is missing.
 pytestmark = pytest.mark.parametrize("store", ["moto"], indirect=True)
-KINDS: dict[str, tuple[str, Run]] = {
-    "compact": ("agg-deltas-lz4-4.2", compacted),
-    "compact rocksdb": ("rocksdb-4.2", compacted),
-    "migrate": ("agg-deltas-lz4-4.2", migrated),
-}
-
-
 # Unconditional, each of them would damage a checkpoint that another process has brought back to the old state.
 DECISIVE = {
     "an old file is deleted": Late(lambda r: r.method == "DELETE" and "/checkpoint/state/" in r.path, "ends"),
@@ -70,12 +63,12 @@ def chosen(changes: int, what: str) -> Sequence[int]:
 
 @pytest.mark.wide
 @pytest.mark.parametrize("undo", [False, True], ids=["finish", "undo"])
-@pytest.mark.parametrize("kind", KINDS if FULL else ["compact"])
+@pytest.mark.parametrize("kind", some_kinds("S3"))
 def test_a_request_that_arrives_after_recover_changes_nothing(
     proxy: Proxy, bucket: str, tmp_path: Path, kind: str, undo: bool
 ) -> None:
-    name, run = KINDS[kind]
-    first = upload(sample(name, tmp_path), f"{bucket}/first")
+    run = KINDS[kind].run
+    first = upload(KINDS[kind].checkpoint(tmp_path), f"{bucket}/first")
     old = objects_of(first)
     counted = copy_to(first, f"{bucket}/counted")
     changes = count_changes(proxy, partial(run, counted))
@@ -98,12 +91,12 @@ def test_a_request_that_arrives_after_recover_changes_nothing(
 
 @pytest.mark.wide
 @pytest.mark.parametrize("undo", [False, True], ids=["finish", "undo"])
-@pytest.mark.parametrize("kind", KINDS if FULL else ["compact"])
+@pytest.mark.parametrize("kind", some_kinds("S3"))
 def test_a_request_of_a_rollback_that_arrives_after_recover_changes_nothing(
     proxy: Proxy, bucket: str, tmp_path: Path, kind: str, undo: bool
 ) -> None:
-    name, run = KINDS[kind]
-    first = upload(sample(name, tmp_path), f"{bucket}/first")
+    run = KINDS[kind].run
+    first = upload(KINDS[kind].checkpoint(tmp_path), f"{bucket}/first")
     old = objects_of(first)
     run(first)
     new = objects_of(first)
@@ -124,13 +117,13 @@ def test_a_request_of_a_rollback_that_arrives_after_recover_changes_nothing(
 
 @pytest.mark.wide
 @pytest.mark.parametrize("then", ["repeats", "fails"])
-@pytest.mark.parametrize("kind", KINDS if FULL else ["compact"])
+@pytest.mark.parametrize("kind", some_kinds("S3"))
 def test_a_request_that_arrives_after_a_rollback_changes_nothing(
     proxy: Proxy, bucket: str, tmp_path: Path, kind: str, then: Literal["repeats", "fails"]
 ) -> None:
     # The run repeats the request and succeeds, or undoes everything.
-    name, run = KINDS[kind]
-    first = upload(sample(name, tmp_path), f"{bucket}/first")
+    run = KINDS[kind].run
+    first = upload(KINDS[kind].checkpoint(tmp_path), f"{bucket}/first")
     old = objects_of(first)
     counted = copy_to(first, f"{bucket}/counted")
     changes = count_changes(proxy, partial(run, counted))
