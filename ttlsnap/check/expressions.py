@@ -1,7 +1,8 @@
-"""The expressions in a query's plan, compared as texts: do two of them compute the same value?
+"""The expressions in a query's plan: do two of them compute the same value?
 
 Spark writes an expression in one way, so that equal texts are equal expressions. Where a difference does not matter to
-the state, these functions see through it: casts, the order of an equation, functions that share a buffer.
+the state, these functions see through it: casts, the order of an equation, functions that share a buffer. They go
+through the calls in a text, which can be nested to any depth.
 """
 
 from __future__ import annotations
@@ -10,17 +11,13 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise, permutations
+from typing import NamedTuple
 
-# A cast whose operand is not a cast. What a cast loses shows as another type, except in a cast back and forth.
-_CAST = re.compile(
-    r"\bcast\(((?:(?!\bcast\()[^()]|(?<!\bcast)\((?:(?!\bcast\()[^()])*\))*) as (?:bigint|double|string|timestamp)\)"
-)
-_BALANCED = r"(?:[^()]|\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\))*"
-_WHOLE_CAST = re.compile(rf"cast\(({_BALANCED}) as (?:bigint|double|string|timestamp)\)")
-# count() counts values that are not null, and a cast may turn a value into null.
-_AGGREGATE = re.compile(r"(?!count\()(\w+)\((.*)\)", re.DOTALL)
+_TOKEN = re.compile(r"'(?:[^'\\]|\\.)*'|\w+|.", re.DOTALL)
+# What a cast to another type loses shows as another type of the result.
+_HARMLESS = {"bigint", "double", "string", "timestamp"}
+_FOR_NULLS = {"coalesce", "nullif", "nvl", "ifnull"}
 _COUNT = re.compile(r"count\([\w.]+\)")
-_NULLS = re.compile(r"\b(?:coalesce|nullif|nvl|ifnull)\(((?:[^(),]|\([^()]*\))+), (?:[^(),]|\([^()]*\))+\)")
 _EQUATION = re.compile(r"\(([\w.]+) = ([\w.]+)\)")
 
 # The second aggregate reads the first one's buffer correctly.
@@ -76,19 +73,69 @@ def differ_in_counted_nulls(was: str, now: str) -> bool:
 
 
 def _without_outer_cast(text: str, aggregate: bool) -> str:
-    if whole := _WHOLE_CAST.fullmatch(text):
-        return whole[1]
-    if aggregate and (of := _AGGREGATE.fullmatch(text)) and (whole := _WHOLE_CAST.fullmatch(of[2])):
-        return f"{of[1]}({whole[1]})"
+    tokens = _TOKEN.findall(text)
+    casts = {call.start: call for call in _calls(tokens) if _is_harmless_cast(tokens, call)}
+    # count() counts values that are not null, and a cast may turn a value into null.
+    inner = 2 if aggregate and tokens[1:2] == ["("] and tokens[0] != "count" else 0
+    for start in (0, inner):
+        cast = casts.get(start)
+        if cast is not None and cast.end == len(tokens) - 1 - bool(start):
+            return "".join([*tokens[:start], *tokens[start + 2 : cast.end - 4], *tokens[cast.end + 1 :]])
     return text
 
 
 def _without_casts(text: str) -> str:
-    return _CAST.sub(r"\1", text)
+    """Return the text without casts, except those around other casts: a cast back and forth loses something."""
+    tokens = _TOKEN.findall(text)
+    for call in [call for call in _calls(tokens) if not call.has_cast and _is_harmless_cast(tokens, call)]:
+        tokens[call.start] = tokens[call.start + 1] = ""
+        tokens[call.end - 4 : call.end + 1] = [""] * 5
+    return "".join(tokens)
 
 
 def _without_nulls(text: str) -> str:
-    return _without_casts(_NULLS.sub(r"\1", text))
+    tokens = _TOKEN.findall(text)
+    for call in _calls(tokens):
+        if tokens[call.start] in _FOR_NULLS and len(call.commas) == 1:
+            (comma,) = call.commas
+            tokens[call.start] = tokens[call.start + 1] = ""
+            tokens[comma : call.end + 1] = [""] * (call.end + 1 - comma)
+    return _without_casts("".join(tokens))
+
+
+class _Call(NamedTuple):
+    """A function with arguments: the numbers of its tokens, and whether the arguments have a cast."""
+
+    start: int
+    end: int
+    commas: tuple[int, ...]
+    has_cast: bool
+
+
+def _calls(tokens: list[str]) -> list[_Call]:
+    """Return the calls in an expression, an inner one before the one around it."""
+    found: list[_Call] = []
+    parentheses: list[int] = []
+    commas: list[list[int]] = []
+    casts: list[bool] = []
+    for place, token in enumerate(tokens):
+        if token == "(":
+            parentheses.append(place)
+            commas.append([])
+            casts.append(False)
+        elif token == "," and commas:
+            commas[-1].append(place)
+        elif token == ")" and parentheses:
+            start, has_cast = parentheses.pop() - 1, casts.pop()
+            found.append(_Call(start, place, tuple(commas.pop()), has_cast))
+            if casts and (has_cast or tokens[start] == "cast"):
+                casts[-1] = True
+    return [call for call in found if call.start >= 0]
+
+
+def _is_harmless_cast(tokens: list[str], call: _Call) -> bool:
+    end = tokens[max(call.start + 2, call.end - 4) : call.end]
+    return tokens[call.start] == "cast" and end[:3] == [" ", "as", " "] and end[-1] in _HARMLESS
 
 
 def reads_same_buffer(was: str, now: str, *, needs_a_row: bool) -> bool:
