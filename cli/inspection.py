@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 def show_inspection(out: Console, found: Inspection) -> None:
     from ttlsnap.clock import iso
     from ttlsnap.inspection.model import spark_version, uncommitted_batch
+    from ttlsnap.pages.words import describe_unused
 
     checkpoint = found.checkpoint
     batch = checkpoint.batch
@@ -48,12 +49,15 @@ def show_inspection(out: Console, found: Inspection) -> None:
             for state in states:
                 rows.add_row(
                     store.name,
-                    state.name,
+                    f"{state.name} (unused)" if state.unused else state.name,
                     number(len(store.partitions)),
                     number(state.entries),
                     size(state.bytes),
                 )
         out.print(rows)
+        words = describe_unused(state.to_json() for _, states in stores for state in states)
+        if words is not None:
+            out.print(f"  {words}")
         several = sum(len(states) for _, states in stores) > 1
         for store, states in stores:
             for state in states:

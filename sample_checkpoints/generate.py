@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -119,6 +119,9 @@ class Sample:
     uncommitted: bool = False
     pause_s: int = 0
     """Seconds between the first two batches."""
+
+    then: tuple[str, ...] = ()
+    """The operators that replace the query's own one, each for the batches once more."""
 
 
 _OPTIONAL = ("3.0", "3.1", "3.2")
@@ -228,6 +231,14 @@ SAMPLES = (
         Query("alarms", provider="rocksdb", partitions=1, delay_s=20 * DAY, row_checksum=True),
         events=returning_twice,
         layout="snapshot",
+    ),
+    Sample(
+        "removed-4.2",
+        "transformWithState: two queries had other variables, with and without a TTL, whose values Spark has kept",
+        Query("for_a_day", provider="rocksdb", partitions=1),
+        events=returning_twice,
+        layout="snapshot",
+        then=("lists", "removals"),
     ),
     Sample(
         "join-format4-4.2",
@@ -346,6 +357,9 @@ def write(judge: Judge, sample: Sample, end: int) -> None:
     if sample.pause_s:
         time.sleep(sample.pause_s)
         judge.restart(made, batches[1:])
+    for operator in sample.then:
+        made.query, made.model = replace(made.query, operator=operator), None
+        judge.restart(made, batches)
     place = HERE / sample.name
     shutil.rmtree(place, ignore_errors=True)
     shutil.copytree(made.path, place)

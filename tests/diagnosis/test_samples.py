@@ -23,7 +23,7 @@ from ..operators.snapshots import rewrite
 from ..samples import SAMPLES, bytes_of, sample, without_own
 from .asked import doctor
 
-MOVED = ("alarms-4.2", "join-format4-4.2", "lists-4.2", "visits-4.2")
+MOVED = ("alarms-4.2", "join-format4-4.2", "lists-4.2", "removed-4.2", "visits-4.2")
 """The samples whose operator metadata names their schema files at an earlier place."""
 
 NOTES = {"uncommitted-batch-4.2": ["uncommitted-batch"], "no-schema-3.0": ["no-schema"]}

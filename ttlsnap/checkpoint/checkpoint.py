@@ -43,7 +43,9 @@ _MAX_METADATA_BYTES = 1 << 20
 class Store:
     """One store of an operator over all its partitions.
 
-    ``families`` is empty if the checkpoint has no state schema (Spark before 3.1). ``schema_file`` is its path.
+    ``families`` is empty if the checkpoint has no state schema (Spark before 3.1). ``schema_file`` is its path, and
+    ``older_schema_files`` are those of earlier queries. ``unused`` are the families that only these describe: Spark
+    keeps their entries, and compares them with a family of the same name.
     """
 
     operator: int
@@ -52,6 +54,8 @@ class Store:
     families: tuple[ColumnFamilySchema, ...] = ()
     num_cols_prefix_key: int = 0
     schema_file: str = ""
+    older_schema_files: tuple[str, ...] = ()
+    unused: tuple[ColumnFamilySchema, ...] = ()
 
     def directory(self, partition: int) -> str:
         """Return the folder of a partition, relative to the checkpoint."""
@@ -307,18 +311,23 @@ def _store(
     base = layout.store_directory(operator, 0, store.name)
     *older, newest = store.schema_files or (f"{base}/_metadata/schema",)
     families = read_state_schema(files, newest) or ()
+    before: dict[str, list[ColumnFamilySchema]] = {}
+    for family in (family for path in older for family in read_state_schema(files, path) or ()):
+        before.setdefault(family.name, []).append(family)
     if avro:
-        before = [family for path in older for family in read_state_schema(files, path) or ()]
-        families = tuple(
-            replace(family, older=tuple(old for old in before if old.name == family.name)) for family in families
-        )
+        families = tuple(replace(family, older=tuple(before.get(family.name, ()))) for family in families)
+    for family in families:
+        before.pop(family.name, None)
+    unused = tuple(replace(versions[-1], older=tuple(versions[:-1])) for versions in before.values())
     most = max((len(family.key) for family in families), default=store.num_cols_prefix_key)
     if store.num_cols_prefix_key > most:
         where = f"{files.root}/{layout.operator_directory(operator)}/_metadata/metadata"
         words = f"numColsPrefixKey of store {store.name} is {store.num_cols_prefix_key}, and a key has {most} columns"
         raise CorruptionError(f"{where}: {words}")
     _check_partitions(files, operator, store, partitions, families, metadata, batch)
-    return Store(operator, store.name, partitions, families, store.num_cols_prefix_key, newest)
+    return Store(
+        operator, store.name, partitions, families, store.num_cols_prefix_key, newest, tuple(older), unused
+    )
 
 
 def _check_partitions(

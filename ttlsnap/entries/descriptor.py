@@ -44,6 +44,7 @@ class StateDescriptor:
     kind              ``value``, ``list``, ``map``, ``timer``, ``row`` (of a join), ``index`` or ``count``
     avro              how to read Avro, if the rows are not UnsafeRows
     opaque            why ttlsnap cannot read the entries as rows; it then copies them
+    unused            whether the query has no state variable for the entries: it is one that an earlier query had
     """
 
     operator: int
@@ -74,6 +75,7 @@ class StateDescriptor:
     kind: str = "value"
     avro: AvroRows | None = None
     opaque: str | None = None
+    unused: bool = False
 
     @classmethod
     def of(cls, operator: Operator, store: Store, family: ColumnFamilySchema, **facts: Any) -> StateDescriptor:

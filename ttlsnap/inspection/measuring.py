@@ -14,6 +14,7 @@ from itertools import chain
 from time import monotonic
 
 from ttlsnap.checkpoint import Checkpoint, Operator, Store
+from ttlsnap.checkpoint.state_schema import DEFAULT_FAMILY
 from ttlsnap.clock import Clock, TimeCharacteristic
 from ttlsnap.compaction.plan import explain_left_alone
 from ttlsnap.engines.listener import SilentWorkListener, WorkListener
@@ -132,7 +133,7 @@ def measure(
     if not wanted.sizes:
         return None
     keys = sum(part.stored_keys for state in states for part in state.parts)
-    is_whole = all(plan.has_all_states for plan in plans)
+    is_whole = all(plan.has_all_states(each) for plan, each in zip(plans, lineages, strict=True))
     is_counted = is_whole and all(store.is_complete for store in stores)
     return Sizes(
         wanted.limit,
@@ -159,7 +160,11 @@ class _StorePlan:
     states: Sequence[StateInspection]
     work: tuple[StateWork, ...]
     reasons: tuple[_Reasons, ...]
-    has_all_states: bool
+
+    def has_all_states(self, lineages: Sequence[Lineage]) -> bool:
+        """Return whether no state of the store is left out. ``lineages`` are the files of its partitions."""
+        there = {family.name for family in self.store.families}.union(*(each.families for each in lineages))
+        return there - {DEFAULT_FAMILY} <= {state.name for state in self.states}
 
 
 def _plan(found: Inspection, wanted: Wanted, clock: Clock) -> list[_StorePlan]:
@@ -183,8 +188,7 @@ def _plan(found: Inspection, wanted: Wanted, clock: Clock) -> list[_StorePlan]:
                 reasons.append(_Reasons(no_ages, why, followers.get((store.name, state.name), ())))
                 if wanted.ages and age is None and of is not None:
                     state.problem = no_ages
-            described = len(store.families) or 1
-            plans.append(_StorePlan(store, states, tuple(work), tuple(reasons), described == len(states)))
+            plans.append(_StorePlan(store, states, tuple(work), tuple(reasons)))
     _check_fields(found, wanted, plans)
     return plans
 

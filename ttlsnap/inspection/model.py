@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ttlsnap.checkpoint import Checkpoint, Operator, Store
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import UsageError
+from ttlsnap.operators.transform_with_state import variable_in
 from ttlsnap.schema.fields import Field, all_fields
 from ttlsnap.schema.json import to_value
 
@@ -52,9 +53,15 @@ class StateInspection:
             "fields": [{"name": f.name, "type": f.type.simple_string} for f in self.fields],
             "entries": self.entries,
             "bytes": self.bytes,
+            **({"unused": True, "variable": variable_in(self.name)} if self.unused else {}),
             **({"age": self.age} if self.age is not None else {}),
             **({"problem": self.problem} if self.problem is not None else {}),
         }
+
+    @property
+    def unused(self) -> bool:
+        """Whether no variable of the query uses it."""
+        return self.descriptor is not None and self.descriptor.unused
 
     @property
     def opaque(self) -> bool:

@@ -16,7 +16,7 @@ from ttlsnap.checkpoint.watermark import FUTURE_ADVICE, find_future_watermark
 from ttlsnap.clock import TimeCharacteristic, clock_at
 from ttlsnap.errors import CorruptionError, UnsupportedError, UsageError
 from ttlsnap.inspection.model import SAMPLE, Inspection, StateInspection
-from ttlsnap.operators.registry import AnyOf, Selection, no_match, states_of
+from ttlsnap.operators.registry import AnyOf, Selection, no_match, states_of, unused_states_of
 from ttlsnap.publishing.hidden_batches import HiddenBatch, find_hidden_batches
 from ttlsnap.publishing.journal import find_planning_run
 from ttlsnap.publishing.missing import MissingFiles, find_missing_files
@@ -113,14 +113,16 @@ def inspect(
 def _states(
     checkpoint: Checkpoint, operator: Operator, store: Store, selection: Selection | AnyOf
 ) -> list[StateInspection]:
-    all_states = states_of(checkpoint, operator, store)
+    lineages, problem = _lineages(checkpoint, store)
+    unused = unused_states_of(checkpoint, operator, store, lineages)
+    all_states = [*states_of(checkpoint, operator, store), *unused]
     described = [state for state in all_states if selection.includes(state)]
     if all_states and not described:
         return []
-    lineages, problem = _lineages(checkpoint, store)
     size = sum(lineage.size for lineage in lineages) if problem is None else None
     counts = [lineage.entries for lineage in lineages]
-    entries = sum(filter(None, counts)) if counts and None not in counts and len(store.families) == 1 else None
+    is_counted = bool(counts) and None not in counts and len(store.families) == 1 and not unused
+    entries = sum(filter(None, counts)) if is_counted else None
     if not described:
         return [StateInspection(None, "default", size, entries, problem=problem)]
     # States of one store share its files: the first state gets their size.

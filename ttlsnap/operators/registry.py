@@ -7,7 +7,7 @@ unknown or must not change, by name. See ``docs/operators.md``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -23,6 +23,7 @@ from ttlsnap.schema.types import StructType
 
 if TYPE_CHECKING:
     from ttlsnap.operators.links import Link
+    from ttlsnap.stores.lineage import Lineage
 
 _FINDERS: dict[str | None, Callable[[StructType, StructType], StoredTime | None]] = {
     **dict.fromkeys(aggregation.NAMES, aggregation.stored_time),
@@ -45,6 +46,7 @@ _EMITS_ON_CLOSE = (
 TimerPolicy = Literal["keep", "follow"]
 """The policy for the timers of a key when the last of its state is dropped."""
 
+UNUSED = "no variable of the query uses it"
 _PLAIN_KEY = "NoPrefixKeyStateEncoderSpec"
 
 
@@ -135,11 +137,25 @@ def _with_states(checkpoint: Checkpoint, operator: Operator, store: Store) -> st
 
 def states_of(checkpoint: Checkpoint, operator: Operator, store: Store) -> list[StateDescriptor]:
     """Return every state of a store with what Spark stores about its time, supported by ``compact`` or not."""
-    states = _states_of(checkpoint, operator, store)
+    return _with_hash(checkpoint, _states_of(checkpoint, operator, store))
+
+
+def _with_hash(checkpoint: Checkpoint, states: list[StateDescriptor]) -> list[StateDescriptor]:
     # Spark pins this setting from 4.3 on.
     return (
         [replace(state, hashes_days=True) for state in states] if ALWAYS_NULLABLE in checkpoint.batch.conf else states
     )
+
+
+def unused_states_of(
+    checkpoint: Checkpoint, operator: Operator, store: Store, lineages: Sequence[Lineage]
+) -> list[StateDescriptor]:
+    """Return the states in the files of a store that the query does not use; only transformWithState has such states."""
+    if operator.name not in transform_with_state.NAMES or checkpoint.provider != "rocksdb" or not store.families:
+        return []
+    there = frozenset[str]().union(*(lineage.families for lineage in lineages))
+    states = transform_with_state.unused_states(checkpoint, operator, store, there)
+    return _with_hash(checkpoint, states)
 
 
 def _states_of(checkpoint: Checkpoint, operator: Operator, store: Store) -> list[StateDescriptor]:
@@ -243,6 +259,8 @@ def links_of(checkpoint: Checkpoint, operator: Operator, timers: TimerPolicy = "
 
 def explain_untouched(state: StateDescriptor) -> str | None:
     """Return why no transformer sees a state, or None."""
+    if state.unused:
+        return UNUSED
     if state.opaque:
         return state.opaque
     if state.role == "derived":

@@ -19,11 +19,12 @@ with its last value. Source: Spark's ``StatefulProcessorHandleImpl``, ``TTLState
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from ttlsnap.checkpoint import Checkpoint, Operator, Store
+from ttlsnap.checkpoint.metadata import StateVariable
 from ttlsnap.checkpoint.state_schema import DEFAULT_FAMILY, ColumnFamilySchema
 from ttlsnap.clock import TimeCharacteristic
 from ttlsnap.entries.descriptor import StateDescriptor
@@ -107,6 +108,52 @@ def states(checkpoint: Checkpoint, operator: Operator, store: Store) -> list[Sta
                     state, lists=False, opaque=f"{name}, which would have to follow it, is unknown"
                 )
     return list(described.values())
+
+
+def unused_states(
+    checkpoint: Checkpoint, operator: Operator, store: Store, there: Collection[str]
+) -> list[StateDescriptor]:
+    """Return the states ``there`` that no variable of the query uses, in order: an earlier query had the variables.
+
+    Spark keeps them, and what it derived from them. Those that no state schema describes are opaque.
+    """
+    families = {family.name: family for family in store.unused}
+    earlier = replace(operator, variables=_earlier_variables(store))
+    found = []
+    for name in sorted(set(there) - {family.name for family in store.families} - {DEFAULT_FAMILY}):
+        if name in families:
+            state = _state(checkpoint, earlier, store, families[name])
+        else:
+            nothing = ColumnFamilySchema(name, StructType(()), StructType(()))
+            facts = {"kind": "unknown", "opaque": "no state schema describes it"}
+            state = StateDescriptor.of(operator, store, nothing, **facts)
+        found.append(replace(state, unused=True))
+    return found
+
+
+def _earlier_variables(store: Store) -> tuple[StateVariable, ...]:
+    """Return the variables to which the families that are unused belong, as their names and schemas show them."""
+    unused = {family.name: family for family in store.unused}
+    names = [name for name in dict.fromkeys(map(variable_in, unused)) if not name.startswith("$")]
+    return tuple(StateVariable(name, _earlier_kind(unused, name), f"{_INDEX}{name}" in unused) for name in names)
+
+
+def _earlier_kind(unused: Mapping[str, ColumnFamilySchema], name: str) -> str:
+    if f"{_COUNT}{name}" in unused or f"{_COUNT_WITHOUT_TTL}{name}" in unused:
+        return "ListState"
+    if name in unused:
+        return "ValueState" if unused[name].user_key is None else "MapState"
+    # Only the index is unused: there is a new variable of this name, of another kind.
+    element = unused[f"{_INDEX}{name}"].key.fields[-1].type
+    parts = element.fields if isinstance(element, StructType) else ()
+    is_map = [part.name for part in parts if isinstance(part.type, StructType)] == ["key", "userKey"]
+    return "MapState" if is_map else "ValueState"
+
+
+def variable_in(name: str) -> str:
+    """Return the variable that a state belongs to, which is the state itself or that from which it is derived."""
+    prefix = next((prefix for prefix in _DERIVED if name.startswith(prefix)), "")
+    return name.removeprefix(prefix)
 
 
 def links(checkpoint: Checkpoint, operator: Operator, follow: bool) -> tuple[Link, ...]:

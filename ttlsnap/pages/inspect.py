@@ -11,7 +11,7 @@ from ttlsnap.pages.model import Card, Page, Section, Table, Tile, Tone, count, f
 from ttlsnap.pages.privacy import tell
 from ttlsnap.pages.sizes import size_sections, size_tiles
 from ttlsnap.pages.svg import Bar, bar_chart
-from ttlsnap.pages.words import age_groups, as_text, at, describe_history, describe_value
+from ttlsnap.pages.words import age_groups, as_text, at, describe_history, describe_unused, describe_value
 
 Document = Mapping[str, Any]
 
@@ -128,7 +128,7 @@ def _state_section(states: Sequence[tuple[dict[str, str], Document]], show_keys:
     rows = [
         (
             place["operator"],
-            place["state"],
+            f"{place['state']} (unused)" if state.get("unused") else place["state"],
             state["type"],
             state["role"],
             place["partitions"],
@@ -148,6 +148,8 @@ def _state_section(states: Sequence[tuple[dict[str, str], Document]], show_keys:
     texts = (
         ["States of one store share their files; the first of them has the size."] if len(sized) < len(states) else []
     )
+    if (words := describe_unused(state for _, state in states)) is not None:
+        texts.append(f"{words}.")
     return Section("States", texts, charts, [table], list(_state_notes(states, show_keys)))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -41,6 +41,17 @@ def describe_left_alone(document: Document) -> Iterator[str]:
             operator, name = place({**state, "store": "default", "state": "default"}), place(state)
             comma = "," if name != operator else ""
             yield f"{name}{comma} is not changed: {state['left_alone']}"
+
+
+def describe_unused(states: Iterable[Document]) -> str | None:
+    """Return which state variables Spark has kept that the query no longer has; None if there are none."""
+    unused = [state for state in states if state.get("unused")]
+    if not unused:
+        return None
+    names = ", ".join(sorted({state["variable"] for state in unused}))
+    counts = [state["entries"] for state in unused]
+    entries = "--sizes counts the entries" if None in counts else f"{number(sum(counts))} entries"
+    return f"Spark has kept the values of state variables that the query no longer has: {names} ({entries})"
 
 
 def known_totals(document: Document) -> Document:

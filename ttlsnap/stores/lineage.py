@@ -30,7 +30,8 @@ class Lineage:
     ``version``.
 
     ``entries`` is the number of entries, if the files record it. ``only_for`` is the version of Spark that alone can
-    read such files, if there is only one.
+    read such files, if there is only one. ``families`` are the column families that the snapshot names; none if its
+    keys carry no ids.
     """
 
     version: int
@@ -41,6 +42,7 @@ class Lineage:
     shared: tuple[StateFile, ...] = ()
     entries: int | None = None
     only_for: str | None = None
+    families: frozenset[str] = frozenset()
 
     @property
     def files(self) -> tuple[StateFile, ...]:

@@ -78,6 +78,7 @@ def find_lineage(
         shared=_find_shared_files(files, path_of(base, "zip"), base[0], metadata) if base and metadata else (),
         entries=metadata.entries if metadata and len(names) == 1 else None,
         only_for=_only_for(files, metadata, last, unique_id is not None) if last and written_before_4_2 else None,
+        families=frozenset(metadata.families) if metadata else frozenset(),
     )
 
 
