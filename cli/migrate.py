@@ -167,7 +167,8 @@ def migrate(
         typer.Option(
             "--drop",
             metavar="FIELD",
-            help="An old field that is removed, and is not the new field of the same type. Can be repeated.",
+            help="An old field that is removed, and is not the new field of the same type. Also, without --to: a state "
+            "variable that the query no longer has, as inspect shows it. Can be repeated.",
             rich_help_panel=NEW_QUERY,
         ),
     ] = None,
@@ -378,7 +379,7 @@ def migrate(
     if apply is not None:
         reviewed = read_plan(apply)
         reviewed.require_target(open_directory(target).root)
-        if to is None and partitions is None and provider is None and not store_settings:
+        if to is None and partitions is None and provider is None and not store_settings and not drop:
             raise UsageError("--apply needs the options of the plan. Repeat that command, with --apply for --plan-out")
     archive = parse_archive(expired_to)
     rules: list[object] = [*factories, *converters]
@@ -410,10 +411,9 @@ def migrate(
         max_drop=None if max_drop is None else parse_share(max_drop),
         expired_to=archive,
     )
-    new_query = None
+    new_query, may_drop = None, yes or asks or reviewed is not None
     if to is not None:
         answers = make_answers(rename, swap, drop, fill, birth, narrow=narrow)
-        may_drop = yes or asks or reviewed is not None
         new_query = load_new_query(to, old, answers, ignored or (), may_drop=may_drop)
         new_query = replace(new_query, converters=converters, now=now, dry_run=dry_run)
     elif needs := _first_given(
@@ -421,7 +421,6 @@ def migrate(
             "--from": old,
             "--rename": rename,
             "--swap": swap,
-            "--drop": drop,
             "--fill": fill,
             "--birth": birth,
             "--narrow": narrow,
@@ -431,7 +430,8 @@ def migrate(
         raise UsageError(f"{needs} needs --to, which names the new query")
     if converters and to is None:
         raise UsageError(f"{describe_rule(converters[0])} gives values for a new query, and needs --to")
-    changes = Changes(partitions, provider, store_settings, new_query)
+    unused = drop or () if to is None else ()
+    changes = Changes(partitions, provider, store_settings, new_query, unused, may_drop)
     text = output_format is Format.TEXT
     chosen = make_engine(engine, master, parallelism)
     with (
@@ -554,6 +554,8 @@ def _show_stores(out: Console, report: MigrationReport) -> None:
         out.print(steps)
     for state, count in report.expired.items():
         out.print(f"{number(count)} entries of {state} had expired, and are dropped")
+    for state, count in report.unused.items():
+        out.print(f"{number(count)} entries of {state}, which no state variable uses, are dropped")
     for state, count in report.merged.items():
         out.print(f"{state}: {number(count)} with the same key as another entry, merged with it")
     columns = ("operator", "store", "partitions", "entries", "size before", "size after", "largest / median")

@@ -7,10 +7,15 @@ from collections.abc import Mapping, Sequence
 _PREFIX = "spark.sql."
 
 
-def describe_changes(plan: Sequence[object], settings: Mapping[str, str], session: Mapping[str, str]) -> str:
+def describe_changes(
+    plan: Sequence[Mapping[str, object]], settings: Mapping[str, str], session: Mapping[str, str]
+) -> str:
     """Return the number of the steps in ``plan``, and the settings; ``session`` has those that no file records."""
-    steps = f"{len(plan)} change{'' if len(plan) == 1 else 's'} of the schema" if plan else ""
-    return ", ".join(part for part in (steps, describe_settings(settings, session)) if part)
+    removed = [f"{step['state']}" for step in plan if step["change"] == "drop-unused"]
+    left = len(plan) - len(removed)
+    steps = f"{left} change{'' if left == 1 else 's'} of the schema" if left else ""
+    drops = f"removal of what Spark has kept of {', '.join(removed)}" if removed else ""
+    return ", ".join(part for part in (steps, drops, describe_settings(settings, session)) if part)
 
 
 def describe_settings(settings: Mapping[str, str], session: Mapping[str, str]) -> str:

@@ -94,13 +94,15 @@ def migrate(
     planned_batch: bool = True,
     max_drop: float | None = None,
     expired_to: str | ExpiredCallback | None = None,
+    drops: Sequence[str] = (),
     listener: MigrationListener | None = None,
 ) -> MigrationReport:
     """Migrate the checkpoint ``target``, and publish the result.
 
     It gets another number of ``partitions``, another state store ``provider`` ("hdfs" or "rocksdb"), other
     ``settings`` (see ``ttlsnap.migration.changes``), or the schemas of a ``new_query``
-    (``ttlsnap.repairs.new_query.NewQuery``). ``transformers`` run in the same pass. ``engine`` is as for
+    (``ttlsnap.repairs.new_query.NewQuery``). ``drops`` are state variables that the query no longer has: what Spark has
+    kept of them is removed. ``transformers`` run in the same pass. ``engine`` is as for
     ``compact``, and ``CompactOptions`` describes the other arguments. ``scratch`` needs room for the whole state,
     uncompressed.
 
@@ -121,5 +123,5 @@ def migrate(
         max_drop=max_drop,
         expired_to=expired_to,
     )
-    changes = Changes(partitions, provider, settings or {}, new_query)
+    changes = Changes(partitions, provider, settings or {}, new_query, drops)
     return run_migration(target, changes, transformers, options, engine or AutoEngine.of(), listener)

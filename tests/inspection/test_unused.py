@@ -72,7 +72,7 @@ def test_the_entries_of_an_unused_state_can_be_read() -> None:
 
 
 def test_a_rule_leaves_unused_states_alone() -> None:
-    assert run(["compact", REMOVED, "--ttl", "1s", "--now", "2099-01-01T00:00:00Z", "--dry-run", "--state", "last"]) == 2
+    assert run(["compact", REMOVED, "--ttl", "1s", "--now", "wall", "--dry-run", "--state", "last"]) == 2
     assert run(["inspect", REMOVED, "--sizes", "--ttl", "1s", "--state", "last"]) == 0
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ttlsnap import open_checkpoint
+from ttlsnap.evolution.unused import find_unused
 from ttlsnap.operators.placement import find_partitions
 from ttlsnap.operators.registry import describe
 from ttlsnap.storage.local import LocalDirectory
@@ -22,7 +23,7 @@ def entries_of(checkpoint: Path) -> Entries:
     files = LocalDirectory(str(checkpoint.resolve()))
     read = open_checkpoint(files)
     state_store, found = open_state_store(read), Entries()
-    states = describe(read)
+    states = [*describe(read), *find_unused(read)]
     for operator in read.operators:
         for store in operator.stores:
             mine = {s.state: s for s in states if (s.operator, s.store) == (operator.id, store.name)}

@@ -325,9 +325,7 @@ def _store(
         words = f"numColsPrefixKey of store {store.name} is {store.num_cols_prefix_key}, and a key has {most} columns"
         raise CorruptionError(f"{where}: {words}")
     _check_partitions(files, operator, store, partitions, families, metadata, batch)
-    return Store(
-        operator, store.name, partitions, families, store.num_cols_prefix_key, newest, tuple(older), unused
-    )
+    return Store(operator, store.name, partitions, families, store.num_cols_prefix_key, newest, tuple(older), unused)
 
 
 def _check_partitions(

@@ -103,7 +103,7 @@ class Evolution:
 
     ``prefixes`` has the number of prefix columns of keys, by operator and store, where it changes. ``added`` and
     ``removed`` are states of transformWithState that come and go, by operator and store; those that go may have no
-    entries, unless they are derived from others. ``modes`` has its new time mode
+    entries, unless they are derived from others or unused. ``modes`` has its new time mode
     and output mode, by operator. ``new_stores`` are those of operators whose states all move, by operator.
     """
 

@@ -24,6 +24,7 @@ def with_schemas_of(checkpoint: Checkpoint, evolution: Evolution) -> Checkpoint:
                 store,
                 num_cols_prefix_key=evolution.prefixes.get((operator.id, store.name), store.num_cols_prefix_key),
                 families=_families(operator, store, evolution, widens=widens),
+                unused=_left_unused(store, evolution),
             )
             for store in operator.stores
         ]
@@ -57,6 +58,11 @@ def _families(
         return tuple(families)
     families += [replace(f, key=as_nullable(f.key), value=as_nullable(f.value)) if widens else f for f in come]
     return tuple(sorted(families, key=attrgetter("name")))  # Spark's own order
+
+
+def _left_unused(store: Store, evolution: Evolution) -> tuple[ColumnFamilySchema, ...]:
+    gone = evolution.removed.get((store.operator, store.name), ())
+    return tuple(family for family in store.unused if family.name not in gone)
 
 
 def _evolved(family: ColumnFamilySchema, state: StateEvolution | None, *, widens: bool) -> ColumnFamilySchema:

@@ -9,7 +9,7 @@ Source: Spark's ``OffsetSeqMetadata.relevantSQLConfs``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -80,16 +80,20 @@ class Changes:
     """The wanted number of ``partitions``, ``provider`` and other ``settings``; what is not given stays as it is.
 
     ``settings`` has values by the names of ``SETTINGS``, or by Spark's own. ``new_query`` has the
-    schemas that the state gets. Raise UsageError for anything unknown, and if nothing is given.
+    schemas that the state gets. ``drops`` are state variables that the query no longer has, and whose values go, if the
+    user agrees that the migration ``may_drop`` them. Raise UsageError for anything unknown, and if nothing is given.
     """
 
     partitions: int | None = None
     provider: str | None = None
     settings: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     new_query: NewSchemas | None = None
+    drops: Sequence[str] = ()
+    may_drop: bool = True
 
     def __post_init__(self) -> None:
-        if self.partitions is None and self.provider is None and not self.settings and self.new_query is None:
+        asked = self.partitions is not None or self.provider is not None or self.new_query is not None
+        if not asked and not self.settings and not self.drops:
             raise UsageError(
                 "there is nothing to migrate: name a new query, a number of partitions, a provider or a setting. "
                 "To drop entries only, use ttlsnap compact"

@@ -15,11 +15,13 @@ from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import NothingToMigrateError, UnsupportedError
 from ttlsnap.evolution.model import NO_EVOLUTION, Evolution, StateEvolution
 from ttlsnap.evolution.recorded import with_schemas_of
+from ttlsnap.evolution.unused import find_unused
 from ttlsnap.migration.changes import CHANGELOG, Changes, Target, find_target
 from ttlsnap.migration.times import KeptStates
 from ttlsnap.operators import transform_with_state
 from ttlsnap.operators.placement import is_placed_by_hash
 from ttlsnap.operators.registry import describe
+from ttlsnap.printable import shell_word
 from ttlsnap.publishing.preflight import refuse_unsettled
 from ttlsnap.publishing.runs import new_run_id
 from ttlsnap.storage.directory import each
@@ -168,6 +170,10 @@ def plan_migration(
     states = describe(checkpoint)
     new_states = [_with_hash(state, evolution) for state in describe(after)]
     _require_complete(checkpoint, states, new_states)
+    unused = find_unused(checkpoint)
+    kept = [state for state in unused if state.state not in evolution.removed.get((state.operator, state.store), ())]
+    _require_known(checkpoint, kept, new_states)
+    states, new_states = [*states, *unused], [*new_states, *kept]
     single: tuple[int, ...] = ()
     if changes.partitions is not None:
         single = tuple(o.id for o in checkpoint.operators if _is_single(checkpoint, o, states))
@@ -258,6 +264,22 @@ def _require_complete(
                 f"{checkpoint.target}: the new query's contract is not complete: {state}: {state.opaque}. Make it with "
                 "ttlsnap contract"
             )
+
+
+def _require_known(
+    checkpoint: Checkpoint, kept: Sequence[StateDescriptor], new_states: Sequence[StateDescriptor]
+) -> None:
+    """Raise UnsupportedError for an unused state that has no schema, or whose name another state gets."""
+    names = {(state.operator, state.place) for state in new_states}
+    for state in kept:
+        drop = f"To remove it, add --drop {shell_word(transform_with_state.variable_in(state.state))}"
+        if (state.operator, state.place) in names:
+            raise UnsupportedError(
+                f"{checkpoint.target}: {state}: Spark has kept it of an earlier query, and the new query has another "
+                f"state of this name. {drop}"
+            )
+        if state.kind == "unknown":
+            raise UnsupportedError(f"{checkpoint.target}: {state}: {state.opaque}. {drop}")
 
 
 def _is_single(checkpoint: Checkpoint, operator: Operator, states: list[StateDescriptor]) -> bool:

@@ -173,6 +173,8 @@ def _new_schemas(plan: MigrationPlan, files: Directory) -> dict[str, bytes]:
             if schemas or removed or added:
                 come = [families[family.name] for family in added]
                 changed[was.schema_file] = with_schemas(files, was.schema_file, schemas, removed, come)
+            if dropped := {family.name for family in was.unused} & set(removed):
+                changed |= {path: with_schemas(files, path, {}, dropped) for path in was.older_schema_files}
     return changed
 
 

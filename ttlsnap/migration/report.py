@@ -55,7 +55,8 @@ class MigrationReport:
     ``fingerprint`` is the digest of the batch and of the files that the run read. ``compaction`` is the report of the
     transformers that ran in the same pass, and ``expired_to`` the archive of the entries that they dropped. ``plan``
     has the steps by which schemas change. ``expired`` counts the entries that were dropped by state, because a TTL was
-    switched or changed and they have expired, and ``merged`` those that had the same key as another one.
+    switched or changed and they have expired, ``merged`` those that had the same key as another one, and ``unused``
+    those that were dropped because no state variable of the query uses them.
     ``destination``, ``refused`` and ``made_final`` are as in ``CompactionReport``.
     """
 
@@ -83,6 +84,7 @@ class MigrationReport:
     plan: tuple[dict[str, Any], ...] = ()
     expired: dict[str, int] = field(default_factory=dict)
     merged: dict[str, int] = field(default_factory=dict)
+    unused: dict[str, int] = field(default_factory=dict)
     destination: str | None = None
     refused: bool = False
     made_final: str | None = None
@@ -99,7 +101,7 @@ class MigrationReport:
         if not self.stores:
             return Counts(None, None, 0, 0, None, None)
         dropped = self.compaction.totals.dropped if self.compaction is not None else 0
-        dropped += sum(self.expired.values()) + sum(self.merged.values())
+        dropped += sum(sum(counts.values()) for counts in (self.expired, self.merged, self.unused))
         rewritten = self.compaction.totals.rewritten if self.compaction is not None else 0
         before, after = (sum(getattr(s, name) for s in self.stores) for name in ("bytes_before", "bytes_after"))
         return Counts(self.entries + dropped, self.entries, dropped, rewritten, before, after)

@@ -17,7 +17,7 @@ from itertools import accumulate
 from math import log2
 from typing import Any, Protocol
 
-from ttlsnap.checkpoint import layout, open_checkpoint
+from ttlsnap.checkpoint import Checkpoint, layout, open_checkpoint
 from ttlsnap.clock import clock_at
 from ttlsnap.compaction.copy import (
     begin_copy,
@@ -41,6 +41,8 @@ from ttlsnap.compaction.task import PartitionResult, PartitionTask
 from ttlsnap.engines.listener import SilentWorkListener, WorkListener
 from ttlsnap.engines.moving import Move, MovingEngine, Target
 from ttlsnap.errors import FencedError, RefusedError, UnsupportedError, UsageError
+from ttlsnap.evolution.model import Evolution
+from ttlsnap.evolution.unused import drop_unused, require_consent
 from ttlsnap.migration.changes import Changes
 from ttlsnap.migration.copy import write_copy
 from ttlsnap.migration.formats import find_format_changes
@@ -127,6 +129,7 @@ def migrate(
         evolution = find_format_changes(checkpoint, changes.settings)
         if changes.new_query is not None:
             evolution = changes.new_query.evolve(checkpoint)
+        evolution = _without_unused(checkpoint, evolution, changes, options)
         plan = plan_migration(checkpoint, changes, compaction, evolution)
         if only_read and plan.history is not None:
             plan = replace(plan, history=plan.history.for_copy())
@@ -153,6 +156,18 @@ def migrate(
         return run.to_copy(files, destination) if destination is not None else run.in_place(files)
 
 
+def _without_unused(
+    checkpoint: Checkpoint, evolution: Evolution, changes: Changes, options: CompactOptions
+) -> Evolution:
+    """Return the evolution that also removes the unused state variables of ``changes``."""
+    if not changes.drops:
+        return evolution
+    evolution = drop_unused(checkpoint, evolution, changes.drops)
+    may_drop, dry_run = changes.may_drop, options.dry_run
+    notes = require_consent(checkpoint.target, evolution, may_drop=may_drop, dry_run=dry_run)
+    return replace(evolution, notes=(*evolution.notes, *notes))
+
+
 def _new_snapshots(plan: MigrationPlan) -> list[str]:
     return [store.new_snapshot(partition) for store in plan.stores for partition in range(store.partitions)]
 
@@ -166,6 +181,7 @@ class _Run:
     runner: Runner | None
     started: float
     expired: Counter[str] = field(default_factory=Counter)
+    unused: Counter[str] = field(default_factory=Counter)
     ledgers: list[str] = field(default_factory=list)
     merged: dict[str, int] = field(default_factory=dict)
 
@@ -283,11 +299,14 @@ class _Run:
             elif any(lineage.snapshot is None for lineage in store.lineages):
                 self._require_same_families(store, [(bool(found.entries), found.families) for found in mine])
             self._require_fits(mine)
+            for partition in mine:
+                self.unused.update(partition.unused)
             merged = sum(found.received - found.entries for found in mine)
             if merged and store.merged is not None:
                 self.merged[f"{store.operator}.{store.store.name}.{store.states[0].state}"] = merged
         for split in (split for result in results for split in result.splits):
             self.expired.update(split.expired)
+            self.unused.update(split.unused)
         pairs = [
             (source.compaction, result)
             for source, found_ in zip(sources, results, strict=True)
@@ -534,6 +553,7 @@ class _Run:
             plan=tuple(step.to_json() for step in plan.evolution.steps),
             expired={place: count for place, count in self.expired.items() if count},
             merged=self.merged,
+            unused=dict(self.unused),
             warnings=plan.evolution.notes,
             destination=self.options.output,
         )

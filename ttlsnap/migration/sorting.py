@@ -83,8 +83,8 @@ class Split:
     ``first``, ``name`` and ``partition`` are those of the ``OldPartition``.
     ``families`` are the column families by their ids. ``misplaced`` counts the keys that are not where Spark's hash
     puts them, and ``example`` describes one. ``hashes`` is how many different hashes the keys have, at most ``ENOUGH``.
-    ``misfits`` counts the values that do not fit their new types, by their places, and ``expired`` the entries that
-    were dropped because they have expired, by their states.
+    ``misfits`` counts the values that do not fit their new types, by their places. ``expired`` counts the entries that
+    were dropped because they have expired, and ``unused`` those of unused states that go, by their states.
     """
 
     first: int
@@ -98,6 +98,7 @@ class Split:
     hashes: int
     misfits: Mapping[str, int] = field(default_factory=dict)
     expired: Mapping[str, int] = field(default_factory=dict)
+    unused: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,8 @@ class Converter:
     """The conversion of the entries of ``old`` from one store to another, and to new schemas.
 
     ``states`` are the old states by name, and ``new_states`` the new ones by the old names. ``misfits`` counts the
-    values that do not fit their new types, by place, and ``expired`` the entries that have expired, by state.
+    values that do not fit their new types, by place, ``expired`` the entries that have expired, by state, and
+    ``unused`` those of the unused states that go.
     ``families`` are the partition's column families by their ids; they must be set if keys have ids.
     """
 
@@ -132,26 +134,24 @@ class Converter:
         self._evolutions = {evolution.state: evolution for evolution in old.evolutions}
         names = {e.state: e.new_name for e in old.evolutions}
         self._by_name = {state.state: state for state in old.new_states}
-        new = ((name, self._by_name.get(names.get(name, name))) for name in self.states)
+        stay = (name for name in self.states if name not in old.families.removed)
+        new = ((name, self._by_name.get(names.get(name, name))) for name in stay)
         self.new_states = {name: state for name, state in new if state is not None}
         self._derived = {name for evolution in old.evolutions for name in evolution.derived}
         self.families: Mapping[int, str] = {}
         self.misfits: Counter[str] = Counter()
         self.expired: Counter[str] = Counter()
+        self.unused: Counter[str] = Counter()
 
     def convert(self, batch: EntryBatch) -> Iterator[Converted]:
         """Yield the entries of a batch with rows as the new store has them, and those that are derived from them.
 
-        Entries of a state that the new query does not have are counted in ``misfits``. Raise UnsupportedError for a
-        state that was not planned.
+        Entries of a state that the new query does not have are counted in ``misfits``, or in ``unused`` if the old one
+        does not have it either. Raise UnsupportedError for a state that was not planned.
         """
         state = self.states.get(batch.state)
         if state is None:
-            raise UnsupportedError(
-                f"{self._old.where}: the state {batch.state!r} is not in the schema. If a state variable was removed "
-                "from the code, Spark has kept its values, and the counts of a list even after deleteIfExists. Declare "
-                "the variable again with its old type, let the query commit a batch, and repeat the migration"
-            )
+            raise UnsupportedError(f"{self._old.where}: the state {batch.state!r} is not in the schema")
         if batch.state in self._derived or not len(batch):
             return
         if state.kind == UNUSED:
@@ -159,7 +159,10 @@ class Converter:
         new_state, evolution = self.new_states.get(batch.state), self._evolutions.get(batch.state)
         if new_state is None:
             place = f"{state.operator}.{state.store}.{state.state}"
-            self.misfits[f"{place}{GONE}"] += len(batch)
+            if state.unused:
+                self.unused[place] += len(batch)
+            else:
+                self.misfits[f"{place}{GONE}"] += len(batch)
             return
         if evolution is None:
             yield self._as_it_is(batch, new_state)
@@ -348,6 +351,7 @@ class Sorter:
             min(len(self._hashes), ENOUGH),
             dict(self.converter.misfits),
             dict(self.converter.expired),
+            dict(self.converter.unused),
         )
 
 

@@ -197,8 +197,9 @@ class BuildTask:
                 )
             written = builder.finish()
         misfits = dict(converter.misfits) if converter is not None else {}
+        unused = dict(converter.unused) if converter is not None else {}
         paths = ledgers.write(staging) if ledgers is not None and staging is not None else ()
-        return Built(kept, count, total, written.size, written.files, misfits, families, paths)
+        return Built(kept, count, total, written.size, written.files, misfits, families, paths, unused)
 
     def _read_old(
         self,
@@ -227,8 +228,8 @@ class Built:
     """The result of a ``BuildTask``; ``size`` is in bytes on disk.
 
     ``fingerprint`` is that of the entries that were ``received``. Its ``entries`` are fewer if some were merged.
-    ``misfits`` are as in ``Split``, and so are ``families``, which are those of the ``old`` partition. ``ledgers`` are
-    the paths of its new ledgers.
+    ``misfits`` and ``unused`` are as in ``Split``, and so are ``families``, which are those of the ``old`` partition.
+    ``ledgers`` are the paths of its new ledgers.
     """
 
     entries: int
@@ -239,6 +240,7 @@ class Built:
     misfits: Mapping[str, int] = field(default_factory=dict)
     families: Mapping[int, str] = field(default_factory=dict)
     ledgers: tuple[str, ...] = ()
+    unused: Mapping[str, int] = field(default_factory=dict)
 
 
 def require_all(where: str, splits: Sequence[Split], built: Sequence[Built]) -> None:

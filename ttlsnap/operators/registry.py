@@ -150,7 +150,7 @@ def _with_hash(checkpoint: Checkpoint, states: list[StateDescriptor]) -> list[St
 def unused_states_of(
     checkpoint: Checkpoint, operator: Operator, store: Store, lineages: Sequence[Lineage]
 ) -> list[StateDescriptor]:
-    """Return the states in the files of a store that the query does not use; only transformWithState has such states."""
+    """Return the states in the files of a store that the query does not use: those of removed state variables."""
     if operator.name not in transform_with_state.NAMES or checkpoint.provider != "rocksdb" or not store.families:
         return []
     there = frozenset[str]().union(*(lineage.families for lineage in lineages))

@@ -51,7 +51,8 @@ def describe_unused(states: Iterable[Document]) -> str | None:
     names = ", ".join(sorted({state["variable"] for state in unused}))
     counts = [state["entries"] for state in unused]
     entries = "--sizes counts the entries" if None in counts else f"{number(sum(counts))} entries"
-    return f"Spark has kept the values of state variables that the query no longer has: {names} ({entries})"
+    told = f"Spark has kept the values of state variables that the query no longer has: {names} ({entries})"
+    return f"{told}. ttlsnap migrate --drop NAME removes them"
 
 
 def known_totals(document: Document) -> Document:

@@ -13,15 +13,14 @@ from ttlsnap.clock import MICROS, clock_at, iso, moment_of
 from ttlsnap.contract import Contract
 from ttlsnap.contract.of_checkpoint import describe_checkpoint
 from ttlsnap.contract.of_query import join_contracts
-from ttlsnap.errors import RefusedError, UnsupportedError, UsageError
+from ttlsnap.errors import UnsupportedError, UsageError
 from ttlsnap.evolution.model import Evolution
 from ttlsnap.evolution.recorded import with_schemas_of
+from ttlsnap.evolution.unused import drop_unused, require_consent, split_drops
 from ttlsnap.repairs.answers import NO_ANSWERS, Answers
 from ttlsnap.repairs.findings import OF_SPARK, describe_findings, with_repairs
 from ttlsnap.repairs.plan import find_evolution
 from ttlsnap.transform.converters import ConvertsValues
-
-_DROP = ("drop", "drop-state", "switch-ttl", "change-ttl")
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,10 @@ class NewQuery:
         found = describe_checkpoint(checkpoint)
         if self.old is not None:
             found = join_contracts(found, self.old)
-        evolution, obstacles = find_evolution(found, self.contract, self.answers, now_ms, self.converters)
+        unused, drops = split_drops(checkpoint, self.answers.drops)
+        answers = replace(self.answers, drops=frozenset(drops))
+        evolution, obstacles = find_evolution(found, self.contract, answers, now_ms, self.converters)
+        evolution = drop_unused(checkpoint, evolution, sorted(unused))
         last_ms = checkpoint.batch.timestamp_ms
         if now_ms < last_ms and any(state.expiry is not None for state in evolution.states):
             # From 4.2 on, Spark never looks for an expiry time before the last batch.
@@ -57,12 +59,7 @@ class NewQuery:
             lines = "".join(f"\n  {obstacle.place}: {obstacle.message}" for obstacle in obstacles)
             raise UnsupportedError(f"{checkpoint.target} cannot be migrated to the new query as it is:{lines}")
         notes = _require_repaired(checkpoint, found, self, evolution)
-        dropped = [step for step in evolution.steps if step.change in _DROP]
-        if dropped and not self.may_drop:
-            lines = "".join(f"\n  {step}" for step in dropped)
-            if not self.dry_run:
-                raise RefusedError(f"{checkpoint.target}: this can drop values:{lines}\nTo agree, add --yes")
-            notes.append(f"this can drop values:{lines}\nA run asks before that. If nobody can be asked, add --yes")
+        notes += require_consent(checkpoint.target, evolution, may_drop=self.may_drop, dry_run=self.dry_run)
         return replace(evolution, notes=tuple(notes))
 
 
