@@ -13,7 +13,7 @@ import pytest
 from ttlsnap import Replace
 from ttlsnap.cli.app import run
 
-from ..samples import sample
+from ..samples import SAMPLES, sample
 
 PAGE = (Path(__file__).parents[2] / "docs" / "json.md").read_text()
 # The samples have no Delta table, and no policy of incremental cleanup.
@@ -48,6 +48,7 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
         ["inspect", hdfs, "--entries", "1", "--age", "--timestamp", "value.max"],
         ["inspect", rocksdb, "--sizes", "--ttl", "7d", "--timestamp", "value.max"],
         ["inspect", str(folder)],
+        ["inspect", str(SAMPLES / "removed-4.2")],
         ["compact", rocksdb, *RULE, "--dry-run", *LOCAL],
         ["migrate", rocksdb, "--partitions", "3", "--dry-run", *RULE, *LOCAL],
         ["maintain", str(folder / "policy.toml"), "--plan", *LOCAL],

@@ -34,7 +34,7 @@ from ttlsnap.check.outcomes import (
 from ttlsnap.check.query_plan import QueryPlan, can_compare_plans, look_swapped, pair_plans
 from ttlsnap.check.schemas import How, compare_fields
 from ttlsnap.check.settings import LAYOUTS
-from ttlsnap.check.variables import compare_ttl, compare_variables, is_other_variable
+from ttlsnap.check.variables import compare_ttl, compare_variables, is_other_variable, report_returned
 from ttlsnap.contract import OperatorContract, StateContract, StoreContract
 from ttlsnap.contract.functions import NAMES
 from ttlsnap.entries.place import Place
@@ -57,6 +57,7 @@ class Known:
         return self.changed is not None and set(self.changed) <= {NAMES}
 
 
+_OF_NOTHING = Known(None, None)
 AGGREGATIONS = (aggregation.NAME, session_window.NAME)
 USERS_OWN = (*transform_with_state.NAMES, *group_state.NAMES)  # the user names their fields
 
@@ -194,7 +195,18 @@ def _compare_store(both: Comparison, place: Place, old: StoreContract, new: Stor
     before = {state.name: state for state in old.states}
     after = {state.name: state for state in new.states}
     if place.operator_name in transform_with_state.NAMES:
-        compare_variables(both, place, before, after, same_code=known.same_code, names_changed=bool(known.changed))
+        unused = None if old.unused is None else {state.name: state for state in old.unused}
+        compare_variables(
+            both,
+            place,
+            before,
+            after,
+            unused=unused,
+            same_code=known.same_code,
+            names_changed=bool(known.changed),
+        )
+        for name in sorted((unused or {}).keys() & after.keys() - before.keys()):
+            _compare_returned(both, place.at(state=name), (unused or {})[name], after[name])
     elif before.keys() != after.keys():
         both.add(OTHER_STATES, place, *(", ".join(sorted(names)) or "none" for names in (before, after)))
     recorded = all(parse_version(contract.spark) >= (4, 0) for contract in (both.old, both.new))
@@ -227,6 +239,15 @@ def _compare_state(both: Comparison, place: Place, old: StateContract, new: Stat
     if place.operator_name == join.NAME and known.plans is not None and old.kind == "row":
         side = (old.name if old.name != "default" else place.store or "").partition("-")[0]
         compare_rows(both, place, side, (known.plans[0], old.value.names), (known.plans[1], new.value.names))
+
+
+def _compare_returned(both: Comparison, place: Place, old: StateContract, new: StateContract) -> None:
+    """Compare a variable of an earlier query with one of the same name that is new."""
+    start = len(both.findings)
+    # A list and a value are compared as two values, because Spark has not recorded which of the two it was.
+    _compare_state(both, place, replace(old, kind=new.kind), new, _OF_NOTHING)
+    found, both.findings[start:] = both.findings[start:], []
+    report_returned(both, place, old, new, found)
 
 
 def _take_names_for_functions(both: Comparison, start: int) -> None:

@@ -540,6 +540,53 @@ VARIABLE_ADDED = Outcome(
     "STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE",
     "if an earlier query had a variable {new}, give this one another name",
 )
+VARIABLE_ADDED_EMPTY = Outcome(
+    "variable-added", _AS_IS, "the variable {new} was added; it is empty for every key", SILENT
+)
+_REMOVE_OR_RENAME = (
+    "give the new variable another name, or remove what Spark has kept: ttlsnap migrate CHECKPOINT --drop {new}"
+)
+VARIABLE_RETURNED = Outcome(
+    "variable-returned",
+    _UNKNOWN,
+    "an earlier query had a variable {new}: Spark has kept its values, and the new query reads them",
+    "silent: the old values are there again",
+    f"if it is the same variable, ignore this finding. If not, {_REMOVE_OR_RENAME}",
+)
+VARIABLE_RETURNED_EMPTY = Outcome(
+    "variable-returned",
+    _AS_IS,
+    "an earlier query had a variable {new}, whose values were removed; it is empty for every key",
+    SILENT,
+)
+VARIABLE_RETURNED_RETYPED = Outcome(
+    "variable-returned",
+    _INCOMPATIBLE,
+    "an earlier query had a variable {new} with {was}, and now it has {now}; Spark compares the two, also if no value "
+    "is left",
+    "refuses at the start: STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE; with Avro "
+    "STATE_STORE_INVALID_VALUE_SCHEMA_EVOLUTION, or an error in the first batch",
+    _REMOVE_OR_RENAME,
+)
+VARIABLE_RETURNED_OTHER_KEY, VARIABLE_RETURNED_MISREAD = (
+    Outcome(
+        "variable-returned",
+        _INCOMPATIBLE,
+        f"an earlier query had a {{was}} {{new}}, and now it is a {{now}}; {what}",
+        spark,
+        _REMOVE_OR_RENAME,
+    )
+    for what, spark in (
+        (
+            "Spark compares their keys, also if no value is left",
+            "refuses at the start: STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE",
+        ),
+        (
+            "Spark has kept the values, and does not compare the two",
+            "silent: wrong results, or the first batch fails or hangs; with Avro the JVM can crash",
+        ),
+    )
+)
 VARIABLE_REMOVED = Outcome(
     "variable-removed",
     _AS_IS,

@@ -140,6 +140,11 @@ RULES: Mapping[str, CheckRule] = {
             "a state variable was added",
             "It is empty for every key, unless an earlier query had a variable of this name: Spark keeps its values.",
         ),
+        (
+            "variable-returned",
+            "a state variable returns that an earlier query had",
+            "Spark keeps the values of a variable that is removed, and its type.",
+        ),
         ("variable-removed", "a state variable was removed", "Spark keeps its values."),
         ("variable-renamed", "a state variable may have another name", "Spark creates a new variable, which is empty."),
         (

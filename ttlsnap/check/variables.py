@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import combinations
 
 from ttlsnap.check.comparison import Comparison
+from ttlsnap.check.findings import Finding, Verdict, worst
 from ttlsnap.check.outcomes import (
     TTL_LONGER,
     TTL_OFF,
     TTL_ON,
     TTL_SHORTER,
     VARIABLE_ADDED,
+    VARIABLE_ADDED_EMPTY,
     VARIABLE_KIND,
     VARIABLE_MAYBE_RENAMED,
     VARIABLE_REMOVED,
     VARIABLE_RENAMED,
     VARIABLE_RENAMED_SAME_CODE,
+    VARIABLE_RETURNED,
+    VARIABLE_RETURNED_EMPTY,
+    VARIABLE_RETURNED_MISREAD,
+    VARIABLE_RETURNED_OTHER_KEY,
+    VARIABLE_RETURNED_RETYPED,
     VARIABLES_SWAPPED,
 )
 from ttlsnap.contract import StateContract
@@ -26,11 +34,19 @@ States = dict[str, StateContract]
 
 
 def compare_variables(
-    both: Comparison, place: Place, before: States, after: States, *, same_code: bool, names_changed: bool
+    both: Comparison,
+    place: Place,
+    before: States,
+    after: States,
+    *,
+    unused: States | None,
+    same_code: bool,
+    names_changed: bool,
 ) -> None:
-    """Report variables that were added, removed or renamed.
+    """Report variables that were added, removed or renamed. Those that return have findings of their own.
 
-    ``same_code``: the user's code is the same apart from names of variables, and ``names_changed`` if those are not.
+    ``unused`` are the variables that earlier queries had; None if these are not known. ``same_code``: the user's code
+    is the same apart from names of variables, and ``names_changed`` if those are not.
     """
     own = [[n for n, s in states.items() if s.role == "primary" and s.kind != "timer"] for states in (before, after)]
     gone = [name for name in own[0] if name not in after and both.renamed.get(name) not in after]
@@ -48,7 +64,10 @@ def compare_variables(
     for name in gone[len(come) :]:
         both.add(VARIABLE_REMOVED, place.at(state=name), name, None)
     for name in come[len(gone) :]:
-        both.add(VARIABLE_ADDED, place.at(state=name), None, name)
+        if unused is None:
+            both.add(VARIABLE_ADDED, place.at(state=name), None, name)
+        elif name not in unused:
+            both.add(VARIABLE_ADDED_EMPTY, place.at(state=name), None, name)
 
 
 def _have_swapped_names(before: States, after: States, own: list[list[str]]) -> bool:
@@ -81,3 +100,28 @@ def compare_ttl(both: Comparison, place: Place, old: StateContract, new: StateCo
         return
     texts = (format_duration(ttl * 1000) for ttl in (old.ttl_ms, new.ttl_ms))
     both.add(TTL_SHORTER if new.ttl_ms < old.ttl_ms else TTL_LONGER, place, *texts, name=new.name)
+
+
+def report_returned(
+    both: Comparison, place: Place, old: StateContract, new: StateContract, found: Sequence[Finding]
+) -> None:
+    """Report a variable that an earlier query had, and the new one has again. ``found`` are their differences.
+
+    Spark compares it as it compares a variable that was never gone, except for lists and values, whose keys are alike.
+    """
+    verdict = worst(finding.verdict for finding in found)
+    if "map" in (old.kind, new.kind) and old.kind != new.kind:
+        both.add(VARIABLE_RETURNED_OTHER_KEY, place, new.name, new.name, was=old.kind, now=new.kind)
+    elif old.kind != new.kind and old.kept:
+        both.add(VARIABLE_RETURNED_MISREAD, place, new.name, new.name, was=old.kind, now=new.kind)
+    elif verdict is Verdict.INCOMPATIBLE:
+        both.add(VARIABLE_RETURNED_RETYPED, place, new.name, new.name, was=_describe(old), now=_describe(new))
+    else:
+        both.findings += [finding for finding in found if finding.verdict is Verdict.RECONFIGURATION]
+        both.add(VARIABLE_RETURNED if old.kept else VARIABLE_RETURNED_EMPTY, place, new.name, new.name)
+
+
+def _describe(state: StateContract) -> str:
+    """Return the type of a variable's values in words."""
+    schema = state.value.fields[0].type if state.ttl else state.value
+    return f"{schema.simple_string} and {'a' if state.ttl else 'no'} TTL"

@@ -46,6 +46,7 @@ class StateContract:
 
     ``ttl`` is whether a variable of transformWithState has a TTL. ``key_encoder`` is Spark's name for the layout of
     keys. Both are None if the state does not have them. ``ttl_ms`` is the TTL in milliseconds, known only from a query.
+    ``kept`` says of a variable that the query no longer has whether Spark has kept its values.
     """
 
     name: str
@@ -56,8 +57,10 @@ class StateContract:
     ttl: bool | None = None
     ttl_ms: int | None = None
     key_encoder: str | None = None
+    kept: bool | None = None
 
     def to_json(self) -> dict[str, Any]:
+        more = {} if self.kept is None else {"kept": self.kept}
         return {
             "name": self.name,
             "kind": self.kind,
@@ -67,6 +70,7 @@ class StateContract:
             "key_encoder": self.key_encoder,
             "key": to_value(self.key)["fields"],
             "value": to_value(self.value)["fields"],
+            **more,
         }
 
     @classmethod
@@ -77,21 +81,28 @@ class StateContract:
 
 @dataclass(frozen=True)
 class StoreContract:
-    """One store; ``states`` is None if the checkpoint records no schema (Spark before 3.1)."""
+    """One store; ``states`` is None if the checkpoint records no schema (Spark before 3.1).
+
+    ``unused`` has the state variables that earlier queries had, and this one does not; None if that is not known.
+    """
 
     name: str
     prefix_key_columns: int
     states: tuple[StateContract, ...] | None
+    unused: tuple[StateContract, ...] | None = None
 
     def to_json(self) -> dict[str, Any]:
         states = None if self.states is None else [state.to_json() for state in self.states]
-        return {"name": self.name, "prefix_key_columns": self.prefix_key_columns, "states": states}
+        more = {} if self.unused is None else {"unused": [state.to_json() for state in self.unused]}
+        return {"name": self.name, "prefix_key_columns": self.prefix_key_columns, "states": states, **more}
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> StoreContract:
-        states = document["states"]
-        found = None if states is None else tuple(StateContract.from_json(state) for state in states)
-        return cls(**{**document, "states": found})
+        found = {
+            name: None if (states := document.get(name)) is None else tuple(map(StateContract.from_json, states))
+            for name in ("states", "unused")
+        }
+        return cls(**{**document, **found})
 
 
 @dataclass(frozen=True)

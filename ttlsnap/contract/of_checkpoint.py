@@ -1,17 +1,23 @@
-"""Contracts from checkpoints. This needs no JVM, and opens no state file."""
+"""Contracts from checkpoints. This needs no JVM.
+
+It opens no state file, except RocksDB's zips if state variables were removed: they name what Spark has kept.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import attrgetter
 
 from ttlsnap.checkpoint import Checkpoint, Operator, Store, layout, open_checkpoint
 from ttlsnap.checkpoint.checkpoint import REAL_TIME_AGGREGATION, Schemas
 from ttlsnap.contract.model import Contract, OperatorContract, StateContract, StoreContract
 from ttlsnap.inspection.model import spark_version
-from ttlsnap.operators import aggregation
+from ttlsnap.errors import CorruptionError, UnsupportedError
+from ttlsnap.operators import aggregation, transform_with_state
 from ttlsnap.operators.registry import states_of
 from ttlsnap.publishing.journal import recent_journals
 from ttlsnap.storage.open import open_for_reading
+from ttlsnap.stores.open import lineages_of, open_state_store
 
 
 def contract_of_checkpoint(target: str, *, batch: int | None = None, schemas: Schemas | None = None) -> Contract:
@@ -97,4 +103,36 @@ def _store(checkpoint: Checkpoint, operator: Operator, store: Store) -> StoreCon
         for state in states_of(checkpoint, operator, store)
     ]
     # Spark does not keep states in a fixed order.
-    return StoreContract(store.name, store.num_cols_prefix_key, tuple(sorted(states, key=lambda state: state.name)))
+    states.sort(key=attrgetter("name"))
+    return StoreContract(store.name, store.num_cols_prefix_key, tuple(states), _unused(checkpoint, operator, store))
+
+
+def _unused(checkpoint: Checkpoint, operator: Operator, store: Store) -> tuple[StateContract, ...] | None:
+    """Return the state variables that earlier queries had; None for an operator that has no variables."""
+    if operator.name not in transform_with_state.NAMES:
+        return None
+    encoders = {family.name: (family.key_encoder or {}).get("keyStateEncoderType") for family in store.unused}
+    there = _families_in_files(checkpoint, store) if encoders else frozenset()
+    return tuple(
+        StateContract(
+            name=state.state,
+            kind=state.kind,
+            role=state.role,
+            key=state.key_schema,
+            value=state.value_schema,
+            ttl=state.stored_timestamp is not None,
+            key_encoder=encoders[state.state],
+            kept=state.state in there,
+        )
+        for state in transform_with_state.unused_states(checkpoint, operator, store, encoders)
+        if state.role == "primary" and state.kind != "timer"
+    )
+
+
+def _families_in_files(checkpoint: Checkpoint, store: Store) -> frozenset[str]:
+    """Return the column families that Spark has kept; all that there may be if a file cannot be read."""
+    try:
+        lineages = lineages_of(checkpoint, open_state_store(checkpoint), store)
+    except (CorruptionError, UnsupportedError):
+        return frozenset(family.name for family in store.unused)
+    return frozenset[str]().union(*(lineage.families for lineage in lineages))

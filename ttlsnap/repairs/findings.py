@@ -19,7 +19,15 @@ _REPAIRABLE = (
     *("key-floats", "key-intervals"),
     *(f"key-{what}" for what in ("added", "removed", "reordered", "retyped", "widened", "nullability", "renamed")),
     *(f"value-{what}" for what in ("added", "removed", "reordered", "retyped", "widened", "nullability", "renamed")),
-    *("keys-swapped", "values-swapped", "aggregate-changed", "variable-renamed", "ttl-on", "ttl-off"),
+    *(
+        "keys-swapped",
+        "values-swapped",
+        "aggregate-changed",
+        "variable-renamed",
+        "variable-returned",
+        "ttl-on",
+        "ttl-off",
+    ),
     *("time-mode", "output-mode"),
 )
 OF_SPARK = {"key-floats": "normalize", "key-intervals": "rehash"}
@@ -116,7 +124,8 @@ def _find_step(finding: Finding, steps: Iterable[Step]) -> Step | None:
     if finding.code.startswith("ttl"):
         mine = [step for step in mine if step.change == "switch-ttl" and step.place.state == place.state]
     elif finding.code.startswith("variable"):
-        mine = [step for step in mine if step.change in ("rename-state", "drop-state") and step.old == finding.old]
+        changes = ("rename-state", "drop-state", "drop-unused")
+        mine = [step for step in mine if step.change in changes and step.old == finding.old]
     else:
         mine = [step for step in mine if (step.place.field or "").partition(".")[0] == side]
     if finding.code in OF_SPARK:
