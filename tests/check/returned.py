@@ -9,6 +9,7 @@ from pathlib import Path
 from ttlsnap.contract import contract_of_checkpoint
 
 from ..repairs.contracts import Change, Document, column
+from .returning import Declared
 
 
 def with_variable(target: Path, name: str, change: Change = lambda variable: None) -> Document:
@@ -49,3 +50,17 @@ def as_map(variable: Document) -> None:
 
 def another_name(variable: Document) -> None:
     variable["name"] = "never"
+
+
+_TYPES = {"int": "integer", "bigint": "long", "string": "string"}
+
+
+def declared_as(variable: Document, wanted: Declared) -> None:
+    """Make a variable what the code declares."""
+    fields = [column("x", _TYPES[wanted.type])]
+    with_ttl = [column("value", {"type": "struct", "fields": fields}), column("ttlExpirationMs", "long")]
+    if wanted.kind == "map" and variable["kind"] != "map":
+        as_map(variable)
+    elif wanted.kind != "map" and variable["kind"] == "map":
+        variable["key"] = variable["key"][0]["type"]["fields"]
+    variable.update(kind=wanted.kind, ttl=wanted.ttl, value=with_ttl if wanted.ttl else fields)
