@@ -859,7 +859,7 @@ BREAKS = (
     Break(
         "the journal follows the fence",
         "publishing/swap.py",
-        "        write_journal(files, journal)\n        if not raise_fence(files, journal):\n",
+        "        write_journal(files, journal)\n        fence = Fence.MAYBE\n        if not raise_fence(files, journal):\n",
         "        raised = raise_fence(files, journal)\n        write_journal(files, journal)\n        if not raised:\n",
         "protocol",
     ),
@@ -922,8 +922,8 @@ BREAKS = (
     Break(
         "no planned batch takes the place of the fence",
         "publishing/swap.py",
-        "        replace_fence(files, journal)\n        return close_journal",
-        "        undo_fence(files, journal)\n        return close_journal",
+        "        replace_fence(files, journal)\n        fence = ",
+        "        undo_fence(files, journal)\n        fence = ",
         "protocol",
     ),
     Break(

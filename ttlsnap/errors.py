@@ -27,6 +27,8 @@ out. The messages of most classes may also have the text of another library, whi
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 from ttlsnap.quoting import Quoting
 
@@ -62,6 +64,10 @@ class TtlsnapError(Exception):
         if isinstance(self.message, Quoting):
             return self.message
         return Quoting(self.message, self.message if self.summary is None else self.summary)
+
+    def add(self, words: str) -> None:
+        """Add a line to the message."""
+        self.args = (shorten(self.text + f"\n{words}"),)
 
 
 class UsageError(TtlsnapError):
@@ -158,6 +164,27 @@ class TransformerError(TtlsnapError):
 
     exit_code = 2
     summary = "A transformer or a function of yours raised an error."
+
+
+@contextmanager
+def explain_errors(words: str, kind: type[TtlsnapError] = TtlsnapError) -> Iterator[None]:
+    """Add a line to the message of an error of the block that is of this ``kind``."""
+    try:
+        yield
+    except kind as error:
+        error.add(words)
+        raise
+
+
+@contextmanager
+def tidy_after_error(tidy: Callable[[], object]) -> Iterator[None]:
+    """Call ``tidy`` if the block fails. The error of the block is raised, even if ``tidy`` fails, too."""
+    try:
+        yield
+    except BaseException:
+        with suppress(Exception):
+            tidy()
+        raise
 
 
 def require_damage(error: BaseException, where: str) -> None:

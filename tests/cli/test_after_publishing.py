@@ -49,6 +49,14 @@ def test_a_run_names_the_earlier_run_that_it_makes_final(
         assert FINAL.format(first) in page and "Next: restart the queries" in page
 
 
+def test_an_error_after_publishing_names_the_published_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = sample("agg-deltas-lz4-4.2", tmp_path)
+    assert run(["compact", str(target), "--ttl", "2d", *QUICK, "--report", "html=/dev/full"]) == 5
+    (published,) = history(str(target))
+    told = f"Error: cannot write /dev/full: No space left on device\nRun {published.run} on {target} was published.\n"
+    assert capsys.readouterr().err.endswith(told)
+
+
 def test_a_run_that_only_updates_the_ledger_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = str(sample("dedup-columns-rocksdb-3.2", tmp_path))
     words = ["compact", target, "--ttl", "3s", "--timestamp", "@written", "--stopped", "--engine", "local"]

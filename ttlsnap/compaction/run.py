@@ -35,9 +35,9 @@ from ttlsnap.compaction.scratch import discard_old_scratch, existing_folder
 from ttlsnap.errors import FencedError
 from ttlsnap.expired.receivers import Receiver, open_receiver, refuse_within
 from ttlsnap.publishing.cleanup import (
+    discard_after_error,
     discard_leftovers,
     discard_run,
-    discard_unless_open,
     tidy_up,
     warn_of_only_copies,
 )
@@ -113,7 +113,7 @@ def _in_place(run: Runner, files: Directory) -> CompactionReport:
         discard_old_scratch(run.options.scratch, plan.checkpoint.target)
     # On a local disk, the scratch folder is in the run's own folder, so that its files need only be renamed.
     scratch = f"{files.root}/{scratch_path(plan.run)}" if is_local(files.root) else None
-    try:
+    with discard_after_error(files, plan.run):
         files.mkdirs(layout.run_directory(plan.run))
         results = run.partitions(files.root, staged_path(plan.run, ""), scratch)
         report = run.report(results)
@@ -135,9 +135,6 @@ def _in_place(run: Runner, files: Directory) -> CompactionReport:
         run.note_visited(plan.run)
         files.replace(report_path(plan.run), json.dumps(report.to_json(), indent=1).encode())
         publish(plan, results, planned_batch=run.options.planned_batch)
-    except BaseException:
-        discard_unless_open(files, plan.run)
-        raise
     report = replace(report, warnings=(*report.warnings, *run.deliver(files)))
     tidied = tidy_up(files, plan.run)
     report = replace(report, warnings=(*report.warnings, *tidied.warnings), made_final=tidied.made_final)

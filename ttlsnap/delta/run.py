@@ -30,7 +30,7 @@ from ttlsnap.delta.report import TableReport, sum_known
 from ttlsnap.delta.rewriting import check_unique, read_planned_version, scan_table
 from ttlsnap.delta.session import delta_session, require_delta
 from ttlsnap.engines.launch import SessionSource
-from ttlsnap.errors import RefusedError, TtlsnapError
+from ttlsnap.errors import RefusedError, TtlsnapError, tidy_after_error
 from ttlsnap.expired.places import AllowedPlaces
 from ttlsnap.expired.receivers import ExpiredCallback, open_receiver, refuse_within
 from ttlsnap.extras import require_package
@@ -283,13 +283,10 @@ class _Run:
         if self._archive is None or not doomed:
             self._commit_all(statements)
             return
-        try:
+        with tidy_after_error(self._archive.discard):
             self._archive.begin()
             for part, rows in enumerate(doomed):
                 self._archive.stage(part, rows())
-        except BaseException:
-            self._archive.discard()
-            raise
         try:
             self._commit_all(statements)
         except RefusedError:

@@ -24,7 +24,7 @@ from ttlsnap.diagnosis.problems import CODES
 from ttlsnap.diagnosis.report import DoctorReport
 from ttlsnap.errors import CorruptionError, RefusedError, TtlsnapError, UnsupportedError, UsageError
 from ttlsnap.publishing.backups import HeldTable, find_held_tables
-from ttlsnap.publishing.cleanup import discard_leftovers, discard_unless_open
+from ttlsnap.publishing.cleanup import discard_after_error, discard_leftovers
 from ttlsnap.publishing.fence import fence_file
 from ttlsnap.publishing.hidden_batches import find_hidden_batches
 from ttlsnap.publishing.journal import (
@@ -114,7 +114,7 @@ def repair(
             return None
     run = new_run_id()
     moves = _Moves(files, run)
-    try:
+    with discard_after_error(files, run):
         for name in dict.fromkeys(names):
             if name == "last-batch-lost":
                 _go_back(moves, batch, keep_next=_can_run_again(files, batch + 1))
@@ -149,9 +149,6 @@ def repair(
             check=lambda: refuse_if_changed(files, journal, before),
             recheck=lambda: refuse_if_changed(files, journal, before, only_signs=True),
         )
-    except BaseException:
-        discard_unless_open(files, run)
-        raise
     return run
 
 

@@ -19,7 +19,7 @@ from ttlsnap.compaction.given_schemas import check_partition
 from ttlsnap.compaction.task import Progress
 from ttlsnap.engines.listener import SilentWorkListener, WorkListener
 from ttlsnap.engines.local import spread, useful_threads
-from ttlsnap.errors import StorageError, UsageError
+from ttlsnap.errors import StorageError, UsageError, tidy_after_error
 from ttlsnap.expired.receivers import TABLE
 from ttlsnap.exports.conditions import Condition
 from ttlsnap.exports.plan import ExportPlan, ExportTask, Wanted, plan_export
@@ -102,12 +102,9 @@ def export(
         tasks = plan.tasks
         rows = Counter({table.name: 0 for table in plan.tables})
         sink.begin(plan.tables)
-        try:
+        with tidy_after_error(sink.discard):
             _run(tasks, sink, rows, parallelism, listener)
             sink.finish(plan.tables)
-        except BaseException:
-            sink.discard()
-            raise
     states = {table.name: str(table.state) for table in plan.tables}
     left_out = tuple(map(str, plan.left_out))
     warnings = tuple(warn_of_doubtful_snapshots(checkpoint))

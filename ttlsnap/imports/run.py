@@ -39,7 +39,7 @@ from ttlsnap.imports.report import ImportReport, TableReport
 from ttlsnap.imports.sorted_rows import Room, SortedRows
 from ttlsnap.migration.fingerprint import add
 from ttlsnap.operators.registry import AnyOf, Selection
-from ttlsnap.publishing.cleanup import discard_leftovers, discard_run, discard_unless_open, tidy_up
+from ttlsnap.publishing.cleanup import discard_after_error, discard_leftovers, discard_run, tidy_up
 from ttlsnap.publishing.first_run import describe_first_run
 from ttlsnap.publishing.journal import report_path, scratch_path, staged_path
 from ttlsnap.publishing.preflight import refuse_in_place, refuse_running
@@ -138,7 +138,7 @@ class _Run:
         discard_leftovers(files)
         # On a local disk, the work is in the run's own folder, so that its files need only be renamed.
         place = f"{files.root}/{scratch_path(plan.run)}" if is_local(files.root) else None
-        try:
+        with discard_after_error(files, plan.run):
             files.mkdirs(layout.run_directory(plan.run))
             report, results = self._work(files.root, staged_path(plan.run, ""), place)
             backup = f"{files.root}/{layout.run_directory(plan.run)}/backup"
@@ -151,9 +151,6 @@ class _Run:
                 return replace(report, published=False, backup=None)
             files.replace(report_path(plan.run), json.dumps(report.to_json(), indent=1).encode())
             publish(plan, results, planned_batch=self.planned_batch, kind="import")
-        except BaseException:
-            discard_unless_open(files, plan.run)
-            raise
         tidied = tidy_up(files, plan.run)
         report = replace(report, warnings=(*report.warnings, *tidied.warnings), made_final=tidied.made_final)
         return replace(report, seconds=time.monotonic() - self.started, first_run=describe_first_run(files))

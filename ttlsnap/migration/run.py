@@ -56,7 +56,7 @@ from ttlsnap.operators.links import Link
 from ttlsnap.operators.placement import STRICT
 from ttlsnap.operators.registry import links_of
 from ttlsnap.printable import shell_word
-from ttlsnap.publishing.cleanup import discard_leftovers, discard_run, discard_unless_open, tidy_up
+from ttlsnap.publishing.cleanup import discard_after_error, discard_leftovers, discard_run, tidy_up
 from ttlsnap.publishing.first_run import describe_first_run
 from ttlsnap.publishing.journal import report_path, scratch_path, staged_path
 from ttlsnap.publishing.preflight import refuse_in_place, refuse_running
@@ -199,7 +199,7 @@ class _Run:
         warnings = self.runner.deliver_waiting(files) if self.runner is not None else []
         # On a local disk, the work is in the run's own folder, so that its files need only be renamed.
         place = f"{files.root}/{scratch_path(plan.run)}" if is_local(files.root) else None
-        try:
+        with discard_after_error(files, plan.run):
             files.mkdirs(layout.run_directory(plan.run))
             built, compacted = self._move(place, files.root, staged)
             report = self.report(built, compacted)
@@ -211,9 +211,6 @@ class _Run:
             files.replace(report_path(plan.run), json.dumps(report.to_json(), indent=1).encode())
             self._renew_ledgers(Staging(files, staged))
             publish(plan, _settled(files, staged, built), self.ledgers, planned_batch=self.options.planned_batch)
-        except BaseException:
-            discard_unless_open(files, plan.run)
-            raise
         report = self._delivered(files, report)
         tidied = tidy_up(files, plan.run)
         report = replace(report, warnings=(*report.warnings, *tidied.warnings), made_final=tidied.made_final)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.errors import (
     CorruptionError,
     TtlsnapError,
+    tidy_after_error,
 )
 from ttlsnap.interrupts import defer_signals
 from ttlsnap.publishing.backups import find_held_tables
@@ -155,8 +158,12 @@ def discard_run(files: Directory, run: str) -> None:
     files.remove_folder(OWN)
 
 
-def discard_unless_open(files: Directory, run: str) -> None:
-    """Remove what a failed run staged, unless ``recover`` needs it."""
+def discard_after_error(files: Directory, run: str) -> AbstractContextManager[None]:
+    """Remove what a run staged if the block fails, unless ``recover`` needs it. What cannot be removed stays."""
+    return tidy_after_error(partial(_discard_unless_open, files, run))
+
+
+def _discard_unless_open(files: Directory, run: str) -> None:
     journal = read_journal(files, run)
     if journal is None or journal.status == "undone":
         discard_run(files, run)

@@ -15,7 +15,7 @@ from pathlib import PurePosixPath
 from ttlsnap.checkpoint import Checkpoint
 from ttlsnap.checkpoint.listing import Listing
 from ttlsnap.checkpoint.starting import require_startable
-from ttlsnap.errors import FencedError, RefusedError
+from ttlsnap.errors import FencedError, RefusedError, tidy_after_error
 from ttlsnap.printable import shell_word
 from ttlsnap.publishing.hidden_batches import refuse_hidden_batches
 from ttlsnap.publishing.liveness import refuse_if_running
@@ -153,12 +153,11 @@ def require_ownership(files: Directory, paths: Sequence[str], *, dry_run: bool =
         return
     probe = scratch_name(f"{OWN}/.access")
     files.replace(probe, b"")
-    try:
+    with tidy_after_error(partial(files.remove, probe)):
         for path, access in wanted.values():
             if not files.set_access(probe, access):
                 raise _refusal(files, path, access)
-    finally:
-        files.remove(probe)
+    files.remove(probe)
 
 
 def hand_over(files: Directory, path: str, target: str) -> None:

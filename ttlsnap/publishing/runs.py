@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from enum import Enum
 from secrets import token_hex
 
 from ttlsnap.checkpoint import layout
@@ -24,6 +25,22 @@ def refuse_if_interrupted(files: Directory) -> None:
     if any(j.status == "open" for j in read_journals(files)) or read_logs(files).fence is not None:
         command = f"ttlsnap recover {shell_word(files.root)}"
         raise FencedError(f"{files.root}: a run was interrupted while it published. Run: {command}")
+
+
+class Fence(Enum):
+    """Whether the fence of a run is there, and what this means for the query. ``MAYBE``: a storage did not say."""
+
+    ABSENT = "Spark can start"
+    MAYBE = "Spark may refuse to start"
+    PRESENT = "Spark does not start"
+
+
+def describe_interrupted(files: Directory, run: str, fence: Fence) -> str:
+    """Return, for the message of an error, that a run is interrupted, and what to do."""
+    return (
+        f"Run {run} is interrupted, and {fence.value}. After fixing the error, run: ttlsnap recover "
+        f"{shell_word(files.root)}"
+    )
 
 
 def open_existing(target: str) -> Directory:

@@ -59,6 +59,7 @@ from ttlsnap.publishing.moves import (
     sync_names,
 )
 from ttlsnap.publishing.preflight import hand_over, refuse_immovable
+from ttlsnap.publishing.runs import Fence, describe_interrupted
 from ttlsnap.publishing.takeover import take_over
 from ttlsnap.storage.directory import Directory, each
 
@@ -93,15 +94,17 @@ def swap(
     # The journal survives a power cut, so the staged files that it names must, too.
     sync_names(files, [move.source for move in journal.moves if move.source.startswith(f"{layout.RUNS}/")])
     made = find_new_folders(files, journal)
-    begun = False
+    begun, fence = False, Fence.ABSENT
     try:
         reserve_space(files, journal)
         write_journal(files, journal)
+        fence = Fence.MAYBE
         if not raise_fence(files, journal):
             raise BusyError(
                 f"{files.root}/{journal.fence} appeared during the run: the query is running. Nothing was changed. "
                 "Stop the query first"
             )
+        fence = Fence.PRESENT
         check()
         _require_sources(files, journal)
         begun = True
@@ -110,19 +113,20 @@ def swap(
         recheck()
         remove_empty_folders(files, journal)
     except BaseException as error:
-        _give_up(files, journal, error, begun, made)
+        _give_up(files, journal, error, fence, begun=begun, made=made)
         if isinstance(error, StorageError):
             undone = "The run was undone, so the" if begun else "The"
             raise StorageError(error.text + f"\n{undone} checkpoint is as it was before") from error
         raise
     try:
         free_space(files, journal)
+        fence = Fence.MAYBE
         replace_fence(files, journal)
+        fence = Fence.ABSENT
         return close_journal(files, journal, "done")
     except BaseException as error:
         raise StorageError(
-            f"{_words(error)}\nThe new state is in place, but the run could not finish. After fixing the error, run: "
-            f"ttlsnap recover {shell_word(files.root)}"
+            f"{_words(error)}\nThe new state is in place. {describe_interrupted(files, journal.run, fence)}"
         ) from error
 
 
@@ -159,7 +163,7 @@ def finish(files: Directory, journal: Journal) -> None:
         _require_targets(files, journal)
         refuse_if_changed(files, journal, before, only_signs=True)
     except BusyError as error:
-        _give_up(files, journal, error, begun=True)
+        _give_up(files, journal, error, Fence.PRESENT, begun=True)
         words = f". Run {journal.run} was undone, so the checkpoint is as it was before"
         raise BusyError(error.text + words) from error
     remove_empty_folders(files, journal)
@@ -217,14 +221,23 @@ def close_undone(files: Directory, journal: Journal) -> None:
     """End a run that changed nothing or was undone, even if the disk has no space left to record it."""
     try:
         close_journal(files, journal, "undone")
-    except StorageError:
-        files.remove(journal.path)
+    except StorageError as error:
+        try:
+            files.remove(journal.path)
+        except StorageError:
+            raise error from None
         note_run(files.root, journal.run, "undone")
         files.sync(layout.run_directory(journal.run))
 
 
 def _give_up(
-    files: Directory, journal: Journal, error: BaseException, begun: bool, made: Sequence[str] | None = None
+    files: Directory,
+    journal: Journal,
+    error: BaseException,
+    fence: Fence,
+    *,
+    begun: bool,
+    made: Sequence[str] | None = None,
 ) -> None:
     """Undo what was ``begun`` after an error, or say that ``recover`` is needed."""
     try:
@@ -236,12 +249,14 @@ def _give_up(
         if begun:
             complete_halves(files, journal)
             undo(files, journal, made)
+        fence = Fence.MAYBE if fence is not Fence.ABSENT else fence
         undo_fence(files, journal)
+        fence = Fence.ABSENT
         close_undone(files, journal)
     except BaseException as second:
         raise StorageError(
-            f"{_words(error)}\nUndoing failed too: {_words(second)}\nThe checkpoint may be fenced. After fixing the "
-            f"error, run: ttlsnap recover {shell_word(files.root)}"
+            f"{_words(error)}\nUndoing the run failed, too: {_words(second)}\n"
+            f"{describe_interrupted(files, journal.run, fence)}"
         ) from error
 
 

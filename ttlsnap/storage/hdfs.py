@@ -23,13 +23,21 @@ import socket
 import tempfile
 import time
 from collections.abc import Hashable, Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, cast
 
 from hdfs_native import Client, FileReader, FileStatus, FileWriter, WriteOptions
 
-from ttlsnap.errors import BusyError, RefusedError, StorageError, TtlsnapError, UnsupportedError, UsageError
+from ttlsnap.errors import (
+    BusyError,
+    RefusedError,
+    StorageError,
+    TtlsnapError,
+    UnsupportedError,
+    UsageError,
+    tidy_after_error,
+)
 from ttlsnap.storage.access import Access, may_reach, without_group
 from ttlsnap.storage.directory import LOCK, OWN, FileInfo, refuse_other_content, scratch_for, scratch_name
 from ttlsnap.storage.new_access import access_of_new, access_of_new_folder
@@ -172,7 +180,8 @@ class HdfsDirectory:
                 there = self.stat(path)
                 if there is not None and there.size == len(data) and self.read(path, len(data)) == data:
                     return True
-                self.remove(scratch)
+                with contextlib.suppress(StorageError):
+                    self.remove(scratch)
                 if there is None:
                     raise
                 return False
@@ -278,11 +287,10 @@ class HdfsDirectory:
     def now_ns(self) -> int:
         """Return the time of the name node's clock, in nanoseconds since the epoch."""
         path = scratch_name(f"{OWN}/.clock")
-        self._write(path, b"")
-        try:
+        with tidy_after_error(partial(self.remove, path)):
+            self._write(path, b"")
             info = self.stat(path)
-        finally:
-            self.remove(path)
+        self.remove(path)
         if info is None:
             raise StorageError(f"{self.root}/{path} disappeared just after ttlsnap had written it")
         return info.mtime_ns

@@ -38,7 +38,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, GenericError, NotFoundError, PreconditionError
 from obstore.store import from_url
 
-from ttlsnap.errors import BusyError, RefusedError, StorageError, UnsupportedError, UsageError
+from ttlsnap.errors import BusyError, RefusedError, StorageError, UnsupportedError, UsageError, tidy_after_error
 from ttlsnap.storage.access import Access
 from ttlsnap.storage.conditional import COPY, delete, delete_version, version_of
 from ttlsnap.storage.directory import LOCK, OWN, SCRATCH, FileInfo, each, has_changed, scratch_name
@@ -350,11 +350,10 @@ class ObjectDirectory:
     def now_ns(self) -> int:
         """Return the time of the store's clock, in nanoseconds since the epoch."""
         path = f"{OWN}/.clock.{token_hex(4)}"
-        self.replace(path, b"")
-        try:
+        with tidy_after_error(partial(self.remove, path)):
+            self.replace(path, b"")
             info = self.stat(path)
-        finally:
-            self.remove(path)
+        self.remove(path)
         if info is None:
             raise StorageError(f"{self.root}/{path} disappeared just after ttlsnap had written it")
         return info.mtime_ns
