@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from ttlsnap import export, recover
+from ttlsnap import export, history, recover
+from ttlsnap.checkpoint import layout
+from ttlsnap.storage.open import open_directory
 
 from ..matrix import FULL, rotating
 from ..samples import sample
-from .denied import COMMANDS, Ended, change_of, denied_from, ended
+from .denied import COMMANDS, Ended, after, change_of, denied_from, ended
 from .late import copy_to
-from .places import upload
+from .places import objects_of, upload
 from .proxy import Proxy, Request, fine
 
 pytestmark = pytest.mark.parametrize("store", ["moto"], indirect=True)
@@ -42,7 +44,7 @@ def test_a_run_that_cannot_be_undone_says_that_it_is_interrupted(
 
 
 @pytest.mark.wide
-@pytest.mark.parametrize("name", COMMANDS if FULL else ["compact", "rollback"])
+@pytest.mark.parametrize("name", COMMANDS if FULL else ["compact", "doctor --fix", "rollback", "recover --undo"])
 def test_a_message_says_what_the_checkpoint_needs_after_an_error_at_any_request(
     proxy: Proxy, bucket: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
@@ -80,3 +82,20 @@ def tells_well(end: Ended, uri: str, *, is_recovery: bool) -> bool:
     says_it = f"Run {end.open_run} is interrupted, and " in end.err or is_recovery
     does_not_start = "Spark does not start" in end.err or "Spark may refuse to start" in end.err
     return says_it and (does_not_start or not end.is_fenced) and f"run: ttlsnap recover {uri}\n" in end.err
+
+
+def test_recover_removes_what_an_earlier_one_could_not_remove_after_the_undo(
+    proxy: Proxy, bucket: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    uri, command = upload(sample("agg-deltas-lz4-4.2", tmp_path), f"{bucket}/checkpoint"), COMMANDS["recover --undo"]
+    old = objects_of(uri)
+    command.before(proxy, uri)
+    (run,) = history(uri)
+    closed = after(change_of("/journal.json", 2))  # the first change is the takeover
+    end = ended(proxy, capsys, uri, command.on(uri, tmp_path), denied_from(closed))
+    files, folder = open_directory(uri), layout.run_directory(run.run)
+    assert f"Run {run.run} was undone, so Spark can start.\nNothing is lost. After fixing " in end.err
+    assert "staged-2" in [info.name for info in files.list(folder)]
+    assert recover(uri).outcome == "nothing"
+    assert {info.name for info in files.list(folder)} <= {"journal.json", "report.json"}
+    assert objects_of(uri) == old

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 
@@ -19,15 +19,17 @@ from ttlsnap.publishing.backups import find_held_tables
 from ttlsnap.publishing.journal import (
     BACKUP,
     STAGED,
+    Move,
     digest_of,
     folders_of,
+    is_same,
     read_journal,
     read_journals,
     read_report,
     report_path,
     scratch_path,
 )
-from ttlsnap.publishing.moves import list_below
+from ttlsnap.publishing.moves import list_below, stat_files
 from ttlsnap.storage.directory import OWN, SCRATCH, Directory, each, remove_scratch
 
 
@@ -129,8 +131,25 @@ def _are_same(files: Directory, first: str, second: str) -> bool:
     return one.mtime_ns == other.mtime_ns or digest_of(files, first) == digest_of(files, second)
 
 
+def find_overwritten(files: Directory, run: str) -> list[str]:
+    """Return the staged files of an undone run that another program has overwritten while they were in place."""
+    journal = read_journal(files, run)
+    known = {facts.path: facts for facts in journal.published} if journal is not None else {}
+    staged = [move for move in journal.new if move.target in known] if journal is not None else []
+    there = stat_files(files, [move.source for move in staged])
+
+    def is_overwritten(move: Move) -> bool:
+        facts, info = known[move.target], there.get(move.source)
+        return info is not None and not is_same(files, replace(facts, path=move.source), info)
+
+    return [m.source for m, is_other in zip(staged, each(files, is_overwritten, staged), strict=True) if is_other]
+
+
 def discard_leftovers(files: Directory) -> None:
-    """Remove the files of runs that were interrupted before their journal: these changed nothing."""
+    """Remove the files of runs that changed nothing: they were interrupted before their journal, or undone.
+
+    The files of an undone run stay if another program has overwritten some of them.
+    """
     runs = [info.name for info in files.list(layout.RUNS) if info.is_dir and layout.is_run(info.name)]
 
     def is_left_over(run: str) -> bool:
@@ -141,9 +160,15 @@ def discard_leftovers(files: Directory) -> None:
             return False
 
     each(files, lambda folder: remove_scratch(files, folder), (OWN, *map(layout.run_directory, runs)))
-    for run, left_over in zip(runs, each(files, is_left_over, runs), strict=True):
-        if left_over:
-            discard_run(files, run)
+
+    def is_undone(run: str) -> bool:
+        journal = read_journal(files, run) if folders_of(files, run, STAGED) + folders_of(files, run, BACKUP) else None
+        return journal is not None and journal.status == "undone" and not find_overwritten(files, run)
+
+    for run in [run for run, found in zip(runs, each(files, is_left_over, runs), strict=True) if found]:
+        discard_run(files, run)
+    for run in [run for run, found in zip(runs, each(files, is_undone, runs), strict=True) if found]:
+        discard_files(files, run)
 
 
 @defer_signals()

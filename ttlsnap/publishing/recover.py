@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from ttlsnap.checkpoint import layout
@@ -14,13 +14,14 @@ from ttlsnap.errors import (
     CorruptionError,
     RefusedError,
     StorageError,
+    explain_errors,
 )
 from ttlsnap.expired.places import AllowedPlaces, Confirm
 from ttlsnap.expired.receivers import ExpiredCallback
 from ttlsnap.interrupts import defer_signals
 from ttlsnap.printable import shell_word
 from ttlsnap.publishing.archives import allowed_places, deliver_all, is_unsettled
-from ttlsnap.publishing.cleanup import discard_files, discard_leftovers, warn_of_only_copies
+from ttlsnap.publishing.cleanup import discard_leftovers, find_overwritten, warn_of_only_copies
 from ttlsnap.publishing.fence import has_fence, has_its_batch, has_planned, raise_fence, undo_fence
 from ttlsnap.publishing.journal import (
     Journal,
@@ -38,7 +39,7 @@ from ttlsnap.publishing.moves import (
     remove_empty_folders,
 )
 from ttlsnap.publishing.preflight import require_ownership
-from ttlsnap.publishing.runs import open_existing
+from ttlsnap.publishing.runs import Fence, open_existing
 from ttlsnap.publishing.swap import close_undone, finish, undo
 from ttlsnap.publishing.takeover import take_over
 from ttlsnap.storage.directory import OWN, Directory, each
@@ -85,42 +86,42 @@ def recover(
         with files.lock():
             return _recover(files, prefer_undo, places)
     except StorageError as error:
-        raise StorageError(
-            error.text
-            + f"\nNothing is lost. After fixing the storage error, run: ttlsnap recover {shell_word(files.root)}"
-        ) from error
+        error.add(f"Nothing is lost. After fixing the storage error, run: ttlsnap recover {shell_word(files.root)}")
+        raise
 
 
 def _recover(files: Directory, prefer_undo: bool, places: AllowedPlaces) -> RecoverReport:
     journal = next((j for j in read_journals(files) if j.status == "open"), None)
-    foreign: list[str] = []
     if journal is None:
         journal = _remove_late_fence(files)
         outcome: Outcome = "nothing" if journal is None else "undone"
     else:
-        if journal.planned is not None:
-            require_ownership(files, [journal.fence])  # the planned batch takes its place
-        foreign = find_rewritten(files, journal) if prefer_undo else []
-        outcome = _settle(files, journal, prefer_undo)
-        if outcome == "undone" and not foreign:
-            discard_files(files, journal.run)
+        with explain_errors(f"Run {journal.run} is still interrupted, and {Fence.MAYBE.value}.", StorageError):
+            if journal.planned is not None:
+                require_ownership(files, [journal.fence])  # the planned batch takes its place
+            outcome = _settle(files, journal, prefer_undo)
+    if journal is None:
+        return _tidied(files, places, RecoverReport(files.root, outcome, None))
+    with explain_errors(f"Run {journal.run} was {outcome}, so Spark can start."):
+        return _tidied(files, places, RecoverReport(files.root, outcome, journal.run))
+
+
+def _tidied(files: Directory, places: AllowedPlaces, report: RecoverReport) -> RecoverReport:
+    """Remove what runs have left, and deliver what waits. Return the whole report."""
+    kept = []
+    if report.run is not None and report.outcome == "undone" and find_overwritten(files, report.run):
+        folder = f"{files.root}/{layout.run_directory(report.run)}"
+        kept = [f"files that overwrote those of run {report.run} are kept in {folder}"]
     discard_leftovers(files)
-    kept = _describe_kept_files(files, journal) if journal and foreign else []
     waiting = _list_unsettled_runs(files)
-    warnings = [*kept, *warn_of_only_copies(files), *deliver_all(files, places)]
+    warnings = (*kept, *warn_of_only_copies(files), *deliver_all(files, places))
     left = _list_unsettled_runs(files)
-    settled = tuple(run for run in waiting if run not in left)
-    return RecoverReport(files.root, outcome, journal.run if journal else None, tuple(warnings), settled)
+    return replace(report, warnings=warnings, settled=tuple(run for run in waiting if run not in left))
 
 
 def _list_unsettled_runs(files: Directory) -> list[str]:
     runs = [info.name for info in files.list(layout.RUNS) if layout.is_run(info.name)]
     return [run for run in runs if is_unsettled(files, run)]
-
-
-def _describe_kept_files(files: Directory, journal: Journal) -> list[str]:
-    folder = f"{files.root}/{layout.run_directory(journal.run)}"
-    return [f"files that overwrote those of run {journal.run} are kept in {folder}"]
 
 
 @defer_signals()
