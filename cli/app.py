@@ -137,7 +137,7 @@ def run(arguments: list[str], *, last: bool = False) -> int:
         # Python runs handlers after calls, and not between the end of this block and the assignments.
         try:
             raise_received()
-            code = _run(arguments, debug)
+            code = _run(arguments, debug, stop)
             stop.is_armed = False
         except KeyboardInterrupt:
             stop.is_armed = False
@@ -161,15 +161,16 @@ def _describe_stop(arguments: list[str], stop: Stop) -> str:
     if stop.open:
         target = next(iter(stop.open.values()))
         return f"A run had begun to publish. To see whether it was published: ttlsnap history {shell_word(target)}"
-    told = "No run was published."
-    if len(stop.published) == 1:
-        ((run, target),) = stop.published.items()
-        told = (
-            f"The new checkpoint {target} was completed." if run == target else f"Run {run} on {target} was published."
-        )
-    elif stop.published:
-        told = f"{len(stop.published)} runs were published. ttlsnap history TARGET shows those of a target."
-    return f"Everything is complete or undone. {told}"
+    return f"Everything is complete or undone. {_describe_published(stop) or 'No run was published.'}"
+
+
+def _describe_published(stop: Stop) -> str:
+    """Return what a command has published; empty for nothing."""
+    if len(stop.published) != 1:
+        some = f"{len(stop.published)} runs were published. ttlsnap history TARGET shows those of a target."
+        return some if stop.published else ""
+    ((run, target),) = stop.published.items()
+    return f"The new checkpoint {target} was completed." if run == target else f"Run {run} on {target} was published."
 
 
 @cache
@@ -200,34 +201,38 @@ def _flush() -> BrokenPipeError | OutputError | None:
     return None
 
 
-def _run(arguments: list[str], debug: bool) -> int:
+def _run(arguments: list[str], debug: bool, stop: Stop) -> int:
     if sys.stdout is None:
         print_error(UsageError("the standard output is closed, and results are written there. Use > /dev/null"))
         return UsageError.exit_code
-    code = _handle_errors(arguments, debug)
+    code = _handle_errors(arguments, debug, stop)
     failed = _flush()
     if isinstance(failed, BrokenPipeError):
         return _BROKEN_PIPE
     if failed is not None and code != failed.exit_code:
-        _print(failed, arguments)
+        _print(failed, arguments, stop)
         return failed.exit_code
     return code
 
 
-def _print(error: TtlsnapError, arguments: list[str]) -> None:
-    if isinstance(error, OutputError) and not _only_reads(arguments):
-        error.advice = "The command may have done its work: ttlsnap history TARGET shows whether a run was published."
+def _print(error: TtlsnapError, arguments: list[str], stop: Stop) -> None:
+    """Print an error, and what the command has published before it, unless the message says so."""
+    told = _describe_published(stop)
+    if isinstance(error, OutputError) and not told and not _only_reads(arguments):
+        told = "The command may have done its work: ttlsnap history TARGET shows whether a run was published."
+    if not any(run in str(error) for run in stop.published):
+        error.advice = "\n".join(filter(None, [error.advice, told]))
     print_error(error)
 
 
-def _handle_errors(arguments: list[str], debug: bool) -> int:
+def _handle_errors(arguments: list[str], debug: bool, stop: Stop) -> int:
     """Run a command, and print its error. Return the exit code."""
     try:
         return _call(arguments)
     except TtlsnapError as error:
         if debug:
             tell(traceback.format_exc().rstrip())
-        _print(error, arguments)
+        _print(error, arguments, stop)
         return error.exit_code
     except BrokenPipeError:
         return _BROKEN_PIPE  # as with | head; other tools end by SIGPIPE, also without a message
@@ -242,5 +247,6 @@ def _handle_errors(arguments: list[str], debug: bool) -> int:
     except BaseException as error:
         if debug:
             tell(traceback.format_exc().rstrip())
-        print_marked("Error:", "bold red", f"{type(error).__name__}: {error}\nThis is unexpected; --debug shows where.")
+        told = f"{type(error).__name__}: {error}\nThis is unexpected; --debug shows where. {_describe_published(stop)}"
+        print_marked("Error:", "bold red", told.rstrip())
         return 5

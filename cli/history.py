@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +15,7 @@ from ttlsnap.cli.migration_words import describe_changes
 from ttlsnap.cli.options import Format, FormatOption, Target
 from ttlsnap.cli.output import MISSING, ask_person, console, number, print_json, say, size, table, tell
 from ttlsnap.cli.tabular import TextTable
-from ttlsnap.errors import RefusedError, UsageError
+from ttlsnap.errors import RefusedError, UsageError, explain_errors
 from ttlsnap.printable import shell_word
 
 if TYPE_CHECKING:
@@ -69,9 +70,12 @@ def history(
     backups = find_backups(target) if dry_run else []
     entries = read(target)  # before anything is removed: an error says that nothing was changed
     pruned = remove(target, confirm=None if yes else partial(_ask, target)) if prune and not dry_run else []
-    entries = read(target) if pruned else entries
     files = open_directory(target)
-    waiting = find_planning_run(files, read_logs(files))
+    with (
+        explain_errors(f"Before that, the backup of run {', '.join(pruned)} was removed.") if pruned else nullcontext()
+    ):
+        entries = read(target) if pruned else entries
+        waiting = find_planning_run(files, read_logs(files))
     planned = waiting.fence_batch if waiting is not None else None
     if output_format is Format.JSON:
         runs: list[dict[str, Any]] = [entry.to_json() for entry in entries]

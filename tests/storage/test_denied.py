@@ -84,6 +84,20 @@ def tells_well(end: Ended, uri: str, *, is_recovery: bool) -> bool:
     return says_it and (does_not_start or not end.is_fenced) and f"run: ttlsnap recover {uri}\n" in end.err
 
 
+def test_a_repair_that_is_published_stays_although_doctor_cannot_look_again(
+    proxy: Proxy, bucket: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    uri, command = upload(sample("agg-deltas-lz4-4.2", tmp_path), f"{bucket}/checkpoint"), COMMANDS["doctor --fix"]
+    command.before(proxy, uri)
+    closed = after(change_of("/journal.json", 2))
+    end = ended(proxy, capsys, uri, command.on(uri, tmp_path), denied_from(closed))
+    (run,) = history(uri)
+    assert (end.code, end.open_run, run.status) == (5, None, "done")
+    assert end.err.endswith(
+        f"The repair was published as run {run.run}, and stays. To look again, run doctor without --fix.\n"
+    )
+
+
 def test_recover_removes_what_an_earlier_one_could_not_remove_after_the_undo(
     proxy: Proxy, bucket: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

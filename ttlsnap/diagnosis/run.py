@@ -23,7 +23,7 @@ from ttlsnap.diagnosis.repair import Confirm, refuse_unknown, repair
 from ttlsnap.diagnosis.report import DoctorReport, Restorable, VersionReport
 from ttlsnap.engines.listener import SilentWorkListener, WorkListener
 from ttlsnap.engines.local import spread, useful_threads
-from ttlsnap.errors import CorruptionError, RefusedError, UnsupportedError
+from ttlsnap.errors import CorruptionError, RefusedError, UnsupportedError, explain_errors
 from ttlsnap.operators.registry import links_of, states_of
 from ttlsnap.printable import shell_word
 from ttlsnap.storage.directory import Directory
@@ -64,7 +64,8 @@ def doctor(
         run = repair(files, found, before, fix, stopped, confirm)
     if run is None:
         return found
-    after = _examine(files, parallelism, scratch, listener)
+    with explain_errors(f"The repair was published as run {run}, and stays. To look again, run doctor without --fix."):
+        after = _examine(files, parallelism, scratch, listener)
     return replace(after, fixed=tuple(dict.fromkeys(fix)), run=run)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ttlsnap.errors import RefusedError
+from ttlsnap.errors import RefusedError, StorageError, explain_errors
 from ttlsnap.printable import shell_word
 from ttlsnap.publishing.backups import find_held_tables
 from ttlsnap.publishing.cleanup import discard_backups, list_ended_runs, only_copies
@@ -52,7 +52,9 @@ def prune(target: str, *, confirm: Callable[[Backup], bool] | None = None) -> li
         needed = next((backup for backup in _find(files) if backup.needed_to_undo), None)
         if needed is not None and confirm is not None and not confirm(needed):
             return []
-        return discard_backups(files, keep=None)
+        command = f"ttlsnap history {shell_word(files.root)} --prune"
+        with explain_errors(f"Only backups were removed. After fixing the error, run again: {command}", StorageError):
+            return discard_backups(files, keep=None)
 
 
 def _find(files: Directory) -> list[Backup]:

@@ -19,6 +19,7 @@ from ttlsnap.errors import (
     RefusedError,
     TtlsnapError,
     UnsupportedError,
+    explain_errors,
 )
 from ttlsnap.expired.places import Confirm
 from ttlsnap.expired.receivers import ExpiredCallback
@@ -121,10 +122,14 @@ def rollback(
                 _require_loadable(files)
 
         swap(files, journal, check=lambda: refuse_if_changed(files, journal, before), recheck=recheck)
-        _remove_empty_folders(files, last)
-        warnings = (*take_back_if_allowed(files, last.run, places), *describe_obstacles(files, read_logs(files)))
+        done = f"Run {last.run} is rolled back (as run {run})."
+        with explain_errors(done):
+            _remove_empty_folders(files, last)
+        warnings = take_back_if_allowed(files, last.run, places)
+        with explain_errors(done):
+            warnings += describe_obstacles(files, read_logs(files))
         set_back_to = committed if committed < last.batch else None
-        return RollbackReport(files.root, run, last.run, len(back), warnings, last.kind, set_back_to)
+        return RollbackReport(files.root, run, last.run, len(back), tuple(warnings), last.kind, set_back_to)
 
 
 def undoable_run(files: Directory) -> str | None:
