@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING
 from ttlsnap.check.findings import Finding, FloatKeys, StateFindings
 from ttlsnap.check.outcomes import TWO_KEY_ORDERS
 from ttlsnap.check.targets import is_folder
-from ttlsnap.checkpoint import Checkpoint, Operator, Store, open_checkpoint
+from ttlsnap.checkpoint import Checkpoint, Operator, Store
 from ttlsnap.delta import is_table
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.entries.place import Place
 from ttlsnap.errors import CorruptionError, UnsupportedError
 from ttlsnap.operators.deduplication import can_have_two_orders, is_deduplication
 from ttlsnap.operators.registry import states_of
+from ttlsnap.publishing.reading import open_to_read
 from ttlsnap.schema.types import DoubleType, FloatType, contains
-from ttlsnap.storage.open import open_directory, open_for_reading
+from ttlsnap.storage.open import open_directory
 from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.open import lineages_of, open_state_store
 from ttlsnap.stores.protocols import StateStore
@@ -33,11 +34,11 @@ _MOST_BYTES = 256 << 20
 def examine_state(target: str) -> StateFindings:
     """Examine the state of the checkpoint ``target``. A contract in a file and a Delta table have none.
 
-    Raise the errors of ``open_checkpoint``.
+    Raise the errors of ``open_to_read``.
     """
     if not is_folder(target) or is_table(open_directory(target)):
         return StateFindings()
-    checkpoint = open_checkpoint(open_for_reading(target))
+    checkpoint = open_to_read(target)
     findings: list[Finding] = []
     unseen: list[str] = []
     floats: dict[int, FloatKeys] = {}

@@ -175,10 +175,7 @@ def open_checkpoint(
     require_checkpoint(files)
     logs = read_logs(files)
     if logs.fence is not None and not set(logs.commits[-1:]) & set(logs.offsets):
-        raise FencedError(
-            f"{files.root} is fenced: a run is publishing, or was interrupted. If none is running: ttlsnap recover "
-            f"{shell_word(files.root)}"
-        )
+        raise half_swapped(files)
     if not logs.commits:
         raise NotACheckpointError(describe_missing_commits(files, logs.offsets))
     wanted = logs.commits[-1] if batch is None else batch
@@ -197,6 +194,14 @@ def open_checkpoint(
         raise NotACheckpointError(f"{files.root}/{layout.STATE} has no operator folder; the query has no state")
     return Checkpoint(
         files, None if tolerate_damage else query_id(files), logs, facts, _with_schemas(operators, schemas or {})
+    )
+
+
+def half_swapped(files: Directory) -> FencedError:
+    """Return the error for a checkpoint whose files are from two states, because a run has moved only some of them."""
+    return FencedError(
+        f"{files.root} is fenced: a run is publishing, or was interrupted. If none is running: ttlsnap recover "
+        f"{shell_word(files.root)}"
     )
 
 

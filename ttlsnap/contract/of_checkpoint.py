@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from operator import attrgetter
 
-from ttlsnap.checkpoint import Checkpoint, Operator, Store, layout, open_checkpoint
+from ttlsnap.checkpoint import Checkpoint, Operator, Store, layout
 from ttlsnap.checkpoint.checkpoint import REAL_TIME_AGGREGATION, Schemas
 from ttlsnap.contract.model import Contract, OperatorContract, StateContract, StoreContract
 from ttlsnap.inspection.model import spark_version
@@ -16,16 +16,16 @@ from ttlsnap.errors import CorruptionError, UnsupportedError
 from ttlsnap.operators import aggregation, transform_with_state
 from ttlsnap.operators.registry import states_of
 from ttlsnap.publishing.journal import recent_journals
-from ttlsnap.storage.open import open_for_reading
+from ttlsnap.publishing.reading import open_to_read
 from ttlsnap.stores.open import lineages_of, open_state_store
 
 
 def contract_of_checkpoint(target: str, *, batch: int | None = None, schemas: Schemas | None = None) -> Contract:
     """Return the contract of the checkpoint ``target`` at its last committed batch, or at the retained ``batch``.
 
-    ``schemas`` are for a checkpoint that records none. Raise the errors of ``open_checkpoint``.
+    ``schemas`` are for a checkpoint that records none. Raise the errors of ``open_to_read``.
     """
-    return describe_checkpoint(open_checkpoint(open_for_reading(target), batch, schemas))
+    return describe_checkpoint(open_to_read(target, batch, schemas))
 
 
 def describe_checkpoint(checkpoint: Checkpoint) -> Contract:

@@ -24,6 +24,7 @@ from ttlsnap.operators.join import MATCHED
 from ttlsnap.operators.registry import AnyOf, Selection, states_of
 from ttlsnap.operators.showing import show_entry
 from ttlsnap.operators.transform_with_state import UNUSED
+from ttlsnap.publishing.reading import refuse_half_swapped
 from ttlsnap.publishing.stale_snapshots import warn_of_doubtful_snapshots
 from ttlsnap.schema.types import StructType, physical
 from ttlsnap.storage.open import open_for_reading
@@ -191,7 +192,9 @@ def _plan_before(target: str, batch: int | None, wanted: Wanted, schemas: Schema
 
 def _batch_before(target: str, batch: int | None) -> int:
     """Return the retained batch before a batch, or before the last one."""
-    commits = read_logs(open_for_reading(target)).commits
+    files = open_for_reading(target)
+    refuse_half_swapped(files, batch)
+    commits = read_logs(files).commits
     earlier = [number for number in commits if batch is None or number < batch]
     earlier = earlier[:-1] if batch is None else earlier
     if not earlier:

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ttlsnap.checkpoint import open_checkpoint
 from ttlsnap.checkpoint.checkpoint import Schemas
 from ttlsnap.clock import clock_at
 from ttlsnap.compaction.given_schemas import check_given_schemas
@@ -25,7 +24,7 @@ from ttlsnap.explanation.watching import Explanation, Work
 from ttlsnap.operators.links import StateId
 from ttlsnap.operators.placement import STRICT
 from ttlsnap.operators.registry import AnyOf, Selection, TimerPolicy
-from ttlsnap.storage.open import open_for_reading
+from ttlsnap.publishing.reading import open_to_read
 from ttlsnap.transform.protocols import StateSnapshotTransformerFactory, describe_rule
 
 SHOWN = 100
@@ -100,7 +99,7 @@ def explain(
     started = time.monotonic()
     listener = listener or SilentWorkListener()
     wanted = Key.parse(key)
-    checkpoint = open_checkpoint(open_for_reading(target), schemas=schemas)
+    checkpoint = open_to_read(target, schemas=schemas)
     plan = plan_compaction(checkpoint, transformers, clock_at(now, checkpoint.batch).unchecked(), selection, timers)
     check_given_schemas(plan, schemas or {})
     keys = _keys(plan, wanted)

@@ -11,7 +11,6 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, BinaryIO
 
-from ttlsnap.checkpoint import open_checkpoint
 from ttlsnap.checkpoint.checkpoint import Schemas
 from ttlsnap.checkpoint.outside import access_outside
 from ttlsnap.clock import TimeCharacteristic, clock_at
@@ -26,10 +25,11 @@ from ttlsnap.exports.plan import ExportPlan, ExportTask, Wanted, plan_export
 from ttlsnap.exports.sinks import DeltaTables, ParquetFolder, Sink, TextStream, require_outside
 from ttlsnap.exports.text import CsvLines, JsonLines
 from ttlsnap.operators.registry import AnyOf, Selection
+from ttlsnap.publishing.reading import open_to_read
 from ttlsnap.publishing.stale_snapshots import warn_of_doubtful_snapshots
 from ttlsnap.storage.access import open_private
 from ttlsnap.storage.directory import Directory, scratch_name
-from ttlsnap.storage.open import open_for_reading, open_local
+from ttlsnap.storage.open import open_local
 from ttlsnap.storage.uris import is_local
 
 FORMATS = ("parquet", "ndjson", "csv")
@@ -116,7 +116,7 @@ def open_plan(
     target: str, wanted: Wanted, *, batch: int | None = None, now: str = "checkpoint", schemas: Schemas | None = None
 ) -> ExportPlan:
     """Return the plan of an export of the checkpoint ``target``; see ``export``."""
-    checkpoint = open_checkpoint(open_for_reading(target), batch, schemas)
+    checkpoint = open_to_read(target, batch, schemas)
     plan = plan_export(checkpoint, wanted, clock_at(now, checkpoint.batch).unchecked())
     for task in plan.tasks if schemas else ():
         (table, *_) = task.tables

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ttlsnap.checkpoint import Checkpoint, Operator, Store, open_checkpoint
+from ttlsnap.checkpoint import Checkpoint, Operator, Store
 from ttlsnap.checkpoint.checkpoint import Schemas
 from ttlsnap.checkpoint.starting import describe_obstacles
 from ttlsnap.checkpoint.watermark import FUTURE_ADVICE, find_future_watermark
@@ -20,8 +20,8 @@ from ttlsnap.operators.registry import AnyOf, Selection, no_match, states_of, un
 from ttlsnap.publishing.hidden_batches import HiddenBatch, find_hidden_batches
 from ttlsnap.publishing.journal import find_planning_run
 from ttlsnap.publishing.missing import MissingFiles, find_missing_files
+from ttlsnap.publishing.reading import open_to_read
 from ttlsnap.publishing.stale_snapshots import warn_of_doubtful_snapshots
-from ttlsnap.storage.open import open_for_reading
 from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.open import lineage_of, open_state_store
 
@@ -64,7 +64,7 @@ def inspect(
             raise UsageError(f"{option} needs --age or --sizes")
     if rule is not None and not sizes:
         raise UsageError("a rule, as --ttl gives it, needs --sizes")
-    checkpoint = open_checkpoint(open_for_reading(target), batch, schemas)
+    checkpoint = open_to_read(target, batch, schemas, with_state=bool(entries or age or sizes))
     selection = selection or Selection()
     files, logs = checkpoint.files, checkpoint.logs
     planned = find_planning_run(files, logs)

@@ -1,0 +1,49 @@
+"""The opening of a checkpoint that is only read, while a run may have moved some of its files."""
+
+from __future__ import annotations
+
+from ttlsnap.checkpoint import Checkpoint, open_checkpoint
+from ttlsnap.checkpoint.checkpoint import Schemas, half_swapped
+from ttlsnap.checkpoint.logs import read_logs
+from ttlsnap.errors import CorruptionError, FencedError, TtlsnapError
+from ttlsnap.publishing.journal import read_journals
+from ttlsnap.publishing.moves import is_done
+from ttlsnap.storage.directory import Directory, each
+from ttlsnap.storage.open import open_for_reading
+
+
+def open_to_read(
+    target: str, batch: int | None = None, schemas: Schemas | None = None, *, with_state: bool = True
+) -> Checkpoint:
+    """Open the checkpoint ``target`` as ``open_checkpoint`` does. Nothing is written to it.
+
+    Raise FencedError if an interrupted run has moved only some of the files that the batch needs: they are from two
+    states. Unless the caller reads them (``with_state``), raise it only in place of another error.
+    """
+    files = open_for_reading(target)
+    try:
+        checkpoint = open_checkpoint(files, batch, schemas)
+    except FencedError:
+        raise
+    except TtlsnapError:
+        refuse_half_swapped(files, batch)
+        raise
+    if with_state:
+        refuse_half_swapped(files, checkpoint.batch.id)
+    return checkpoint
+
+
+def refuse_half_swapped(files: Directory, batch: int | None = None) -> None:
+    """Raise FencedError if an interrupted run has moved only some of the files that a batch needs, or any batch."""
+    if read_logs(files).fence is None:
+        return
+    try:
+        journal = next((journal for journal in read_journals(files) if journal.status == "open"), None)
+    except CorruptionError:
+        return  # ``recover`` would say no more than that
+    if journal is None:
+        return
+    if batch is not None and batch < journal.batch and journal.kind in ("compact", "import"):
+        return  # such a run moves no files of earlier batches
+    if len(set(each(files, lambda move: is_done(files, move), journal.moves))) == 2:
+        raise half_swapped(files)
