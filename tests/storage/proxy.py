@@ -33,7 +33,7 @@ Fault = Callable[[Request], str | None]
 ``half answer``: the answer is cut off. ``slow``: the answer is late. ``busy``: the store asks for a retry.
 ``forbidden``: the store denies access. ``careless``: the store ignores conditions. ``forgetful``: it only ignores those
 about versions (``If-Match``). ``late``: the connection breaks, and
-the request arrives when ``Proxy.deliver`` is called."""
+the request arrives when ``Proxy.deliver`` is called. ``silent``: there is no answer, and the connection stays open."""
 
 
 def fine(request: Request) -> str | None:
@@ -123,6 +123,10 @@ class _Handler(BaseHTTPRequestHandler):
         fault = self.before.fault(self.before.note(self.command, self.path))
         if fault == "lost":
             self._hang_up()
+            return
+        if fault == "silent":
+            self.rfile.read(1)  # until the client closes the connection
+            self.close_connection = True
             return
         if fault == "busy":
             self._answer(503, [], b"<Error><Code>SlowDown</Code><Message>later</Message></Error>")

@@ -38,13 +38,13 @@ from ttlsnap.errors import (
     UsageError,
     tidy_after_error,
 )
+from ttlsnap.storage import patience
 from ttlsnap.storage.access import Access, may_reach, without_group
 from ttlsnap.storage.directory import LOCK, OWN, FileInfo, refuse_other_content, scratch_for, scratch_name
 from ttlsnap.storage.new_access import access_of_new, access_of_new_folder
 
 HELD_S = 15.0  # so long a confirmed lock is certainly ours: a quarter of the name node's limit
 _NOT_EMPTY = "PathIsNotEmptyDirectoryException"
-_PATIENCE_S = 20
 _PIECE = 8 << 20
 _IN_MEMORY = 64 << 20
 
@@ -63,6 +63,7 @@ class HdfsDirectory:
         self._path = "".join(f"/{part}" for part in path.split("/") if part)
         self.root = f"hdfs://{self._host}{self._path}"
         self._lock: _Lock | None = None
+        self._patience = patience.patience_with(self._host)
 
     def __repr__(self) -> str:
         return f"HdfsDirectory({self.root!r})"
@@ -70,7 +71,7 @@ class HdfsDirectory:
     @property
     def _client(self) -> Client:
         # Created in the process that uses it, because a client cannot be sent to another process.
-        return client_of_process(self._host, os.getpid())
+        return cast("Client", _Patient(client_of_process(self._host, os.getpid()), self._patience))
 
     def _locate(self, path: str) -> str:
         parts = [part for part in path.split("/") if part]
@@ -156,7 +157,7 @@ class HdfsDirectory:
         with _errors("read", self, path):
             reader = self._client.read(self._locate(path))
             if len(reader) <= limit:
-                return reader.read()
+                return b"".join(iter(lambda: self._patience.call(reader.read, _PIECE), b""))
         raise StorageError(f"{self.root}/{path} is longer than {limit} bytes, but such a file is never that long")
 
     def make_local(self, path: str, place: Path) -> None:
@@ -302,7 +303,7 @@ class HdfsDirectory:
         Raise BusyError if another process holds it.
         """
         # A client of its own, because the lock ends with its client.
-        client = _connect(self._host)
+        client = cast("Client", _Patient(_connect(self._host), self._patience))
         if shared:
             # Without write permission, one can only find out that there is no lock file.
             if self.stat(LOCK) is not None:
@@ -323,10 +324,10 @@ class HdfsDirectory:
             try:
                 try:
                     if make:
-                        return client.create(self._locate(LOCK), WriteOptions(create_parent=True))
+                        return self._patient(client.create(self._locate(LOCK), WriteOptions(create_parent=True)))
                 except FileExistsError:
                     pass
-                return client.append(self._locate(LOCK))
+                return self._patient(client.append(self._locate(LOCK)))
             except FileNotFoundError as error:
                 raise BusyError(f"another ttlsnap has just finished with {self.root}; try again") from error
             except Exception as error:
@@ -336,6 +337,9 @@ class HdfsDirectory:
                     f"another ttlsnap is working on {self.root}; wait until it ends. If it has died, its lock expires "
                     f"within a few minutes ({_reason(error)})"
                 ) from error
+
+    def _patient(self, writer: FileWriter) -> FileWriter:
+        return cast("FileWriter", _Patient(writer, self._patience))
 
     def _require_lock(self) -> None:
         if self._lock is not None:
@@ -355,7 +359,8 @@ class HdfsDirectory:
     def _upload(self, source: BinaryIO, path: str) -> None:
         self._require_lock()
         with _errors("write", self, path):
-            file = self._client.create(self._locate(path), WriteOptions(overwrite=True, create_parent=True))
+            new = self._client.create(self._locate(path), WriteOptions(overwrite=True, create_parent=True))
+            file = self._patient(new)
             try:
                 shutil.copyfileobj(source, file, _PIECE)
                 file.hsync()
@@ -402,6 +407,16 @@ class _Lock:
             self._writer.close()
 
 
+class _Patient:
+    """A client or a writer whose calls end in a limited time. The library itself waits forever."""
+
+    def __init__(self, waiting: Client | FileWriter, patient: patience.Patience) -> None:
+        self._waiting, self._patience = waiting, patient
+
+    def __getattr__(self, name: str) -> Any:
+        return partial(self._patience.call, getattr(self._waiting, name))
+
+
 class _RawFile(io.RawIOBase):
     """A file that is read piece by piece."""
 
@@ -426,8 +441,8 @@ class _RawFile(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         left = len(self._reader) - self._reader.tell()
         with _errors("read", self._directory, self._path):
-            found = self._reader.read(len(buffer))
-        if len(found) != min(len(buffer), left):
+            found = self._directory._patience.call(self._reader.read, min(len(buffer), _PIECE, left))
+        if len(found) != min(len(buffer), _PIECE, left):
             raise StorageError(
                 f"{self._directory.root}/{self._path}: {left:,} bytes were expected, {len(found):,} arrived"
             )
@@ -444,7 +459,8 @@ def client_of_process(host: str, process: int) -> Client:
 def _connect(host: str) -> Client:
     name, colon, port = host.rpartition(":")
     if colon and port.isdigit():  # the client itself would try for minutes; a name service has no port
-        with contextlib.closing(socket.create_connection((name.strip("[]"), int(port)), _PATIENCE_S)):
+        seconds = patience.patience_with(host).answer_s
+        with contextlib.closing(socket.create_connection((name.strip("[]"), int(port)), seconds)):
             pass
     try:
         return Client(f"hdfs://{host}")
@@ -474,7 +490,8 @@ def _info(status: FileStatus) -> FileInfo:
 @contextlib.contextmanager
 def _errors(verb: str, directory: HdfsDirectory, path: str) -> Iterator[None]:
     try:
-        yield
+        with directory._patience.watch():
+            yield
     except TtlsnapError:
         raise
     except Exception as error:  # the client has no error classes of its own

@@ -39,6 +39,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError, GenericError, NotF
 from obstore.store import from_url
 
 from ttlsnap.errors import BusyError, RefusedError, StorageError, UnsupportedError, UsageError, tidy_after_error
+from ttlsnap.storage import patience
 from ttlsnap.storage.access import Access
 from ttlsnap.storage.conditional import COPY, delete, delete_version, version_of
 from ttlsnap.storage.directory import LOCK, OWN, SCRATCH, FileInfo, each, has_changed, scratch_name
@@ -49,10 +50,10 @@ if TYPE_CHECKING:
     from obstore import GetResult, ObjectMeta, UpdateVersion
     from obstore.store import ObjectStore, RetryConfig
 
-# The last try begins before ``retry_timeout`` ends, and takes at most ``_PATIENCE``. Together they must be shorter than
+# The last try begins before ``retry_timeout`` ends, and takes at most ``ANSWER_S``. Together they must be shorter than
 # the part of a lease that is left for a change in progress (see ``storage.lease``).
-RETRIES: RetryConfig = {"max_retries": 10, "retry_timeout": timedelta(seconds=25)}
-_PATIENCE = timedelta(seconds=30)
+RETRIES: RetryConfig = {"max_retries": 10, "retry_timeout": timedelta(seconds=patience.REPEAT_S)}
+_NO_RETRIES: RetryConfig = {"max_retries": 0}
 # The beginning of the mark that takes the place of an object before it is deleted, and the size of the whole mark.
 _MARK = b"This object is being moved by ttlsnap: "
 _MARK_BYTES = len(_MARK) + 32
@@ -83,6 +84,7 @@ class ObjectDirectory:
         self._bucket = f"{OBJECT_STORES[scheme]}://{bucket}"
         self.root = f"{scheme}://{bucket}/{self._prefix}".rstrip("/")
         self._lease: Lease[UpdateVersion] | None = None
+        self._patience = patience.patience_with(self._bucket)
 
     def __repr__(self) -> str:
         return f"ObjectDirectory({self.root!r})"
@@ -90,7 +92,7 @@ class ObjectDirectory:
     @property
     def _store(self) -> ObjectStore:
         # Created in the process that uses it, because a client cannot be sent to another process.
-        return client(self._bucket, os.getpid())
+        return client(self._bucket, os.getpid(), self._patience.answer_s, self._patience.is_hurried)
 
     def _key(self, path: str) -> str:
         parts = [part for part in path.split("/") if part]
@@ -326,7 +328,7 @@ class ObjectDirectory:
                 return
             if found != content:
                 raise has_changed(self.root, path)
-            delete_version(self._store, self._key(path), version, _PATIENCE.total_seconds())
+            delete_version(self._store, self._key(path), version, self._patience.answer_s)
 
         with _errors("remove", self, path):
             self._change(delete_it)
@@ -389,7 +391,7 @@ class ObjectDirectory:
 
         Each change can be repeated safely.
         """
-        until = time.monotonic() + _PATIENCE.total_seconds()
+        until = time.monotonic() + self._patience.answer_s
         for seconds in PAUSES:
             self._require_lease()
             try:
@@ -462,9 +464,9 @@ class ObjectDirectory:
 
     def release_lock(self, version: UpdateVersion) -> None:
         """Remove the lock if it still has ``version``."""
-        patience_s = _PATIENCE.total_seconds()
         with _errors("remove", self, LOCK):
-            self._change(lambda: delete_version(self._store, self._key(LOCK), version, patience_s))
+            seconds = self._patience.answer_s
+            self._change(lambda: delete_version(self._store, self._key(LOCK), version, seconds))
 
     def _find_written_lock(self, data: bytes) -> UpdateVersion | None:
         """Return the lock's version if it contains ``data``: then it was written, and only the answer was lost."""
@@ -536,9 +538,13 @@ class _RawObject(io.RawIOBase):
 
 
 @cache
-def client(bucket: str, process: int) -> ObjectStore:
-    """Return the client of a process. A forked process must not use its parent's client."""
-    options: dict[str, Any] = {"retry_config": RETRIES, "client_options": {"timeout": _PATIENCE}}
+def client(bucket: str, process: int, answer_s: float, is_hurried: bool = False) -> ObjectStore:
+    """Return the client of a process. A forked process must not use its parent's client.
+
+    A request fails after ``answer_s`` seconds without an answer, and ``is_hurried`` requests are not repeated.
+    """
+    retries = _NO_RETRIES if is_hurried else RETRIES
+    options: dict[str, Any] = {"retry_config": retries, "client_options": {"timeout": timedelta(seconds=answer_s)}}
     if bucket.startswith("s3:") and _endpoint().startswith("http://"):
         options["client_options"]["allow_http"] = True  # a user who sets that endpoint allows it
     if bucket.startswith("s3:") and "AWS_COPY_IF_NOT_EXISTS" not in os.environ:
@@ -556,10 +562,11 @@ def storage_options(root: str) -> dict[str, str]:
 
     Such a client reads the environment itself.
     """
+    limits = {"timeout": f"{patience.ANSWER_S:g}s", "retry_timeout": f"{patience.REPEAT_S:g}s"}
     endpoint = _endpoint()
     if not root.startswith("s3") or not endpoint:
-        return {}
-    return {"AWS_ENDPOINT_URL": endpoint, "AWS_ALLOW_HTTP": str(endpoint.startswith("http://")).lower()}
+        return limits
+    return {**limits, "AWS_ENDPOINT_URL": endpoint, "AWS_ALLOW_HTTP": str(endpoint.startswith("http://")).lower()}
 
 
 def _endpoint() -> str:
@@ -582,13 +589,14 @@ def _profile() -> Any:
 def _ask(question: Callable[..., Answer], *words: Any, **options: Any) -> Answer:
     """Call ``question``, and up to four more times after truncated answers, which the client does not repeat.
 
-    Each question can be repeated safely.
+    Each question can be repeated safely. It is not repeated after ``ANSWER_S``.
     """
+    until = time.monotonic() + patience.ANSWER_S
     for seconds in PAUSES:
         try:
             return question(*words, **options)
         except GenericError as error:
-            if _TRUNCATED not in str(error):
+            if _TRUNCATED not in str(error) or time.monotonic() > until:
                 raise
         time.sleep(seconds)
     return question(*words, **options)
@@ -629,7 +637,8 @@ def _info(meta: ObjectMeta) -> FileInfo:
 @contextlib.contextmanager
 def _errors(verb: str, directory: ObjectDirectory, path: str) -> Iterator[None]:
     try:
-        yield
+        with directory._patience.watch():
+            yield
     except (BaseError, OSError) as error:
         place = f"{directory.root}/{path}".rstrip("/")
         raise StorageError(f"cannot {verb} {place}: {_reason(error, directory.root)}") from error
