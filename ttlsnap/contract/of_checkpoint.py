@@ -11,8 +11,8 @@ from operator import attrgetter
 from ttlsnap.checkpoint import Checkpoint, Operator, Store, layout
 from ttlsnap.checkpoint.checkpoint import REAL_TIME_AGGREGATION, Schemas
 from ttlsnap.contract.model import Contract, OperatorContract, StateContract, StoreContract
-from ttlsnap.inspection.model import spark_version
 from ttlsnap.errors import CorruptionError, UnsupportedError
+from ttlsnap.inspection.model import spark_version
 from ttlsnap.operators import aggregation, transform_with_state
 from ttlsnap.operators.registry import states_of
 from ttlsnap.publishing.journal import recent_journals
