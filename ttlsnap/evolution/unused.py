@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from ttlsnap.checkpoint import Checkpoint
+from ttlsnap.checkpoint.state_schema import DEFAULT_FAMILY
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.entries.place import Place
 from ttlsnap.errors import RefusedError, UsageError
@@ -41,7 +42,13 @@ def unused_variables(checkpoint: Checkpoint) -> dict[Place, tuple[str, ...]]:
     """Return the variables that an earlier query had, each with the states that Spark kept or may compare."""
     found: dict[Place, list[str]] = {}
     kept = [(state.operator, state.store, state.state) for state in find_unused(checkpoint)]
-    compared = [(o.id, s.name, family.name) for o in checkpoint.operators for s in o.stores for family in s.unused]
+    compared = [
+        (operator.id, store.name, family.name)
+        for operator in checkpoint.operators
+        for store in operator.stores
+        for family in store.unused
+        if family.name != DEFAULT_FAMILY and not family.name.startswith(transform_with_state.TIMERS)
+    ]
     names = {operator.id: operator.name for operator in checkpoint.operators}
     for operator, store, state in dict.fromkeys([*kept, *compared]):
         place = Place(operator, store, variable_in(state), operator_name=names[operator])

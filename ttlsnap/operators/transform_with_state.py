@@ -144,8 +144,9 @@ def _earlier_kind(unused: Mapping[str, ColumnFamilySchema], name: str) -> str:
     if name in unused:
         return "ValueState" if unused[name].user_key is None else "MapState"
     # Only the index is unused: there is a new variable of this name, of another kind.
-    element = unused[f"{_INDEX}{name}"].key.fields[-1].type
-    parts = element.fields if isinstance(element, StructType) else ()
+    index = unused.get(f"{_INDEX}{name}")
+    elements = [field.type for field in index.key.fields[-1:]] if index is not None else []
+    parts = [part for element in elements if isinstance(element, StructType) for part in element.fields]
     is_map = [part.name for part in parts if isinstance(part.type, StructType)] == ["key", "userKey"]
     return "MapState" if is_map else "ValueState"
 
