@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ttlsnap import inspect, migrate
+from ttlsnap import Drop, EntryTransformerFactory, Keep, compact, doctor, inspect, migrate
 from ttlsnap.check import check
 from ttlsnap.contract import contract_of_checkpoint, parse_contract
 
@@ -125,3 +125,22 @@ def test_real_spark_treats_variables_that_return_as_check_says(
     assert job.run(STAY, names) == {"held": {"stays": "1", "expires": "1"}}
     assert {job.verdict(one)[0] for one in GO} == {"as_is"}
     assert job.run([*STAY, *GO]) == {"held": {"stays": "2", "expires": "2", **{one.name: "" for one in GO}}}
+
+
+def but_not_3(key: dict[str, Any], value: dict[str, Any]) -> Drop | Keep:
+    """Drop the elements with the number 3."""
+    return Drop() if 3 in (value.get("x"), (value.get("value") or {}).get("x")) else Keep()
+
+
+def test_spark_continues_with_what_delete_if_exists_left_and_so_does_compact(judge: Judge, tmp_path: Path) -> None:
+    job = Job(judge, tmp_path / "job", NEWEST, "unsaferow")
+    job.folder.mkdir()
+    for declared, deleted in ((GO, ()), (GO, ()), (STAY, [one.name for one in GO]), (GO, ()), (GO, ())):
+        assert "held" in job.run([*STAY, *declared] if declared is GO else declared, deleted)
+    assert not [problem for problem in doctor(str(job.checkpoint)).problems if problem.severity == "error"]
+    report = compact(str(job.checkpoint), [EntryTransformerFactory(but_not_3)], stopped=True)
+    assert report.totals.dropped == 4  # an element of both lists and of both maps
+    assert not [problem for problem in doctor(str(job.checkpoint)).problems if problem.severity == "error"]
+    assert job.run([*STAY, *GO]) == {"held": {}}  # the batch that ttlsnap planned
+    left = {"value": "4", "list": "4", "map": "n4:4"}
+    assert job.run([*STAY, *GO]) == {"held": {"stays": "4", "expires": "4", **{one.name: left[one.kind] for one in GO}}}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -132,6 +133,33 @@ def test_a_map_entry_without_an_index_entry_is_damage() -> None:
     (a, of_a), (b, _) = of_map("a", 100), of_map("b", 200)
     with pytest.raises(CorruptionError, match=r"\$ttl_seen does not have it"):
         resolve(variable, {variable.elements.place: [a, b], variable.index.place: [of_a]}, {})
+
+
+def test_the_count_of_a_list_that_returned_may_be_one_that_spark_continued_with() -> None:
+    (variable,) = (link for link in links_in("visits-4.2", Variable) if link.counts is not None)
+    key, other = {"key": "a"}, {"key": "b"}
+    elements: list[Entry] = [(key, {"number": number}) for number in (1, 2)]
+    counted: list[Entry] = [(key, {"count": 4}), (other, {"count": 7})]  # the other list has no element
+    entries: Entries = {variable.elements.place: elements, variable.counts.place: counted}
+    with pytest.raises(CorruptionError, match="has 4 for it, where it should be 2"):
+        resolve(variable, entries, {})
+    returned = replace(variable, returned=True)
+    for dropped, left in (([], counted), ([0], [(key, {"count": 1}), counted[1]]), ([0, 1], [counted[1]])):
+        assert resolve(returned, entries, {variable.elements.place: dropped})[variable.counts.place] == left
+    with pytest.raises(CorruptionError, match="does not have it"):
+        resolve(returned, {**entries, variable.counts.place: counted[1:]}, {})
+
+
+def test_an_index_entry_that_spark_left_for_a_value_that_returned_is_not_damage() -> None:
+    variable = replace(map_with_ttl(), elements=replace(map_with_ttl().elements, kind="value"))
+    assert variable.index is not None
+    (a, of_a), (_, stale) = of_map("a", 100), of_map("a", 50)
+    entries: Entries = {variable.elements.place: [a], variable.index.place: [stale, of_a]}
+    with pytest.raises(CorruptionError, match=r"\$ttl_seen has \d+ for it"):
+        resolve(variable, entries, {})
+    returned = replace(variable, returned=True)
+    assert resolve(returned, entries, {})[variable.index.place] == [stale, of_a]
+    assert resolve(returned, entries, {variable.elements.place: [0]})[variable.index.place] == [stale]
 
 
 def test_timers_are_dropped_only_with_the_whole_state_of_their_key() -> None:

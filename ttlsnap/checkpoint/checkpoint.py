@@ -45,7 +45,8 @@ class Store:
 
     ``families`` is empty if the checkpoint has no state schema (Spark before 3.1). ``schema_file`` is its path, and
     ``older_schema_files`` are those of earlier queries. ``unused`` are the families that only these describe: Spark
-    keeps their entries, and compares them with a family of the same name.
+    keeps their entries, and compares them with a family of the same name. ``returned`` are the names of families that
+    were removed and came back: Spark may have kept some entries that no longer fit.
     """
 
     operator: int
@@ -56,6 +57,7 @@ class Store:
     schema_file: str = ""
     older_schema_files: tuple[str, ...] = ()
     unused: tuple[ColumnFamilySchema, ...] = ()
+    returned: frozenset[str] = frozenset()
 
     def directory(self, partition: int) -> str:
         """Return the folder of a partition, relative to the checkpoint."""
@@ -317,8 +319,13 @@ def _store(
     *older, newest = store.schema_files or (f"{base}/_metadata/schema",)
     families = read_state_schema(files, newest) or ()
     before: dict[str, list[ColumnFamilySchema]] = {}
-    for family in (family for path in older for family in read_state_schema(files, path) or ()):
-        before.setdefault(family.name, []).append(family)
+    returned: set[str] = set()
+    for path in older:
+        described = {family.name: family for family in read_state_schema(files, path) or ()}
+        returned |= before.keys() - described.keys()
+        for name, family in described.items():
+            before.setdefault(name, []).append(family)
+    returned &= {family.name for family in families}
     if avro:
         families = tuple(replace(family, older=tuple(before.get(family.name, ()))) for family in families)
     for family in families:
@@ -330,7 +337,17 @@ def _store(
         words = f"numColsPrefixKey of store {store.name} is {store.num_cols_prefix_key}, and a key has {most} columns"
         raise CorruptionError(f"{where}: {words}")
     _check_partitions(files, operator, store, partitions, families, metadata, batch)
-    return Store(operator, store.name, partitions, families, store.num_cols_prefix_key, newest, tuple(older), unused)
+    return Store(
+        operator,
+        store.name,
+        partitions,
+        families,
+        store.num_cols_prefix_key,
+        newest,
+        tuple(older),
+        unused,
+        frozenset(returned),
+    )
 
 
 def _check_partitions(

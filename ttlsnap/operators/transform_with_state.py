@@ -52,7 +52,8 @@ class Variable:
     """A state variable for which Spark keeps more than its elements.
 
     ``index`` has the expiry times. For a list it has the first one of each key, and so has ``first``. ``counts`` has
-    the numbers of a list's values. ``last_batch_ms`` is when the last batch began.
+    the numbers of a list's values. ``last_batch_ms`` is when the last batch began. A variable that ``returned`` was
+    removed before: Spark's ``deleteIfExists`` leaves the other three states, and Spark continues with them.
     """
 
     has_timers: ClassVar[bool] = False
@@ -62,6 +63,7 @@ class Variable:
     index: StateDescriptor | None = None
     first: StateDescriptor | None = None
     counts: StateDescriptor | None = None
+    returned: bool = False
 
     @property
     def places(self) -> Mapping[StateId, StateDescriptor]:
@@ -161,11 +163,15 @@ def links(checkpoint: Checkpoint, operator: Operator, follow: bool) -> tuple[Lin
     """Return the links of each variable, and of the timers, which may ``follow`` the states of their keys."""
     moment = checkpoint.batch.timestamp_ms
     return tuple(
-        link for store in operator.stores for link in _links(states(checkpoint, operator, store), moment, follow)
+        link
+        for store in operator.stores
+        for link in _links(states(checkpoint, operator, store), store.returned, moment, follow)
     )
 
 
-def _links(described: list[StateDescriptor], last_batch_ms: int, follow: bool) -> Iterator[Link]:
+def _links(
+    described: list[StateDescriptor], returned: Collection[str], last_batch_ms: int, follow: bool
+) -> Iterator[Link]:
     known = {state.state: state for state in described if not state.opaque}
     for state in described:
         if follow and state.opaque and not state.state.startswith("$"):
@@ -177,7 +183,7 @@ def _links(described: list[StateDescriptor], last_batch_ms: int, follow: bool) -
         of_variable = [known.get(f"{kind}{state.state}") for kind in (_INDEX, _FIRST, _COUNT, _COUNT_WITHOUT_TTL)]
         if any(of_variable):
             index, first, counts, without_ttl = of_variable
-            yield Variable(state, last_batch_ms, index, first, counts or without_ttl)
+            yield Variable(state, last_batch_ms, index, first, counts or without_ttl, state.state in returned)
     for kind in TIMERS:
         by_key, by_time = known.get(kind + _BY_KEY), known.get(kind + _BY_TIME)
         if by_key is not None and by_time is not None:

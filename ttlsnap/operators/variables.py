@@ -66,7 +66,8 @@ class VariableElements:
             at, there = codes[state.place], numbers[state.place]
             stale = self._stale(state, at, there, before)
             self._check(state, at[~stale], there[~stale], of, before)
-            stays, differs = (left[at] > 0) | stale, (after[at] != there) & ~stale
+            touched = (left[at] != rows[at]) | (later[at] != first[at])
+            stays, differs = (left[at] > 0) | stale | ~touched, (after[at] != there) & ~stale & touched
             if state == variable.index:
                 moved = stays & differs
                 # A stale entry must not be in the place that another entry moves to.
@@ -81,8 +82,13 @@ class VariableElements:
         return Outcome(found)
 
     def _stale(self, state: StateDescriptor, at: Int64s, there: Int64s, wanted: Int64s) -> Mask:
-        """Return the index entries that Spark leaves for removed map entries: its ``removeKey`` ignores the index."""
-        if state != self._variable.index or self._variable.elements.kind != "map":
+        """Return the index entries that Spark leaves for removed entries.
+
+        Its ``removeKey`` of a map ignores the index, and so does ``deleteIfExists``.
+        """
+        kind = self._variable.elements.kind
+        is_left = kind == "map" or (kind == "value" and self._variable.returned)
+        if state != self._variable.index or not is_left:
             return np.zeros(len(at), np.bool_)
         stale: Mask = wanted[at] != there
         return stale
@@ -99,10 +105,16 @@ class VariableElements:
             )
 
     def _check(self, state: StateDescriptor, at: Int64s, there: Int64s, of: Int64s, wanted: Int64s) -> None:
-        """Raise CorruptionError unless exactly the keys of the elements exist, each with the expected number."""
+        """Raise CorruptionError unless exactly the keys of the elements exist, each with the expected number.
+
+        Spark continues with the numbers of a list that it has not removed with the list. They can be any, and of more
+        keys, if the list returned.
+        """
         times = np.bincount(at, minlength=len(wanted))
         known = np.bincount(of, minlength=len(wanted)) > 0
-        wrong = ~known[at] | (times[at] != 1) | (there != wanted[at])
+        wrong = times[at] != 1
+        if not self._variable.returned or self._variable.elements.kind != "list":
+            wrong |= ~known[at] | (there != wanted[at])
         if wrong.any():
             i = int(np.flatnonzero(wrong)[0])
             what = f"where it should be {wanted[at[i]]}" if known[at[i]] else "and the variable does not have it"
