@@ -219,4 +219,6 @@ def told_well(ended: Ended, *, needs_recover: bool, is_done: bool, call: Call | 
     assert ended.code in (4, 5), ended
     assert ended.err.startswith("Error: "), ended.err
     assert "Traceback" not in ended.err and "unexpected" not in ended.err, ended.err
-    assert "ttlsnap recover" in ended.err or not needs_recover, ended.err
+    if needs_recover:
+        assert re.search(r"(Run \S+ is (still )?interrupted|Nothing was changed), and Spark ", ended.err), ended.err
+        assert "ttlsnap recover" in ended.err, ended.err

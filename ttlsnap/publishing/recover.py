@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -83,7 +84,9 @@ def recover(
         return RecoverReport(files.root, "nothing", None)
     places = allowed_places(target, expired_to, confirm)
     try:
-        with files.lock():
+        with ExitStack() as stack:
+            with explain_errors("Nothing was changed, and Spark may refuse to start.", StorageError):
+                stack.enter_context(files.lock())
             return _recover(files, prefer_undo, places)
     except StorageError as error:
         error.add(f"Nothing is lost. After fixing the storage error, run: ttlsnap recover {shell_word(files.root)}")
