@@ -859,8 +859,9 @@ BREAKS = (
     Break(
         "the journal follows the fence",
         "publishing/swap.py",
-        "        write_journal(files, journal)\n        fence = Fence.MAYBE\n        if not raise_fence(",
-        "        raised = raise_fence(files, journal)\n        write_journal(files, journal)\n        if not all([raised] or ",
+        "        write_journal(files, journal)\n        fence = Fence.MAYBE\n"
+        "        if not raise_fence(files, journal):\n",
+        "        raised = raise_fence(files, journal)\n        write_journal(files, journal)\n        if not raised:\n",
         "protocol",
     ),
     Break(
