@@ -859,9 +859,8 @@ BREAKS = (
     Break(
         "the journal follows the fence",
         "publishing/swap.py",
-        "        write_journal(files, journal)\n        fence = Fence.MAYBE\n"
-        "        if not raise_fence(files, journal):\n",
-        "        raised = raise_fence(files, journal)\n        write_journal(files, journal)\n        if not raised:\n",
+        "write_journal(files, journal)\n        fence = Fence.MAYBE\n        if not raise_fence(files, journal)",
+        "raised = raise_fence(files, journal)\n        write_journal(files, journal)\n        if not raised",
         "protocol",
     ),
     Break(

@@ -190,5 +190,7 @@ def discard_after_error(files: Directory, run: str) -> AbstractContextManager[No
 
 def _discard_unless_open(files: Directory, run: str) -> None:
     journal = read_journal(files, run)
-    if journal is None or journal.status == "undone":
+    if journal is None or (journal.status == "undone" and files.failures_are_final):
         discard_run(files, run)
+    elif journal.status == "undone":
+        discard_files(files, run)  # the run's fence may arrive late, and recover knows it by the journal

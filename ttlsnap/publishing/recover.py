@@ -80,23 +80,22 @@ def recover(
     the journal names are missing.
     """
     files = open_existing(target)
-    if not files.list(OWN) and read_logs(files).fence is None:
-        return RecoverReport(files.root, "nothing", None)
-    places = allowed_places(target, expired_to, confirm)
-    try:
-        with ExitStack() as stack:
-            with explain_errors("Nothing was changed, and Spark may refuse to start.", StorageError):
-                stack.enter_context(files.lock())
-            return _recover(files, prefer_undo, places)
-    except StorageError as error:
-        error.add(f"Nothing is lost. After fixing the storage error, run: ttlsnap recover {shell_word(files.root)}")
-        raise
+    advice = f"Nothing is lost. After fixing the storage error, run: ttlsnap recover {shell_word(files.root)}"
+    with explain_errors(advice, StorageError), ExitStack() as stack:
+        with explain_errors("Nothing was changed, and Spark may refuse to start.", StorageError):
+            if not files.list(OWN) and read_logs(files).fence is None:
+                return RecoverReport(files.root, "nothing", None)
+            places = allowed_places(target, expired_to, confirm)
+            stack.enter_context(files.lock())
+            journal = next((journal for journal in read_journals(files) if journal.status == "open"), None)
+        return _recover(files, journal, prefer_undo, places)
 
 
-def _recover(files: Directory, prefer_undo: bool, places: AllowedPlaces) -> RecoverReport:
-    journal = next((j for j in read_journals(files) if j.status == "open"), None)
+def _recover(files: Directory, journal: Journal | None, prefer_undo: bool, places: AllowedPlaces) -> RecoverReport:
+    """End the ``journal`` of an interrupted run, or remove a fence that arrived late. Then tidy up."""
     if journal is None:
-        journal = _remove_late_fence(files)
+        with explain_errors("Spark may refuse to start.", StorageError):
+            journal = _remove_late_fence(files)
         outcome: Outcome = "nothing" if journal is None else "undone"
     else:
         with explain_errors(f"Run {journal.run} is still interrupted, and {Fence.MAYBE.value}.", StorageError):

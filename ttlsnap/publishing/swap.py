@@ -222,6 +222,8 @@ def close_undone(files: Directory, journal: Journal) -> None:
     try:
         close_journal(files, journal, "undone")
     except StorageError as error:
+        if not files.failures_are_final:
+            raise  # recover needs the journal if the fence arrives late
         try:
             files.remove(journal.path)
         except StorageError:
