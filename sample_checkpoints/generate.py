@@ -30,7 +30,7 @@ sys.path.append(str(HERE.parent))
 
 from tests.judge.processes import JudgeError, interpreter  # noqa: E402  (needs the path above)
 from tests.judge.queries import Event, Query  # noqa: E402
-from tests.judge.spark import Judge  # noqa: E402
+from tests.judge.spark import Checkpoint, Judge  # noqa: E402
 
 HOUR, DAY = 3600, 86400
 Batches = list[list[Event]]
@@ -121,7 +121,7 @@ class Sample:
     """Seconds between the first two batches."""
 
     then: tuple[str, ...] = ()
-    """The operators that replace the query's own one, each for the batches once more."""
+    """The operators that replace the query's own one after the first batch, each for all batches."""
 
 
 _OPTIONAL = ("3.0", "3.1", "3.2")
@@ -350,9 +350,20 @@ def main(names: list[str]) -> None:
 
 def write(judge: Judge, sample: Sample, end: int) -> None:
     """Write one checkpoint into this folder."""
+    made = _write(judge, sample, end)
+    while not sample.uncommitted and _has_begun_batch(made.path):
+        made = _write(judge, sample, end)  # a query that never ends by itself was stopped within a batch
+    place = HERE / sample.name
+    shutil.rmtree(place, ignore_errors=True)
+    shutil.copytree(made.path, place)
+    size = sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
+    print(f"{sample.name}: {size:,} bytes")
+
+
+def _write(judge: Judge, sample: Sample, end: int) -> Checkpoint:
     batches = sample.events(end)
     last = batches.pop() if sample.uncommitted else None
-    begin = batches[:1] if sample.pause_s else batches
+    begin = batches[:1] if sample.pause_s or sample.then else batches
     made = judge.write(sample.query, begin, layout=sample.layout, version=sample.version, uncommitted=last)
     if sample.pause_s:
         time.sleep(sample.pause_s)
@@ -360,11 +371,12 @@ def write(judge: Judge, sample: Sample, end: int) -> None:
     for operator in sample.then:
         made.query, made.model = replace(made.query, operator=operator), None
         judge.restart(made, batches)
-    place = HERE / sample.name
-    shutil.rmtree(place, ignore_errors=True)
-    shutil.copytree(made.path, place)
-    size = sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
-    print(f"{sample.name}: {size:,} bytes")
+    return made
+
+
+def _has_begun_batch(checkpoint: Path) -> bool:
+    offsets, commits = ({path.name for path in (checkpoint / log).glob("[0-9]*")} for log in ("offsets", "commits"))
+    return offsets != commits
 
 
 def _is_there(version: str) -> bool:

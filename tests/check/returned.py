@@ -29,8 +29,8 @@ def write(path: Path, document: Document) -> Path:
 
 
 def with_text(variable: Document) -> None:
-    """Give the last field of a variable without a TTL another type."""
-    variable["value"][-1]["type"] = "string"
+    """Give the first field of a variable without a TTL another type."""
+    variable["value"][0]["type"] = "string"
 
 
 def without_ttl(variable: Document) -> None:

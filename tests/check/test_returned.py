@@ -25,7 +25,7 @@ def parsed(document: object) -> Contract:
 
 
 @pytest.mark.parametrize(
-    ("name", "change", "verdict", "spark"),
+    ("name", "change", "verdict", "does"),
     [
         *((name, dict, "unknown", "the old values are there again") for name in ("last", "always", "digits", "all")),
         ("always", with_text, "incompatible", "STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE"),
@@ -37,12 +37,12 @@ def parsed(document: object) -> Contract:
     ],
 )
 def test_a_variable_that_returns_is_compared_with_the_earlier_one(
-    name: str, change: Change, verdict: str, spark: str
+    name: str, change: Change, verdict: str, does: str
 ) -> None:
     report = check(contract_of_checkpoint(str(REMOVED)), parsed(with_variable(REMOVED, name, change)))
     (found,) = report.findings
     assert (found.code, found.verdict.value, found.place.state) == ("variable-returned", verdict, name)
-    assert (spark in found.spark, f"ttlsnap migrate CHECKPOINT --drop {name}" in found.fix) == (True, True)
+    assert (does in found.spark, f"ttlsnap migrate CHECKPOINT --drop {name}" in found.fix) == (True, True)
 
 
 def test_a_variable_with_a_new_name_is_empty() -> None:
