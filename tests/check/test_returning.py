@@ -132,6 +132,7 @@ def but_not_3(key: dict[str, Any], value: dict[str, Any]) -> Drop | Keep:
     return Drop() if 3 in (value.get("x"), (value.get("value") or {}).get("x")) else Keep()
 
 
+@pytest.mark.wide
 def test_spark_continues_with_what_delete_if_exists_left_and_so_does_compact(judge: Judge, tmp_path: Path) -> None:
     job = Job(judge, tmp_path / "job", NEWEST, "unsaferow")
     job.folder.mkdir()
