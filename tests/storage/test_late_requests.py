@@ -52,6 +52,18 @@ def test_a_decisive_request_that_arrives_after_an_undo_changes_nothing(
         assert settle(uri) == old, what
 
 
+def test_a_fence_that_arrives_after_its_run_was_undone_is_removed(proxy: Proxy, bucket: str, tmp_path: Path) -> None:
+    uri = upload(sample("agg-deltas-lz4-4.2", tmp_path), f"{bucket}/checkpoint")
+    old = objects_of(uri)
+    fence = Late(lambda r: r.method == "PUT" and "/checkpoint/offsets/" in r.path, "fails")
+    assert run_with_late_request(proxy, fence, partial(compacted, uri))
+    assert objects_of(uri) == old
+    proxy.deliver()
+    assert objects_of(uri) != old
+    assert recover(uri).outcome == "undone"
+    assert objects_of(uri) == old
+
+
 def number(at: int) -> Callable[[Request], bool]:
     """Return a function that finds the change with a number."""
     return lambda request: request.changes == at
