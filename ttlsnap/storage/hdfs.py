@@ -83,7 +83,9 @@ class HdfsDirectory:
         full = self._locate(path)
         with _errors("list", self, path):
             try:
-                found = [status for status in self._client.list_status(full) if status.path != full]
+                # The client asks for the names only while the result is read.
+                every = self._patience.call(lambda: list(client_of_process(self._host, os.getpid()).list_status(full)))
+                found = [status for status in every if status.path != full]
             except FileNotFoundError:
                 return []
         return sorted((_info(s) for s in found if s.path.endswith(suffixes)), key=lambda info: info.name)
