@@ -14,6 +14,7 @@
     │   ├── ChecksumError        5  a file and the checksum file that Spark wrote for it do not match
     │   └── CountError           5  a store has fewer or more entries than its files say
     ├── StorageError             5  the file system refused an operation: permission, no space, I/O
+    │   └── LockLostError        5  another process may hold the lock now
     └── StoppedError           143  SIGTERM (or 130: Ctrl-C) arrived before the target was published
 
 A message says what happened, where, and what to do. It may quote half a megabyte, so ttlsnap leaves out the middle of a
@@ -28,7 +29,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 from ttlsnap.quoting import Quoting
 
@@ -149,6 +150,10 @@ class StorageError(TtlsnapError):
     summary = "The storage refused an operation."
 
 
+class LockLostError(StorageError):
+    """Another process may hold the lock of this one, and may have changed what this one met."""
+
+
 class StoppedError(TtlsnapError):
     """A signal that arrived before anything was published (exit code 128 plus the signal's number)."""
 
@@ -178,12 +183,19 @@ def explain_errors(words: str, kind: type[TtlsnapError] = TtlsnapError) -> Itera
 
 @contextmanager
 def tidy_after_error(tidy: Callable[[], object]) -> Iterator[None]:
-    """Call ``tidy`` if the block fails. The error of the block is raised, even if ``tidy`` fails, too."""
+    """Call ``tidy`` if the block fails. The error of the block is raised, even if ``tidy`` fails, too.
+
+    If the lock is lost, that is the reason, and the other error may only follow from what another process did.
+    """
     try:
         yield
     except BaseException:
-        with suppress(Exception):
+        try:
             tidy()
+        except LockLostError:
+            raise
+        except Exception:
+            pass
         raise
 
 

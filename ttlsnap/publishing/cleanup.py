@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -152,23 +152,22 @@ def discard_leftovers(files: Directory) -> None:
     """
     runs = [info.name for info in files.list(layout.RUNS) if info.is_dir and layout.is_run(info.name)]
 
-    def is_left_over(run: str) -> bool:
+    def find_removal(run: str) -> Callable[[Directory, str], object] | None:
         # The run that made this copy has only a report, which must stay. A damaged file may be such a report.
         try:
-            return read_journal(files, run) is None and (read_report(files, run) or {}).get("output") is None
+            journal = read_journal(files, run)
+            if journal is None:
+                return discard_run if (read_report(files, run) or {}).get("output") is None else None
         except CorruptionError:
-            return False
+            return None
+        if journal.status != "undone" or not folders_of(files, run, STAGED) + folders_of(files, run, BACKUP):
+            return None
+        return discard_files if not find_overwritten(files, run) else None
 
     each(files, lambda folder: remove_scratch(files, folder), (OWN, *map(layout.run_directory, runs)))
-
-    def is_undone(run: str) -> bool:
-        journal = read_journal(files, run) if folders_of(files, run, STAGED) + folders_of(files, run, BACKUP) else None
-        return journal is not None and journal.status == "undone" and not find_overwritten(files, run)
-
-    for run in [run for run, found in zip(runs, each(files, is_left_over, runs), strict=True) if found]:
-        discard_run(files, run)
-    for run in [run for run, found in zip(runs, each(files, is_undone, runs), strict=True) if found]:
-        discard_files(files, run)
+    for run, remove in zip(runs, each(files, find_removal, runs), strict=True):
+        if remove is not None:
+            remove(files, run)
 
 
 @defer_signals()

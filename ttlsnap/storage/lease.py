@@ -23,7 +23,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Generic, Protocol, TypeVar
 
-from ttlsnap.errors import BusyError, StorageError
+from ttlsnap.errors import BusyError, LockLostError, StorageError
 from ttlsnap.interrupts import defer_signals
 
 LEASE = 120.0
@@ -84,9 +84,9 @@ class Lease(Generic[Version]):
                 self._lock.release_lock(self._version)
 
     def require(self) -> None:
-        """Raise StorageError if another process may hold the lock now."""
+        """Raise LockLostError if another process may hold the lock now."""
         if self._lost or _now() > self._until - LEASE / 2:
-            raise StorageError(
+            raise LockLostError(
                 f"{self._lock.root}: its lock expired, because this process was suspended, or could not reach the "
                 "storage, for too long. Another ttlsnap may hold the lock now. This process changes nothing more"
             )
