@@ -100,7 +100,7 @@ def larger() -> Iterator[Confinement]:
     confined.close()
 
 
-def _refused(confinement: Confinement, target: Path, name: str, path: Path) -> None:
+def _refused(confinement: Confinement, target: Path, name: str, path: Path, rows: str) -> None:
     before = bytes_of(target)
     for command, options in (("compact", wreck.compacting(name)), ("inspect", wreck.scanning(name))):
         found = confinement.run(command, target, *options)
@@ -110,8 +110,11 @@ def _refused(confinement: Confinement, target: Path, name: str, path: Path) -> N
         assert "raise that factor with the variable TTLSNAP_EXPANSION" in found.err
     assert bytes_of(target) == before
     found = confinement.run("doctor", target, "--format", "json", "--parallelism", "1")
-    assert found.code == 1
-    assert str(path) in json.dumps(json.loads(found.out)["problems"])
+    problems = json.loads(found.out)["problems"]
+    assert str(path) in json.dumps(problems)
+    # Spark may read the file, so a limit is no reason to give up a batch. The many keys do not fit the schema.
+    limit_only = (3, {"unsupported"})
+    assert ((found.code, {problem["code"] for problem in problems}) == limit_only) == (rows == "a value")
 
 
 @pytest.mark.parametrize("kind", ["2.snapshot", "4.delta"])
@@ -120,14 +123,14 @@ def test_a_state_file_expands_to_a_limit(larger: Confinement, tmp_path: Path, ki
     target = wreck.recode(sample(LZF, tmp_path), "lzf", "zstd")
     path = target / "state/0/0" / kind
     big(path, BIG[rows]())
-    _refused(larger, target, LZF, path)
+    _refused(larger, target, LZF, path, rows)
 
 
 def test_a_changelog_expands_to_a_limit(larger: Confinement, tmp_path: Path) -> None:
     target = wreck.recode(wreck.forget_checksums(sample(CHANGELOGS, tmp_path)), "lz4", "zstd")
     path = max(target.glob("state/0/0/*.changelog"))
     big(path, BIG["a value"]())
-    _refused(larger, target, CHANGELOGS, path)
+    _refused(larger, target, CHANGELOGS, path, "a value")
 
 
 def test_the_keys_of_all_deltas_share_a_limit(larger: Confinement, tmp_path: Path) -> None:

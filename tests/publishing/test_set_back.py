@@ -27,6 +27,7 @@ from ..judge.spark import Checkpoint, Judge
 from ..matrix import FULL, narrow
 from ..samples import sample
 from .interventions import CORRECTED, set_back
+from .publishers import drop_some
 
 QUERIES = [Query("agg_update"), Query("agg_update", provider="rocksdb", changelog=True)]
 
@@ -37,6 +38,21 @@ def compacted(inputs: Judge, request: pytest.FixtureRequest) -> Checkpoint:
     settled(written.path)
     assert drop_expired(written.path, written.query).published
     return written
+
+
+def test_snapshots_of_withdrawn_batches_are_named_before_these_run_again(tmp_path: Path) -> None:
+    target = sample("lzf-both-4.2", tmp_path)
+    assert not inspect(str(target)).warnings
+    for batch in range(1, 5):
+        for folder in ("commits", "offsets"):
+            (target / folder / str(batch)).unlink()
+    (warning,) = inspect(str(target)).warnings
+    assert "2.snapshot (such files: " in warning and "the newest batch that has begun is 0" in warning
+    drop_some(target, stopped=True)
+    assert not inspect(str(target)).warnings
+    assert warning in rollback(str(target), stopped=True).warnings
+    doctor(str(target), fix=["stale-snapshot"], stopped=True)
+    assert not inspect(str(target)).warnings
 
 
 @pytest.mark.parametrize("planned", [True, False])

@@ -192,10 +192,7 @@ class _Examination:
                 if (words := str(reason).partition(" is missing")[0]) not in told:
                     self._tell(version, self._task.directory(store), reason, "missing-delta")
                 told.add(words)
-                if isinstance(reason, UnsupportedError):
-                    self._found.unknown.add(version)
-                else:
-                    self._lose(version, str(reason))
+                self._lose(version, reason)
 
     def _find_lineage(self, files: Directory, version: int, store: str) -> Lineage:
         find, folder = self._task.state_store.find, self._task.directory(store)
@@ -351,7 +348,7 @@ class _Examination:
         where = self._task.directory(self._task.stores[0])
         self._tell(self._newest, where, error, code)
         if code not in ("broken-links", "wrong-count"):
-            self._lose(self._newest, str(error))
+            self._lose(self._newest, error)
         return False
 
     def _read_others(self, read: set[str]) -> None:
@@ -380,7 +377,7 @@ class _Examination:
             needed_by = [version for version in self._lineages if self._needs(version, path)]
             self._tell(max(needed_by), path, error, _code_of(error))
             for needing in needed_by:
-                self._lose(needing, str(error))
+                self._lose(needing, error)
         return False
 
     def _find_damaged(
@@ -402,8 +399,12 @@ class _Examination:
     def _needs(self, version: int, path: str) -> bool:
         return any(file.path == path for lineage in self._lineages[version].values() for file in lineage.files)
 
-    def _lose(self, version: int, words: str) -> None:
-        self._found.lost.setdefault(version, []).append(words)
+    def _lose(self, version: int, error: TtlsnapError) -> None:
+        """Note that a version cannot be restored, or that ttlsnap cannot tell: Spark may read what it does not."""
+        if isinstance(error, UnsupportedError):
+            self._found.unknown.add(version)
+        else:
+            self._found.lost.setdefault(version, []).append(str(error))
 
     def _tell(self, version: int, where: str, error: TtlsnapError, code: str) -> None:
         severity: Severity = "error" if version == self._task.newest else "warning"

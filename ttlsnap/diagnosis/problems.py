@@ -155,7 +155,9 @@ CODES: dict[str, Kind] = {
     "link-outside": Kind(
         "unknown", "Replace the link by its target. If the target is missing, restore it from a copy of the checkpoint"
     ),
-    "unsupported": Kind("unknown", "A newer version of ttlsnap may know it"),
+    "unsupported": Kind(
+        "unknown", "If it is a format, a newer version of ttlsnap may know it. If it is a limit, raise the limit"
+    ),
     "planned-batch": Kind("note", "Nothing to do: the query restarts with this batch"),
     "uncommitted-batch": Kind("note", "Nothing to do: it runs again when the query starts"),
     "future-watermark": Kind("note", FUTURE_ADVICE),

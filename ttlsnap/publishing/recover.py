@@ -192,7 +192,8 @@ def _find_way(
         return "undo"
     raise CorruptionError(
         f"{files.root}/{lost[0].source} is missing, and so is {lost[0].target}. ttlsnap can neither finish nor undo "
-        f"run {journal.run}. The fence stays. Restore the file from a copy and run recover again"
+        f"run {journal.run}. The fence stays. Restore the file from a copy and run recover again. Without a copy of "
+        "it, restore the checkpoint from a copy of before the run"
     )
 
 
@@ -235,7 +236,9 @@ def _gone_on(files: Directory, journal: Journal) -> RefusedError:
     return RefusedError(
         f"{files.root}: somebody removed the fence of run {journal.run}, and the query has started batch "
         f"{_newest_offset(files)} on a mixture of old and new state. The old files are in "
-        f"{files.root}/{find_backup(files, journal.run)}"
+        f"{files.root}/{find_backup(files, journal.run)}. Stop the query, and restore the checkpoint from a copy of "
+        f"before the run. Without a copy, delete the files of {layout.COMMITS} and {layout.OFFSETS} after batch "
+        f"{journal.batch}, run recover again, and then doctor. The query repeats these batches"
     )
 
 

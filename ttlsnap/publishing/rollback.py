@@ -42,6 +42,7 @@ from ttlsnap.publishing.journal import (
 from ttlsnap.publishing.liveness import refuse_if_running
 from ttlsnap.publishing.moves import find_existing, find_rewritten, list_below, plan_backup, stat_files
 from ttlsnap.publishing.runs import new_run_id, open_existing, refuse_if_interrupted
+from ttlsnap.publishing.stale_snapshots import warn_of_early_snapshots
 from ttlsnap.publishing.swap import refuse_if_changed, swap
 from ttlsnap.storage.directory import Directory, FileInfo, each
 from ttlsnap.stores.open import lineages_of, open_state_store
@@ -127,7 +128,8 @@ def rollback(
             _remove_empty_folders(files, last)
         warnings = take_back_if_allowed(files, last.run, places)
         with explain_errors(done):
-            warnings += describe_obstacles(files, read_logs(files))
+            logs = read_logs(files)
+            warnings += (*describe_obstacles(files, logs), *warn_of_early_snapshots(files, logs))
         set_back_to = committed if committed < last.batch else None
         return RollbackReport(files.root, run, last.run, len(back), tuple(warnings), last.kind, set_back_to)
 

@@ -10,9 +10,10 @@ from ttlsnap.checkpoint import Checkpoint, Logs
 from ttlsnap.checkpoint.listing import Listing, list_activity
 from ttlsnap.errors import RefusedError
 from ttlsnap.printable import shell_word
+from ttlsnap.publishing.hidden_batches import find_hidden_batches
 from ttlsnap.publishing.journal import recent_journals
 from ttlsnap.storage.directory import Directory
-from ttlsnap.stores.stale import DoubtfulSnapshot, find_doubtful, judge_snapshots
+from ttlsnap.stores.stale import DoubtfulSnapshot, find_doubtful, find_early, judge_snapshots
 
 
 def published_files(files: Directory, logs: Logs) -> frozenset[str]:
@@ -22,15 +23,38 @@ def published_files(files: Directory, logs: Logs) -> frozenset[str]:
 
 
 def warn_of_doubtful_snapshots(checkpoint: Checkpoint) -> list[str]:
-    """Return a warning if Spark would load a snapshot that is older than the delta of its version."""
-    found = _find_doubtful(checkpoint, list_activity(checkpoint.files))
+    """Return a warning if Spark would load a snapshot that is older than the delta of its version, or that is early."""
+    listing = list_activity(checkpoint.files)
+    early = warn_of_early_snapshots(checkpoint.files, checkpoint.logs, listing)
+    found = _find_doubtful(checkpoint, listing)
     if not found:
-        return []
+        return early
     first = found[0]
     return [
+        *early,
         f"{checkpoint.target}/{first} (such files: {len(found)}). If batch {first.version - 1} was withdrawn and ran "
         "again, this snapshot has the withdrawn state, and Spark loads it when the query restarts. To compare them, "
-        f"run: ttlsnap doctor {shell_word(checkpoint.target)}"
+        f"run: ttlsnap doctor {shell_word(checkpoint.target)}",
+    ]
+
+
+def warn_of_early_snapshots(files: Directory, logs: Logs, listing: Listing | None = None) -> list[str]:
+    """Return a warning if there are snapshots of versions that no batch has begun.
+
+    ``listing`` has the files of the state, if they are known already.
+    """
+    begun = max([*logs.offsets[-1:], *logs.commits[-1:]], default=None)
+    early = find_early(listing or list_activity(files), begun) if begun is not None else []
+    if early:  # a rollback moves those of ttlsnap's own runs away
+        hidden = {path for hidden in find_hidden_batches(files, logs) for path in hidden.files}
+        early = [path for path in early if path not in hidden]
+    if not early:
+        return []
+    return [
+        f"{files.root}/{early[0]} (such files: {len(early)}) has the state after a batch that was withdrawn: the "
+        f"newest batch that has begun is {begun}. Spark will load this snapshot after a later restart, and lose what "
+        f"the batch writes when it runs again. Before you restart the query, run: ttlsnap doctor "
+        f"{shell_word(files.root)} --fix stale-snapshot --stopped"
     ]
 
 

@@ -188,8 +188,8 @@ def undo(files: Directory, journal: Journal, made: Sequence[str] | None = None) 
         if files.stat(move.source) is not None:
             raise RefusedError(
                 f"{files.root}/{move.source} was recreated while the fence was in place. The old file is "
-                f"{files.root}/{move.target}. The fence stays. Move one of the two files away and run: ttlsnap recover "
-                f"{shell_word(files.root)} --undo"
+                f"{files.root}/{move.target}. The fence stays. Move {move.source} to another folder, unless you know "
+                f"that it is the right file, and run: ttlsnap recover {shell_word(files.root)} --undo"
             )
         files.rename(move.target, move.source)
 

@@ -77,6 +77,14 @@ def find_doubtful(listing: Mapping[str, FileInfo], version: int) -> list[Doubtfu
     return [doubtful for doubtful in found if doubtful is not None]
 
 
+def find_early(listing: Mapping[str, FileInfo], begun: int) -> list[str]:
+    """Return the snapshots of versions after that of the newest batch that has ``begun``.
+
+    When a batch is withdrawn, they remain. Spark does not replace them when the batch runs again, and later loads them.
+    """
+    return [path for path, version in _snapshots(listing) if version > begun + 1]
+
+
 def has_doubtful(files: Directory, folder: str) -> bool:
     """Return whether a partition's folder has a doubtful snapshot of any version."""
     listing = _list(files, folder)
