@@ -88,7 +88,7 @@ Examples:
   ttlsnap compact tables/users --key user_id --timestamp seen --ttl 30d
 
   # undo the last run
-  ttlsnap rollback ck
+  ttlsnap rollback ck --stopped
 """
 
 _TABLES = "Delta tables"

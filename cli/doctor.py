@@ -129,7 +129,8 @@ def _show(out: Console, report: DoctorReport) -> None:
     out.print(f"  query {report.query_id or 'unknown'}, batch {report.batch} committed, {entries}")
     if report.fixed:
         out.print(f"  repaired by run {report.run}: {', '.join(report.fixed)}")
-        out.print(f"  To undo this before a newer batch is committed: ttlsnap rollback {shell_word(report.target)}")
+        undo = f"ttlsnap rollback {shell_word(report.target)} --stopped"
+        out.print(f"  To undo this before a newer batch is committed: {undo}")
     out.print()
     rows = table("versions", "batches", "restorable", right=("versions", "batches"))
     for run in version_runs(versions):

@@ -112,7 +112,7 @@ def _refused(confinement: Confinement, target: Path, name: str, path: Path, rows
     found = confinement.run("doctor", target, "--format", "json", "--parallelism", "1")
     problems = json.loads(found.out)["problems"]
     assert str(path) in json.dumps(problems)
-    # Spark may read the file, so a limit is no reason to give up a batch. The many keys do not fit the schema.
+    # Spark may read the file, so nobody should give up a batch because of a limit. The many keys do not fit the schema.
     limit_only = (3, {"unsupported"})
     assert ((found.code, {problem["code"] for problem in problems}) == limit_only) == (rows == "a value")
 

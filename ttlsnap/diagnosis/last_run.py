@@ -73,7 +73,7 @@ class LastRun:
             files_to_move += f" and the other files that run {run} published and doctor calls damaged"
         return (
             f"{copy}. Or go back to the state before run {run}: move {files_to_move} out of the checkpoint, and run: "
-            f"ttlsnap rollback {shell_word(self.root)}"
+            f"ttlsnap rollback {shell_word(self.root)} --stopped"
         )
 
     def warn_before_repairs(self, problems: Sequence[Problem]) -> list[Problem]:

@@ -59,7 +59,9 @@ CODES: dict[str, Kind] = {
         True,
     ),
     "published-file-missing": Kind("error", "{advice}"),
-    "table-in-backup": Kind("error", "Put it back: ttlsnap doctor {target} --fix table-in-backup", True),
+    "table-in-backup": Kind(
+        "error", "Stop the query, and put it back: ttlsnap doctor {target} --fix table-in-backup --stopped", True
+    ),
     "stale-snapshot": Kind(
         "error",
         "Stop the query, and move the snapshots to a backup: ttlsnap doctor {target} --fix stale-snapshot --stopped"
@@ -73,11 +75,15 @@ CODES: dict[str, Kind] = {
         "restore the checkpoint from a copy",
     ),
     "moved-schema-paths": Kind(
-        "error", "Make them name the files of this checkpoint: ttlsnap doctor {target} --fix moved-schema-paths", True
+        "error",
+        "Stop the query, and make them name the files of this checkpoint: ttlsnap "
+        "doctor {target} --fix moved-schema-paths --stopped",
+        True,
     ),
     "moved-source-paths": Kind(
         "error",
-        "Make it name this checkpoint: ttlsnap doctor {target} --fix moved-source-paths. Then start the query with the "
+        "Stop the query, and make it name this checkpoint: ttlsnap "
+        "doctor {target} --fix moved-source-paths --stopped. Then start the query with the "
         "new place in its option schemaTrackingLocation, too",
         True,
     ),
@@ -95,13 +101,15 @@ CODES: dict[str, Kind] = {
     "damaged-metadata": Kind("error", _RESTORE),
     "damaged-snapshot": Kind(
         "error",
-        "Move the snapshot to a backup: ttlsnap doctor {target} --fix damaged-snapshot. Nothing is lost, because the "
+        "Stop the query, and move the snapshot to a backup: ttlsnap "
+        "doctor {target} --fix damaged-snapshot --stopped. Nothing is lost, because the "
         "other files have the whole state",
         True,
     ),
     "stale-checksum": Kind(
         "error",
-        "Move the checksum file to a backup: ttlsnap doctor {target} --fix stale-checksum. But if somebody put the "
+        "Stop the query, and move the checksum file to a backup: ttlsnap "
+        "doctor {target} --fix stale-checksum --stopped. But if somebody put the "
         "state file there by hand, it may belong to another version or partition: then restore both files from a copy",
         True,
     ),

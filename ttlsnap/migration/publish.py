@@ -207,7 +207,7 @@ def _refuse_other_schemas(plan: MigrationPlan) -> None:
             raise RefusedError(
                 f"{checkpoint.target}/{path} names a state schema at {moved[0]}, which is outside this checkpoint: the "
                 "checkpoint was moved or copied. Spark would read that one, and not the new one. Nothing was changed. "
-                f"Run first: ttlsnap doctor {shell_word(checkpoint.target)} --fix moved-schema-paths"
+                f"Run first: ttlsnap doctor {shell_word(checkpoint.target)} --fix moved-schema-paths --stopped"
             )
 
 

@@ -37,7 +37,7 @@ class MissingFiles:
         copy = "Restore the file from a copy of the checkpoint"
         if not self.can_roll_back:
             return copy
-        return f"{copy}, or go back to the state before the run: ttlsnap rollback {shell_word(root)}"
+        return f"{copy}, or go back to the state before the run: ttlsnap rollback {shell_word(root)} --stopped"
 
 
 def find_last_run(files: Directory, logs: Logs) -> Journal | None:

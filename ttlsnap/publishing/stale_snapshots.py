@@ -73,8 +73,8 @@ def refuse_stale_snapshots(checkpoint: Checkpoint, listing: Listing) -> None:
         verdict = judge_snapshots(checkpoint.files, state_store, each.folder, checkpoint.version, trusted)
         if each in verdict.stale:
             raise RefusedError(
-                f"{checkpoint.target}/{each.explain()}. Nothing was changed. Run: ttlsnap doctor "
-                f"{shell_word(checkpoint.target)} --fix stale-snapshot"
+                f"{checkpoint.target}/{each.explain()}. Nothing was changed. Stop the query, and run: ttlsnap doctor "
+                f"{shell_word(checkpoint.target)} --fix stale-snapshot --stopped"
             )
 
 
