@@ -168,7 +168,7 @@ def rollback_table(
     since = [made for made in commits(files) if made.version >= first]
     gone = _removed_files(files, first - 1, table.version)
     if gone:
-        more = f", and {len(gone) - 1:,} others" if gone[1:] else ""
+        more = f" and {len(gone) - 1:,} more" if gone[1:] else ""
         raise RefusedError(
             f"{files.root}: run {last.run} made version {first}, and can no longer be rolled back: version {first - 1} "
             f"needs files that do not exist: {gone[0]}{more}. VACUUM removes such files after the table's retention, "

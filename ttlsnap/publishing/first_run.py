@@ -17,7 +17,7 @@ from ttlsnap.schema.strict_json import parse_json
 from ttlsnap.storage.directory import Directory
 
 SPENT = (
-    "The first batch of the query has no data. If a source does not support Trigger.AvailableNow itself, Spark 4.0 and "
+    "The next batch of the query has no data. If a source does not support Trigger.AvailableNow itself, Spark 4.0 and "
     "later end a run with this trigger after that batch. Then run the query twice"
 )
 
