@@ -41,6 +41,13 @@ def age(checkpoint: Path, seconds: float) -> None:
                 os.utime(path, (then, then))
 
 
+def remove_plan(checkpoint: Path) -> None:
+    """Remove the batch that a run has planned, if there is one: ``--no-planned-batch`` plans none."""
+    batch = newest(checkpoint / "commits") + 1
+    for name in (f"{batch}", f".{batch}.crc"):
+        (checkpoint / "offsets" / name).unlink(missing_ok=True)
+
+
 def drop_some(target: Path, *, stopped: bool) -> None:
     for share in range(5):
         report = compact(str(target), [DropsAFifth(share)], max_drop=1.0, engine=LocalEngine(1), stopped=stopped)

@@ -22,7 +22,7 @@ from ..compaction.stories import BATCHES, MORE, H, T
 from ..judge.queries import Query, stamp
 from ..judge.spark import Judge
 from .idle import CHANGELOG, HDFS, IDS, ROCKSDB
-from .publishers import PUBLISHERS, DropsAFifth, age, drop_some, repair, tear_offsets
+from .publishers import PUBLISHERS, DropsAFifth, age, drop_some, remove_plan, repair, tear_offsets
 from .trees import copy, newest, tree
 
 VERY_OLD_S = 30 * 86_400.0
@@ -94,10 +94,24 @@ def planned(inputs: Judge, tmp_path: Path) -> Path:
     return target
 
 
-def test_a_batch_that_ttlsnap_planned_is_not_in_progress(planned: Path) -> None:
+def test_a_query_may_be_running_the_batch_that_ttlsnap_planned(planned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark writes nothing when it restarts with this batch, and RocksDB nothing before a task ends."""
+    monkeypatch.setattr("ttlsnap.migration.run.PROOF", 0)
     assert newest(planned / "offsets") == 3
-    drop_some(planned, stopped=False)
+    before = tree(planned)
+    for command in COMMANDS.values():
+        with pytest.raises(BusyError, match=r"planned batch 3.*may be running now.*--stopped"):
+            command(planned, stopped=False)
+        assert tree(planned) == before
+    drop_some(planned, stopped=True)
     assert len(history(str(planned))) == 2
+
+
+@pytest.fixture
+def compacted(planned: Path) -> Path:
+    """Return the same checkpoint without the planned batch."""
+    remove_plan(planned)
+    return planned
 
 
 @pytest.mark.parametrize(
@@ -114,23 +128,23 @@ def test_a_batch_that_ttlsnap_planned_is_not_in_progress(planned: Path) -> None:
         f"state/0/_stateSchema/default/3_{UUID}",
     ],
 )
-def test_a_file_of_a_batch_that_is_not_committed_shows_that_it_is_in_progress(planned: Path, path: str) -> None:
-    there = planned / path
+def test_a_file_of_a_batch_that_is_not_committed_shows_that_it_is_in_progress(compacted: Path, path: str) -> None:
+    there = compacted / path
     there.parent.mkdir(parents=True, exist_ok=True)
     there.write_bytes(b"")
-    age(planned, VERY_OLD_S)
+    age(compacted, VERY_OLD_S)
     with pytest.raises(BusyError, match=rf"{path} belongs to a batch after 2, .*may be running.*--stopped"):
-        drop_some(planned, stopped=False)
-    drop_some(planned, stopped=True)
+        drop_some(compacted, stopped=False)
+    drop_some(compacted, stopped=True)
 
 
 @pytest.mark.parametrize(
     "path", ["offsets/.2.crc", f"commits/.2.{UUID}.tmp", f"state/0/1/.3.delta.{UUID}.tmp", "state/0/0/9.txt"]
 )
-def test_leftovers_of_committed_batches_and_other_files_show_nothing(planned: Path, path: str) -> None:
-    (planned / path).write_bytes(b"")
-    age(planned, VERY_OLD_S)
-    refuse_if_running(LocalDirectory(str(planned)), None)
+def test_leftovers_of_committed_batches_and_other_files_show_nothing(compacted: Path, path: str) -> None:
+    (compacted / path).write_bytes(b"")
+    age(compacted, VERY_OLD_S)
+    refuse_if_running(LocalDirectory(str(compacted)), None)
 
 
 @pytest.mark.parametrize(("version", "refused"), [("4.3", True), ("4.2", False)])
@@ -151,6 +165,7 @@ def test_a_query_that_can_be_in_real_time_mode_needs_stopped(
                 command(target, stopped=False)
             assert tree(target) == before
     drop_some(target, stopped=True)
+    remove_plan(target)
     with pytest.raises(BusyError, match=REAL_TIME):
         PUBLISHERS["rollback"](target, stopped=False)
 
@@ -175,11 +190,14 @@ def test_state_that_is_older_than_its_offsets_was_written_in_real_time_mode(
 
 
 @pytest.mark.parametrize("store", [HDFS, ROCKSDB, CHANGELOG], ids=["hdfs", "rocksdb", "changelog"])
-def test_a_run_leaves_no_sign_of_a_batch(inputs: Judge, tmp_path: Path, store: dict[str, object]) -> None:
+def test_a_run_leaves_no_sign_of_a_batch_but_the_planned_one(
+    inputs: Judge, tmp_path: Path, store: dict[str, object]
+) -> None:
     query = Query(**store)  # type: ignore[arg-type]
     layout = "snapshot" if query.provider == "rocksdb" and not query.changelog else "deltas"
     target = copy(inputs.write(query, BATCHES, layout=layout).path, tmp_path / "checkpoint")
     for publish in PUBLISHERS.values():
         publish(target, stopped=True)
+        remove_plan(target)
         age(target, VERY_OLD_S)
         refuse_if_running(LocalDirectory(str(target)), None)

@@ -26,7 +26,17 @@ from ..judge.queries import Event, Query
 from ..judge.spark import Judge
 from ..samples import sample
 from .idle import ROCKSDB, await_batch
-from .publishers import PUBLISHERS, age, drop_some, repair, repartition, replace_all, roll_back, tear_offsets
+from .publishers import (
+    PUBLISHERS,
+    age,
+    drop_some,
+    remove_plan,
+    repair,
+    repartition,
+    replace_all,
+    roll_back,
+    tear_offsets,
+)
 from .trees import copy, newest, tree
 
 SLOW = ["slow-4.2", "slow-rocksdb-4.2"]
@@ -37,6 +47,7 @@ YOUNG_S, OLD_S = 600, 3600
 
 def migrated(target: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     repartition(target, stopped=True)
+    remove_plan(target)
     return target
 
 
@@ -88,6 +99,7 @@ def test_a_run_that_moved_logs_away_hides_no_slow_batch(
 ) -> None:
     monkeypatch.setattr("ttlsnap.migration.run.PROOF", 0)
     target = rewrite(sample(name, tmp_path), monkeypatch)
+    remove_plan(target)  # which a query may be running, however old the files are
     age(target, YOUNG_S)
     before = tree(target)
     for publish in PUBLISHERS.values():
@@ -110,6 +122,7 @@ def test_logs_that_an_earlier_version_has_moved_away_leave_no_evidence(
     document = json.loads(journal.read_text())
     assert document.pop("longest_gap_ms") > 5000
     journal.write_text(json.dumps(document))
+    remove_plan(target)
     age(target, OLD_S)
     for publish in PUBLISHERS.values():
         with pytest.raises(BusyError, match=r"nothing shows how long.*an earlier version of ttlsnap.*--stopped"):

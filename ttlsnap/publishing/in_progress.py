@@ -22,17 +22,15 @@ from ttlsnap.errors import CorruptionError, UnsupportedError
 from ttlsnap.storage.directory import Directory
 
 
-def find_begun(files: Directory, logs: Logs, listing: Listing, planned: int | None) -> list[str]:
-    """Return the files of batches after the last committed one, without the offsets of the batch that ttlsnap planned.
+def find_begun(files: Directory, logs: Logs, listing: Listing) -> list[str]:
+    """Return the files of batches after the last committed one. ``listing`` is that of ``list_activity``.
 
-    ``listing`` is that of ``list_activity``.
+    The offsets of a batch that ttlsnap planned are among them: a query that restarts with this batch writes nothing
+    before its first state file.
     """
     committed = max(logs.commits, default=-1)
-    own = layout.offset_file(planned) if planned is not None else None
-    found = {**listing, **list_metadata(files)}
-    later = [path for path in found if (layout.batch_of(path) or 0) > committed]
-    others = [path for path in later if layout.strip_checksum(path) != own]
-    return sorted(others, key=lambda path: (path.endswith(".crc"), path))
+    later = [path for path in {**listing, **list_metadata(files)} if (layout.batch_of(path) or 0) > committed]
+    return sorted(later, key=lambda path: (path.endswith(".crc"), path))
 
 
 def may_be_in_real_time_mode(files: Directory, logs: Logs, listing: Listing, rewritten: Collection[str]) -> bool:

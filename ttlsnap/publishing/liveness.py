@@ -76,18 +76,17 @@ def refuse_if_running(
     if stopped:
         return
     logs, listing = read_logs(files), list_activity(files)
-    planned = planned_batch(files, logs)
     now_ns = time.time_ns() if only_read else files.now_ns()
     newest_ns = max((info.mtime_ns for path, info in listing.items() if _shows_work(path)), default=0)
     age_s = max((now_ns - newest_ns) / _NS, 0)
-    _refuse_batch_in_progress(files, logs, listing, planned, age_s)
+    _refuse_batch_in_progress(files, logs, listing, age_s)
     gap_ms = longest_gap_ms(files, logs)
-    limit_s = max(YOUNGEST_S, GAPS * max(gap_ms or 0, _longest_gap_of_files_ms(files, planned)) / _MS)
+    limit_s = max(YOUNGEST_S, GAPS * max(gap_ms or 0, _longest_gap_of_files_ms(files)) / _MS)
     if age_s < limit_s:
         raise BusyError(
-            f"{files.root}: {_what_happened(logs, planned)} {_duration(age_s)} ago, so the query may be running. Stop "
-            "it and repeat the command with --stopped (in a policy: stopped = true), or wait until "
-            f"{_duration(limit_s)} have passed without a change"
+            f"{files.root}: batch {max(logs.commits, default=-1)} was committed {_duration(age_s)} ago, so the query "
+            "may be running. Stop it and repeat the command with --stopped (in a policy: stopped = true), or wait "
+            f"until {_duration(limit_s)} have passed without a change"
         )
     if not gap_ms:
         raise BusyError(
@@ -96,14 +95,18 @@ def refuse_if_running(
         )
 
 
-def _refuse_batch_in_progress(
-    files: Directory, logs: Logs, listing: Listing, planned: int | None, age_s: float
-) -> None:
+def _refuse_batch_in_progress(files: Directory, logs: Logs, listing: Listing, age_s: float) -> None:
     """Raise BusyError if a batch was begun and not committed, or if the logs do not show whether that is so."""
-    begun = find_begun(files, logs, listing, planned)
+    begun = find_begun(files, logs, listing)
     if begun:
         newest, committed = max(logs.offsets, default=-1), max(logs.commits, default=-1)
-        if newest > committed and newest != planned:
+        is_planned = newest > committed and newest == planned_batch(files, logs)
+        if is_planned and {layout.strip_checksum(path) for path in begun} == {layout.offset_file(newest)}:
+            raise BusyError(
+                f"{files.root}: ttlsnap planned batch {newest}, with which the query restarts. Spark writes nothing "
+                f"when it begins this batch, so the query may be running it. So {_WITH_STOPPED}"
+            )
+        if newest > committed and not is_planned:
             what = f"{files.root}: batch {newest} was started but is not committed. Its"
         else:
             what = f"{files.root}/{begun[0]} belongs to a batch after {committed}, the last one that is committed. The"
@@ -196,17 +199,10 @@ def _shows_work(path: str) -> bool:
     return is_temporary(path) or not path.startswith(layout.STATE)
 
 
-def _what_happened(logs: Logs, planned: int | None) -> str:
-    newest, committed = max(logs.offsets, default=-1), max(logs.commits, default=-1)
-    if newest == planned:
-        return f"ttlsnap planned batch {newest}, with which the query restarts,"
-    return f"batch {committed} was committed"
-
-
-def _longest_gap_of_files_ms(files: Directory, planned: int | None) -> float:
-    """Return the longest time between the log files of two batches, without the batch that ttlsnap has planned."""
+def _longest_gap_of_files_ms(files: Directory) -> float:
+    """Return the longest time between the log files of two batches."""
     started = {layout.parse_number(info.name): info.mtime_ns for info in files.list(layout.OFFSETS)}
-    moments = [moment for batch, moment in sorted((b, m) for b, m in started.items() if b not in (None, planned))]
+    moments = [moment for _, moment in sorted((b, m) for b, m in started.items() if b is not None)]
     return max((abs(after - before) for before, after in pairwise(moments)), default=0) / _NS * _MS
 
 

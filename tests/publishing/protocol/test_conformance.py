@@ -119,7 +119,7 @@ def matching(real: Sequence[str], modelled: Sequence[str]) -> Iterator[tuple[int
 
 
 def groups(steps: Sequence[str]) -> list[tuple[int, int]]:
-    """Return the place and the size of each repetition, without the checks before the first change."""
+    """Return the place and the size of each repetition, without the checks before and after all changes."""
     sizes = [len(list(same)) for _, same in groupby(steps)]
     found = list(zip(accumulate([0, *sizes]), sizes, strict=False))
-    return found[1:] if steps[0] == "look" else found
+    return found[steps[0] == "look" : len(found) - (steps[-1] == "look")]

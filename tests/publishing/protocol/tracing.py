@@ -53,9 +53,9 @@ def name_move(source: str, target: str) -> str:
 
 
 def words(steps: Sequence[str]) -> list[str]:
-    """Omit repetitions, because the number of files does not matter, and checks before the first change."""
+    """Omit repetitions, because the number of files does not matter, and checks before and after all changes."""
     found = [step for step, _ in groupby(steps)]
-    return found[1:] if found[:1] == ["look"] else found
+    return found[found[:1] == ["look"] : len(found) - (found[-1:] == ["look"])]
 
 
 @contextmanager
