@@ -1020,7 +1020,7 @@ BREAKS = (
     Break(
         "a running query with long batches looks stopped",
         "publishing/liveness.py",
-        "limit_s = max(YOUNGEST_S, GAPS * max(gap_ms or 0, _longest_gap_of_files_ms(files, planned)) / _MS)",
+        "limit_s = max(YOUNGEST_S, GAPS * max(gap_ms or 0, _longest_gap_of_files_ms(files)) / _MS)",
         "limit_s = YOUNGEST_S",
         "test_moving_on.py",
     ),

@@ -51,8 +51,9 @@ def search_in(folder: str) -> None:
 def import_named(module: str) -> ModuleType:
     """Import a module that the user named. That runs its author's code."""
     _named.add(module.partition(".")[0])
+    found = importlib.import_module(module)
     _imported.add(module)
-    return importlib.import_module(module)
+    return found
 
 
 def list_named() -> Sequence[str]:
