@@ -5,12 +5,15 @@ It opens no state file, except RocksDB's zips if state variables were removed: t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from operator import attrgetter
 
 from ttlsnap.checkpoint import Checkpoint, Operator, Store, layout
 from ttlsnap.checkpoint.checkpoint import REAL_TIME_AGGREGATION, Schemas
+from ttlsnap.checkpoint.state_schema import ColumnFamilySchema
 from ttlsnap.contract.model import Contract, OperatorContract, StateContract, StoreContract
+from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import CorruptionError, UnsupportedError
 from ttlsnap.inspection.model import spark_version
 from ttlsnap.operators import aggregation, transform_with_state
@@ -89,19 +92,8 @@ def _store(checkpoint: Checkpoint, operator: Operator, store: Store) -> StoreCon
     if not store.families:
         return StoreContract(store.name, store.num_cols_prefix_key, None)
     ttl = {variable.name: variable.ttl for variable in operator.variables}
-    encoders = {family.name: (family.key_encoder or {}).get("keyStateEncoderType") for family in store.families}
-    states = [
-        StateContract(
-            name=state.state,
-            kind=state.kind,
-            role=state.role,
-            key=state.key_schema,
-            value=state.value_schema,
-            ttl=ttl.get(state.state),
-            key_encoder=encoders[state.state],
-        )
-        for state in states_of(checkpoint, operator, store)
-    ]
+    encoders = _key_encoders(store.families)
+    states = [_state(state, encoders, ttl.get(state.state)) for state in states_of(checkpoint, operator, store)]
     # Spark does not keep states in a fixed order.
     states.sort(key=attrgetter("name"))
     return StoreContract(store.name, store.num_cols_prefix_key, tuple(states), _unused(checkpoint, operator, store))
@@ -111,21 +103,28 @@ def _unused(checkpoint: Checkpoint, operator: Operator, store: Store) -> tuple[S
     """Return the state variables that earlier queries had; None for an operator that has no variables."""
     if operator.name not in transform_with_state.NAMES:
         return None
-    encoders = {family.name: (family.key_encoder or {}).get("keyStateEncoderType") for family in store.unused}
+    encoders = _key_encoders(store.unused)
     there = _families_in_files(checkpoint, store) if encoders else frozenset()
     return tuple(
-        StateContract(
-            name=state.state,
-            kind=state.kind,
-            role=state.role,
-            key=state.key_schema,
-            value=state.value_schema,
-            ttl=state.stored_timestamp is not None,
-            key_encoder=encoders[state.state],
-            kept=state.state in there,
-        )
+        replace(_state(state, encoders, state.stored_timestamp is not None), kept=state.state in there)
         for state in transform_with_state.unused_states(checkpoint, operator, store, encoders)
         if state.role == "primary" and state.kind != "timer"
+    )
+
+
+def _key_encoders(families: Iterable[ColumnFamilySchema]) -> dict[str, str | None]:
+    return {family.name: (family.key_encoder or {}).get("keyStateEncoderType") for family in families}
+
+
+def _state(state: StateDescriptor, encoders: Mapping[str, str | None], ttl: bool | None) -> StateContract:
+    return StateContract(
+        name=state.state,
+        kind=state.kind,
+        role=state.role,
+        key=state.key_schema,
+        value=state.value_schema,
+        ttl=ttl,
+        key_encoder=encoders[state.state],
     )
 
 
