@@ -19,6 +19,7 @@ from ttlsnap.publishing.backups import find_held_tables
 from ttlsnap.publishing.journal import (
     BACKUP,
     STAGED,
+    Journal,
     Move,
     digest_of,
     folders_of,
@@ -131,11 +132,10 @@ def _are_same(files: Directory, first: str, second: str) -> bool:
     return one.mtime_ns == other.mtime_ns or digest_of(files, first) == digest_of(files, second)
 
 
-def find_overwritten(files: Directory, run: str) -> list[str]:
+def find_overwritten(files: Directory, journal: Journal) -> list[str]:
     """Return the staged files of an undone run that another program has overwritten while they were in place."""
-    journal = read_journal(files, run)
-    known = {facts.path: facts for facts in journal.published} if journal is not None else {}
-    staged = [move for move in journal.new if move.target in known] if journal is not None else []
+    known = {facts.path: facts for facts in journal.published}
+    staged = [move for move in journal.new if move.target in known]
     there = stat_files(files, [move.source for move in staged])
 
     def is_overwritten(move: Move) -> bool:
@@ -162,7 +162,7 @@ def discard_leftovers(files: Directory) -> None:
             return None
         if journal.status != "undone" or not folders_of(files, run, STAGED) + folders_of(files, run, BACKUP):
             return None
-        return discard_files if not find_overwritten(files, run) else None
+        return discard_files if not find_overwritten(files, journal) else None
 
     each(files, lambda folder: remove_scratch(files, folder), (OWN, *map(layout.run_directory, runs)))
     for run, remove in zip(runs, each(files, find_removal, runs), strict=True):

@@ -28,6 +28,7 @@ from ttlsnap.publishing.journal import (
     Journal,
     close_journal,
     find_backup,
+    read_journal,
     read_journals,
 )
 from ttlsnap.publishing.moves import (
@@ -111,9 +112,11 @@ def _recover(files: Directory, journal: Journal | None, prefer_undo: bool, place
 def _tidied(files: Directory, places: AllowedPlaces, report: RecoverReport) -> RecoverReport:
     """Remove what runs have left, and deliver what waits. Return the whole report."""
     kept = []
-    if report.run is not None and report.outcome == "undone" and find_overwritten(files, report.run):
-        folder = f"{files.root}/{layout.run_directory(report.run)}"
-        kept = [f"files that overwrote those of run {report.run} are kept in {folder}"]
+    # Read again, because a takeover gives the run's folders other names.
+    journal = read_journal(files, report.run) if report.run is not None and report.outcome == "undone" else None
+    if journal is not None and find_overwritten(files, journal):
+        folder = f"{files.root}/{layout.run_directory(journal.run)}"
+        kept = [f"files that overwrote those of run {journal.run} are kept in {folder}"]
     discard_leftovers(files)
     waiting = _list_unsettled_runs(files)
     warnings = (*kept, *warn_of_only_copies(files), *deliver_all(files, places))
