@@ -552,10 +552,11 @@ def _show_stores(out: Console, report: MigrationReport) -> None:
         for step in report.plan:
             steps.add_row(*(MISSING if step[name] is None else str(step[name]) for name in names))
         out.print(steps)
+    dropped = ", would be dropped" if report.dry_run else ", were dropped"
     for state, count in report.expired.items():
-        out.print(f"{number(count)} entries of {state} had expired, and are dropped")
+        out.print(f"{number(count)} entries of {state} had expired{dropped}")
     for state, count in report.unused.items():
-        out.print(f"{number(count)} entries of {state}, which no state variable uses, are dropped")
+        out.print(f"{number(count)} entries of {state}, which no state variable uses{dropped}")
     for state, count in report.merged.items():
         out.print(f"{state}: {number(count)} with the same key as another entry, merged with it")
     columns = ("operator", "store", "partitions", "entries", "size before", "size after", "largest / median")

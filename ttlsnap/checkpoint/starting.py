@@ -109,8 +109,8 @@ def _find_all(files: Directory, logs: Logs) -> Iterator[Obstacle]:
 
 def _describe(files: Directory, obstacle: Obstacle) -> str:
     return (
-        f"{obstacle.words}. Spark does not start the query, or stops at that batch, or skips a batch. Run: ttlsnap "
-        f"doctor {shell_word(files.root)}"
+        f"{obstacle.words}. With at least one version of Spark, the query does not start, stops at that batch, or "
+        f"skips a batch. Run: ttlsnap doctor {shell_word(files.root)}"
     )
 
 

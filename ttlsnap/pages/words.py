@@ -52,7 +52,7 @@ def describe_unused(states: Iterable[Document]) -> str | None:
     counts = [state["entries"] for state in unused]
     entries = "--sizes counts the entries" if None in counts else f"{number(sum(counts))} entries"
     told = f"Spark has kept the values of state variables that the query no longer has: {names} ({entries})"
-    return f"{told}. ttlsnap migrate --drop NAME removes them"
+    return f"{told}. ttlsnap migrate CHECKPOINT --drop NAME removes them"
 
 
 def known_totals(document: Document) -> Document:
