@@ -20,7 +20,7 @@ from ttlsnap.printable import shell_word
 
 if TYPE_CHECKING:
     from ttlsnap.publishing.history import HistoryEntry
-    from ttlsnap.publishing.pruning import Backup
+    from ttlsnap.transaction.pruning import Backup
 
 _SPARE = ("rule", "backup", "rewritten", "of", "batch", "version", "kind")
 """Columns to leave out on a narrow terminal, first to last."""
@@ -58,9 +58,9 @@ def history(
     from ttlsnap.delta import is_table
     from ttlsnap.publishing.history import history as read
     from ttlsnap.publishing.journal import find_planning_run
-    from ttlsnap.publishing.pruning import find_backups
-    from ttlsnap.publishing.pruning import prune as remove
     from ttlsnap.storage.open import open_directory
+    from ttlsnap.transaction.pruning import find_backups
+    from ttlsnap.transaction.pruning import prune as remove
 
     if not prune and (option := "--dry-run" if dry_run else "--yes" if yes else None):
         raise UsageError(f"{option} needs --prune")

@@ -30,8 +30,8 @@ def rollback(
     the run, and refuses this if anybody has written to the table since.
     """
     from ttlsnap.delta import is_table
-    from ttlsnap.publishing.rollback import rollback as run
     from ttlsnap.storage.open import open_directory
+    from ttlsnap.transaction.rollback import rollback as run
 
     if is_table(open_directory(target)):
         _of_table(target, expired_to, jars, output_format)

@@ -45,6 +45,7 @@ def test_linked_folders_lead_to_their_packages(name: str) -> None:
     [
         ("transformers/keep.py", "from ttlsnap.cli import app"),
         ("ttlsnap/compaction/run.py", "from ttlsnap.transformers import expired"),
+        ("ttlsnap/compaction/run.py", "from ttlsnap.publishing.swap import swap"),
         ("ttlsnap/storage/directory.py", "from ttlsnap.storage.local import LocalDirectory"),
     ],
 )

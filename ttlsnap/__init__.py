@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from ttlsnap.migration.report import MigrationReport
     from ttlsnap.operators.registry import Selection
     from ttlsnap.publishing.history import HistoryEntry, history
-    from ttlsnap.publishing.pruning import prune
     from ttlsnap.publishing.recover import RecoverReport, recover
-    from ttlsnap.publishing.rollback import RollbackReport, rollback
+    from ttlsnap.transaction.pruning import prune
+    from ttlsnap.transaction.rollback import RollbackReport, rollback
     from ttlsnap.transform.converters import ConvertsValues, for_new_query
     from ttlsnap.transform.protocols import (
         CollectionStrategy,
@@ -80,9 +80,9 @@ _HOMES = {
     "inspection.run": ("Inspection", "inspect"),
     "operators.registry": ("Selection",),
     "compaction.plan": ("Plan", "plan_compaction"),
-    "publishing.pruning": ("prune",),
+    "transaction.pruning": ("prune",),
     "publishing.recover": ("RecoverReport", "recover"),
-    "publishing.rollback": ("RollbackReport", "rollback"),
+    "transaction.rollback": ("RollbackReport", "rollback"),
     "compaction.report": ("CompactionReport", "Counts", "StateReport"),
     "entries.descriptor": ("StateDescriptor",),
     "transform.converters": ("ConvertsValues", "for_new_query"),

@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 
 from ttlsnap import LocalEngine, clock_at, compact, open_checkpoint, plan_compaction, rollback
-from ttlsnap.compaction.publish import publish
+from ttlsnap.compaction.listener import SilentListener
+from ttlsnap.compaction.options import CompactOptions
+from ttlsnap.compaction.run import Compaction
 from ttlsnap.compaction.staged import rename_staged
 from ttlsnap.compaction.task import PartitionResult, PartitionTask, StoreTask
 from ttlsnap.publishing.journal import staged_path
+from ttlsnap.publishing.swap import swap
 from ttlsnap.storage.open import open_directory
 from ttlsnap.stores.protocols import Rewrite, Staging
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
@@ -112,7 +115,9 @@ def rewrite_everything(target: Path) -> None:
                 staged_below=staging.below,
             )
             results.append(rename_staged(task, result))
-    publish(plan, results)
+    run = Compaction(plan, CompactOptions(), LocalEngine(1), SilentListener(), None, ())
+    run.results = results
+    swap(files, run.journal())
 
 
 # More batches after the compaction.

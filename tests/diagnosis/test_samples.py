@@ -15,7 +15,8 @@ import pytest
 from ttlsnap import doctor as look
 from ttlsnap.cli.app import run
 from ttlsnap.publishing.fence import raise_fence
-from ttlsnap.publishing.journal import Journal, write_journal
+from ttlsnap.publishing.journal import Journal
+from ttlsnap.publishing.recording import write_journal
 from ttlsnap.storage.open import open_directory
 
 from ..matrix import FULL

@@ -20,8 +20,8 @@ from ttlsnap.expired.writing import ExpiredWriter
 from ttlsnap.inspection.run import inspect
 from ttlsnap.publishing.history import history
 from ttlsnap.publishing.recover import recover
-from ttlsnap.publishing.rollback import rollback
 from ttlsnap.storage.local import LocalDirectory
+from ttlsnap.transaction.rollback import rollback
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_duration
 
 from ..samples import COMPACTABLE, bytes_of, sample

@@ -15,8 +15,8 @@ from ttlsnap.compaction.report import CompactionReport
 from ttlsnap.errors import StorageError, UsageError
 from ttlsnap.expired.writing import SCHEMA
 from ttlsnap.publishing.recover import recover
-from ttlsnap.publishing.rollback import rollback
 from ttlsnap.storage.local import LocalDirectory
+from ttlsnap.transaction.rollback import rollback
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_duration
 
 from ..samples import bytes_of, sample
@@ -99,7 +99,7 @@ def test_rollback_removes_the_entries_of_its_run_from_the_archive(
             raise Killed
 
         with monkeypatch.context() as patched, pytest.raises(Killed):
-            patched.setattr("ttlsnap.publishing.rollback.take_back_if_allowed", killed)
+            patched.setattr("ttlsnap.transaction.rollback.take_back_if_allowed", killed)
             rollback(str(target), stopped=True, expired_to=place.format(archive))
         assert runs() == {first.run, second.run}
         recover(str(target), expired_to=place.format(archive))

@@ -16,7 +16,7 @@ from ttlsnap.cli.app import run as command
 from ttlsnap.errors import UsageError
 from ttlsnap.publishing.history import history
 from ttlsnap.publishing.recover import recover
-from ttlsnap.publishing.rollback import rollback
+from ttlsnap.transaction.rollback import rollback
 
 from ..maintenance.targets import cut_off as cut_off_while_publishing
 from ..samples import bytes_of, sample

@@ -19,7 +19,7 @@ from ttlsnap.compaction.incremental import CURSOR, Incremental, Visits
 from ttlsnap.compaction.report import CompactionReport
 from ttlsnap.errors import CorruptionError, TtlsnapError, UsageError
 from ttlsnap.operators.registry import Selection
-from ttlsnap.publishing.rollback import rollback
+from ttlsnap.transaction.rollback import rollback
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_duration
 
 from ..samples import bytes_of, sample
@@ -87,7 +87,7 @@ def test_a_dry_run_does_not_move_the_cursor(tmp_path: Path) -> None:
 
 
 def test_a_failed_run_does_not_count_as_a_visit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ttlsnap.compaction import run as compaction
+    from ttlsnap.transaction import steps
 
     target = fresh(tmp_path, "ck")
 
@@ -95,7 +95,7 @@ def test_a_failed_run_does_not_count_as_a_visit(tmp_path: Path, monkeypatch: pyt
         raise TtlsnapError("no")
 
     with monkeypatch.context() as patched, pytest.raises(TtlsnapError, match="no"):
-        patched.setattr(compaction, "publish", broken)
+        patched.setattr(steps, "swap", broken)
         run(target, Incremental(1))
     assert run(target, Incremental(1)).visited == (1, partitions(target), partitions(target) - 1)
 

@@ -16,7 +16,6 @@ import pytest
 
 from ttlsnap import compact, migrate
 from ttlsnap.cli.app import run
-from ttlsnap.compaction.copy import staging_directory
 from ttlsnap.engines import local
 from ttlsnap.errors import BusyError
 from ttlsnap.maintenance import runs
@@ -24,6 +23,7 @@ from ttlsnap.maintenance.runs import place_of
 from ttlsnap.publishing.runs import new_run_id
 from ttlsnap.storage.local import LocalDirectory
 from ttlsnap.storage.open import open_directory
+from ttlsnap.transaction.copy import staging_directory
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_duration
 
 from ..cli.running import Ttlsnap

@@ -12,8 +12,8 @@ from ttlsnap import doctor, prune, recover, rollback
 from ttlsnap.checkpoint.logs import FENCE_MARK
 from ttlsnap.errors import BusyError, RefusedError
 from ttlsnap.publishing import moves
-from ttlsnap.publishing import rollback as rolling
 from ttlsnap.publishing import swap as swapping
+from ttlsnap.transaction import steps
 
 from .protocol.tracing import Real, words
 from .trees import is_fenced, tree
@@ -205,8 +205,8 @@ def test_rollback_detects_a_query_that_starts_meanwhile(tmp_path: Path, monkeypa
         written.write_bytes(b"half")
         return swap(*args, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(rolling, "swap", write_and_swap)
-    with pytest.raises(BusyError, match=r"9\.delta\.x\.tmp changed during the run"):
+    monkeypatch.setattr(steps, "swap", write_and_swap)
+    with pytest.raises(BusyError, match=r"9\.delta\.x\.tmp changed while ttlsnap worked"):
         rollback(str(checkpoint.path), stopped=True)
     written.unlink()
     assert tree(checkpoint.path) == new

@@ -12,9 +12,9 @@ import pytest
 
 from ttlsnap.errors import CorruptionError, RefusedError, TtlsnapError
 from ttlsnap.publishing.history import history
-from ttlsnap.publishing.pruning import prune
 from ttlsnap.publishing.recover import recover
-from ttlsnap.publishing.rollback import rollback
+from ttlsnap.transaction.pruning import prune
+from ttlsnap.transaction.rollback import rollback
 
 from ..judge.spark import Checkpoint
 from ..samples import without_locks

@@ -13,13 +13,13 @@ import pytest
 
 from ttlsnap import CompactionReport, SilentListener, inspect
 from ttlsnap.cli.app import run
-from ttlsnap.compaction import publish
-from ttlsnap.compaction.plan import Plan
+from ttlsnap.compaction.planned_run import PlannedRun
 from ttlsnap.errors import BusyError, RefusedError, StorageError, TtlsnapError
 from ttlsnap.publishing import cleanup
 from ttlsnap.publishing import swap as swapping
-from ttlsnap.publishing.journal import Journal, write_journal
+from ttlsnap.publishing.journal import Journal
 from ttlsnap.publishing.liveness import refuse_if_running
+from ttlsnap.publishing.recording import write_journal
 from ttlsnap.storage.directory import Directory
 from ttlsnap.storage.open import open_directory
 
@@ -123,13 +123,13 @@ def test_a_file_that_appears_behind_the_fence_is_not_overwritten(
     for path in (checkpoint / "state/0/1").glob("*3.snapshot*"):
         path.unlink()
     old = tree(checkpoint)
-    check = publish.check_unchanged
+    check = PlannedRun.check
 
-    def check_and_go_on(plan: object) -> None:
-        check(plan)  # type: ignore[arg-type]
+    def check_and_go_on(run: PlannedRun[CompactionReport]) -> None:
+        check(run)
         (checkpoint / "state/0/1/3.snapshot").write_bytes(b"by maintenance")
 
-    monkeypatch.setattr(publish, "check_unchanged", check_and_go_on)
+    monkeypatch.setattr(PlannedRun, "check", check_and_go_on)
     with pytest.raises(RefusedError, match=r"state/0/1/3\.snapshot appeared during the run"):
         compact_with(checkpoint)
     assert (checkpoint / "state/0/1/3.snapshot").read_bytes() == b"by maintenance"
@@ -233,12 +233,12 @@ def test_a_changed_log_or_temporary_file_makes_the_checkpoint_young(checkpoint: 
 def test_a_file_that_disappears_behind_the_fence_is_an_error(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch, lost: str
 ) -> None:
-    def remove_and_check(plan: Plan) -> None:
-        place = f"_ttlsnap/runs/{plan.run}/staged/state/0/1/3.snapshot" if lost == "staged" else "state/0/1/3.snapshot"
+    def remove(run: PlannedRun[CompactionReport]) -> None:
+        place = f"_ttlsnap/runs/{run.id}/staged/state/0/1/3.snapshot" if lost == "staged" else "state/0/1/3.snapshot"
         (checkpoint / place).unlink()
 
     old = tree(checkpoint)
-    monkeypatch.setattr(publish, "check_unchanged", remove_and_check)
+    monkeypatch.setattr(PlannedRun, "check", remove)
     with pytest.raises(StorageError, match="disappeared"):
         compact_with(checkpoint)
     if lost == "live":

@@ -11,12 +11,12 @@ import pytest
 
 from ttlsnap import prune, recover, rollback
 from ttlsnap.cli.app import run
-from ttlsnap.compaction import publish
 from ttlsnap.errors import BusyError, RefusedError
 from ttlsnap.publishing import moves
 from ttlsnap.publishing import swap as swapping
 from ttlsnap.publishing.liveness import refuse_if_running
 from ttlsnap.storage.open import open_directory
+from ttlsnap.transaction import steps
 
 from ..compaction.stories import BATCHES as EVENTS
 from ..compaction.stories import MORE, drop_expired, settled
@@ -85,14 +85,14 @@ def test_a_query_that_restarts_during_a_run_is_detected(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
     # The query's batch was planned before the run, so the logs do not change.
-    check = publish.check_unchanged
+    check = swapping.refuse_if_changed
 
-    def restart(plan: Any) -> None:
+    def restart(*args: Any, **options: Any) -> None:
         (checkpoint / change).write_bytes(b"half")
-        check(plan)
+        check(*args, **options)
 
     old = tree(checkpoint)
-    monkeypatch.setattr(publish, "check_unchanged", restart)
+    monkeypatch.setattr(steps, "refuse_if_changed", restart)
     with pytest.raises(BusyError, match=rf"{change} changed while ttlsnap worked"):
         compact_with(checkpoint)
     (checkpoint / change).unlink()

@@ -9,7 +9,7 @@ import pytest
 
 from ttlsnap.checkpoint.layout import LEDGERS
 from ttlsnap.cli.app import run
-from ttlsnap.publishing.rollback import rollback
+from ttlsnap.transaction.rollback import rollback
 
 from ..matrix import FULL
 from ..samples import sample

@@ -690,7 +690,7 @@ def test_a_run_leaves_no_scratch_files(tmp_path: Path, name: str) -> None:
 
 _AT_WORK = """
 import signal, sys
-from ttlsnap.compaction.scratch import claim_scratch
+from ttlsnap.transaction.scratch import claim_scratch
 from ttlsnap.publishing.runs import new_run_id
 from ttlsnap.storage.open import open_directory
 

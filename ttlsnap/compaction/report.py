@@ -11,6 +11,7 @@ from ttlsnap.compaction.drop_limit import StateDrop
 from ttlsnap.compaction.plan import Plan
 from ttlsnap.compaction.task import PartitionResult
 from ttlsnap.entries.descriptor import StateDescriptor
+from ttlsnap.transaction.report import RunReport
 from ttlsnap.transform.protocols import TimeSummary
 
 
@@ -97,52 +98,31 @@ class StateReport:
         }
 
 
-@dataclass(frozen=True)
-class CompactionReport:
+@dataclass(frozen=True, kw_only=True)
+class CompactionReport(RunReport):
     """The report of a run of ``compact``.
 
-    published      False for a dry run, and if there was nothing to change
     engine_reason  why the engine was chosen; None if the user chose it
     fingerprint    the digest of the batch and of the files that the run read
-    output         the new checkpoint, if one was written
-    backup         the folder with the replaced files
-    warnings       problems after publishing; the published state stays
-    first_run      what to expect of the query's next run, if its first batch may be the only one
     visited        in incremental cleanup, numbers of partitions: visited, all, and left
     expired_to     the archive of the dropped entries
     rules          the rule of each transformer, in words
     shown          the first entries that are dropped or rewritten, as JSON
-    destination    the new checkpoint that the run, or in a dry run a run, writes; None if it publishes in place
-    refused        in a dry run, whether a run with the same options would be refused now; the warnings say why
     ledger_updated whether nothing was published, but the ledger of ``@written`` has new times
-    made_final     the run before, if only its backup could undo it and this run removed that
     """
 
-    run: str
-    target: str
-    dry_run: bool
-    published: bool
     engine: str
-    batch: int
     fingerprint: str
     now_us: int
     now_source: str
     totals: Counts
     states: tuple[StateReport, ...]
-    output: str | None
-    backup: str | None
-    seconds: float
-    warnings: tuple[str, ...] = ()
     visited: tuple[int, int, int] | None = None
     expired_to: str | None = None
     engine_reason: str | None = None
     rules: tuple[str, ...] = ()
     shown: tuple[Mapping[str, Any], ...] = ()
-    destination: str | None = None
-    refused: bool = False
-    made_final: str | None = None
     ledger_updated: bool = False
-    first_run: str | None = None
 
     @property
     def changed(self) -> bool:

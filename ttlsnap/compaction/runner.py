@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -17,17 +15,15 @@ from ttlsnap.compaction.listener import Listener
 from ttlsnap.compaction.options import CompactOptions
 from ttlsnap.compaction.plan import Plan
 from ttlsnap.compaction.report import CompactionReport, shown_in, summarize
-from ttlsnap.compaction.scratch import claim_scratch
 from ttlsnap.compaction.task import PartitionResult, PartitionTask
 from ttlsnap.errors import RefusedError, TtlsnapError
 from ttlsnap.expired.delivery import deliver
-from ttlsnap.expired.places import AllowedPlaces
 from ttlsnap.expired.receivers import Receiver
 from ttlsnap.expired.writing import check_complete, folder_of
-from ttlsnap.publishing.archives import deliver_all
 from ttlsnap.storage.access import own_access, umask
 from ttlsnap.storage.directory import Directory
 from ttlsnap.storage.new_access import access_of_new
+from ttlsnap.transaction.steps import Place
 from ttlsnap.transform.protocols import describe_rule
 
 
@@ -40,38 +36,27 @@ class Runner:
         options: CompactOptions,
         engine: Engine,
         listener: Listener,
-        expired_to: Receiver | None,
-        started: float,
+        archive: Receiver | None,
     ) -> None:
-        self.plan, self.options, self.listener, self.expired_to = plan, options, listener, expired_to
-        self._engine, self._started = engine, started
+        self.plan, self._options, self._listener, self._archive = plan, options, listener, archive
+        self._engine = engine
         self._visited = read_visited(plan.checkpoint.files) if options.visits_some_partitions else {}
         self._visits: Visits | None = None
 
-    def partitions(self, staging_root: str, below: str | None, scratch: str | None) -> list[PartitionResult]:
-        """Run every partition. Raise the first failure. New files are staged ``below`` a folder of ``staging_root``.
-
-        ``scratch`` is the folder for the work if the user named none.
-        """
-        plan = self.plan
-        if self.options.scratch is not None:
-            scratch = claim_scratch(self.options.scratch, plan.checkpoint.target, plan.run)
-        self.listener.planned(plan)
-        expired = self.expired_to is not None
-        tasks = plan.tasks(staging_root, below, rewrite=self.options.rewrite, scratch=scratch, expired=expired)
-        tasks = [replace(task, show=self.options.show, run=plan.run) for task in tasks]
-        try:
-            return self._run_in_turns(tasks) if self.options.visits_some_partitions else self._run_all(tasks)
-        finally:
-            if scratch is not None:
-                # Each worker removes its own folder, unless it is killed.
-                shutil.rmtree(scratch, ignore_errors=True)
+    def partitions(self, place: Place) -> list[PartitionResult]:
+        """Run every partition. Raise the first failure."""
+        plan, options = self.plan, self._options
+        self._listener.planned(plan)
+        expired = self._archive is not None
+        tasks = plan.tasks(place.root, place.below, rewrite=options.rewrite, scratch=place.scratch, expired=expired)
+        tasks = [replace(task, show=options.show, run=plan.run) for task in tasks]
+        return self._run_in_turns(tasks) if options.visits_some_partitions else self._run_all(tasks)
 
     def _run_all(self, tasks: Sequence[PartitionTask]) -> list[PartitionResult]:
-        return run_tasks(self._engine, tasks, self.listener.partition_done, self.listener.progress)
+        return run_tasks(self._engine, tasks, self._listener.partition_done, self._listener.progress)
 
     def _run_in_turns(self, tasks: Sequence[PartitionTask]) -> list[PartitionResult]:
-        self._visits = Visits(tasks, self.options.parts, self._visited, len(os.sched_getaffinity(0)))
+        self._visits = Visits(tasks, self._options.parts, self._visited, len(os.sched_getaffinity(0)))
         waves, found = self._visits.waves(), []
         with contextlib.suppress(StopIteration):
             wave = next(waves)
@@ -86,48 +71,45 @@ class Runner:
         if self._visits is not None:
             write_visited(self.plan.checkpoint.files, self._visits, run)
 
-    @property
-    def seconds(self) -> float:
-        """The seconds since the run began."""
-        return time.monotonic() - self._started
-
-    def report(
-        self, results: Sequence[PartitionResult], *, dry_run: bool = False, output: str | None = None
-    ) -> CompactionReport:
-        """Return the report of these results; ``published`` says what is about to happen."""
+    def report(self, results: Sequence[PartitionResult]) -> CompactionReport:
+        """Return the report of these results; ``published`` says whether they change something."""
         plan = self.plan
         totals, states = summarize(plan, results)
         rules = tuple(map(describe_rule, plan.factories))
         moments = {state.now_us for state in states if state.now_us is not None}
-        changed = any(result.staged is not None for result in results)
-        backup = f"{plan.checkpoint.target}/{layout.run_directory(plan.run)}/backup"
         return CompactionReport(
             run=plan.run,
             target=plan.checkpoint.target,
-            dry_run=dry_run,
-            published=not dry_run and (changed or output is not None),
+            dry_run=self._options.dry_run,
+            published=any(result.staged is not None for result in results),
             engine=self._engine.name,
             engine_reason=getattr(self._engine, "reason", None),
             rules=rules,
-            shown=tuple(shown_in(results, rules))[: self.options.show],
+            shown=tuple(shown_in(results, rules))[: self._options.show],
             batch=plan.checkpoint.batch.id,
             fingerprint=plan.fingerprint,
             now_us=moments.pop() if len(moments) == 1 else plan.clock.processing_us,
             now_source=plan.clock.source,
             totals=totals,
             states=states,
-            output=output,
-            backup=backup if changed and output is None and not dry_run else None,
-            seconds=self.seconds,
             warnings=tuple(_cautions(plan)),
             visited=self._visits.counts if self._visits else None,
-            expired_to=self.expired_to.name if self.expired_to is not None else None,
-            destination=self.options.output,
+            expired_to=self._archive.name if self._archive is not None else None,
         )
 
-    def check_archive(self, files: Directory, report: CompactionReport, results: Sequence[PartitionResult]) -> None:
-        """Raise CorruptionError unless all dropped entries are in the archive's files, if there is an archive."""
-        if self.expired_to is not None:
+    def refuse_unwanted(
+        self, files: Directory, report: CompactionReport, results: Sequence[PartitionResult], *, asks: bool
+    ) -> None:
+        """Raise RefusedError if more would be dropped than is allowed, unless the run ``asks`` a person.
+
+        Raise it also if rows of a join that have not matched would be dropped, unless the user wants that. Raise
+        CorruptionError unless all dropped entries are in the archive's files in ``files``, if there is an archive.
+        """
+        if not asks:
+            refuse_excess(report.target, report.drops, self._options.max_drop)
+        if (told := self._unmatched(report)) is not None:
+            raise RefusedError(f"{told} Nothing was changed. For an inner join, {_WITH_OPTION}")
+        if self._archive is not None:
             written = [result.expired.target for result in results if result.expired is not None]
             self._share_archive(files, results)
             followed = sum(result.followed for result in results)
@@ -135,26 +117,23 @@ class Runner:
             if written:  # the names must survive a power failure, like those of the new files
                 files.sync(folder_of(self.plan.run))
 
-    def deliver_waiting(self, files: Directory) -> list[str]:
-        """Deliver the dropped entries of earlier runs. Return the failures, which do not stop this run."""
-        return deliver_all(files, AllowedPlaces(self.expired_to))
+    def foresee(self, report: CompactionReport) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return why a run would be refused because of what it drops, and warnings about drops that nobody allowed."""
+        told = self._unmatched(report)
+        refusals = () if told is None else (f"a run refuses this. {told} For an inner join, {_WITH_OPTION}",)
+        return refusals, warn_of_excess(report.drops, self._options.max_drop)
 
     def deliver(self, files: Directory) -> list[str]:
         """Move the dropped entries to their archive, after the run is published. Return a warning if that fails."""
-        if self.expired_to is None:
+        if self._archive is None:
             return []
         try:
-            deliver(files, self.plan.run, self.expired_to)
+            deliver(files, self.plan.run, self._archive)
         except (TtlsnapError, MemoryError) as error:
             left = f"{files.root}/{folder_of(self.plan.run)}"
             reason = error.text if isinstance(error, TtlsnapError) else "out of memory"
             return [f"the dropped entries are still in {left}. The next run will archive them: " + reason]
         return []
-
-    def require_limit(self, report: CompactionReport, listener: object) -> None:
-        """Raise RefusedError if more would be dropped than is allowed, and ``listener`` asks no person."""
-        if not getattr(listener, "asks", False):
-            refuse_excess(report.target, report.drops, self.options.max_drop)
 
     def _share_archive(self, files: Directory, results: Sequence[PartitionResult]) -> None:
         """Give the files of dropped entries the access of the state."""
@@ -165,30 +144,9 @@ class Runner:
                 access = access_of_new(source, f"{folder}/new")
                 files.set_access(result.expired.target, access or own_access(0o666 & ~umask()))
 
-    def require_matched(self, report: CompactionReport) -> None:
-        """Raise RefusedError if rows of a join that have not matched would be dropped, unless the user wants that."""
-        if (told := self._unmatched(report)) is not None:
-            raise RefusedError(f"{told} Nothing was changed. For an inner join, {_WITH_OPTION}")
-
-    def dry_report(self, results: Sequence[PartitionResult], refusals: Sequence[str]) -> CompactionReport:
-        """Return the report of a dry run, with warnings about ``refusals`` and about what a run refuses to drop."""
-        report = self.report(results, dry_run=True)
-        refusals = (*refusals, *self.refusals(report))
-        warnings = (*report.warnings, *refusals, *self.warnings_of_excess(report))
-        return replace(report, warnings=warnings, refused=bool(refusals))
-
-    def refusals(self, report: CompactionReport) -> tuple[str, ...]:
-        """Return why a run would be refused, because of what it drops."""
-        told = self._unmatched(report)
-        return () if told is None else (f"a run refuses this. {told} For an inner join, {_WITH_OPTION}",)
-
-    def warnings_of_excess(self, report: CompactionReport) -> tuple[str, ...]:
-        """Return warnings about drops that a run refuses unless somebody agrees."""
-        return warn_of_excess(report.drops, self.options.max_drop)
-
     def _unmatched(self, report: CompactionReport) -> str | None:
         unmatched = sum(state.unmatched for state in report.states)
-        if not unmatched or self.options.drop_unmatched:
+        if not unmatched or self._options.drop_unmatched:
             return None
         return (
             f"{unmatched:,} of the rows to drop belong to a join and have not matched yet. If it is an outer join, it "

@@ -11,8 +11,8 @@ from ttlsnap.diagnosis.report import VersionReport
 from ttlsnap.printable import shell_word
 from ttlsnap.publishing.journal import Journal, facts_of, is_same
 from ttlsnap.publishing.missing import can_roll_back
-from ttlsnap.publishing.moves import find_existing
 from ttlsnap.storage.directory import Directory
+from ttlsnap.storage.trees import find_existing
 
 _DAMAGED, _MISSING = "published-file-damaged", "published-file-missing"
 _DAMAGE = ("damaged-file", "missing-delta", "row-does-not-fit-schema", "wrong-count")

@@ -9,9 +9,9 @@ plans the batches after it again. This repair gives up committed batches, so it 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
 from ttlsnap.checkpoint import layout, open_checkpoint
 from ttlsnap.checkpoint.checkpoint import partition_folders, query_id, state_files
@@ -24,24 +24,14 @@ from ttlsnap.diagnosis.problems import CODES
 from ttlsnap.diagnosis.report import DoctorReport
 from ttlsnap.errors import CorruptionError, RefusedError, TtlsnapError, UnsupportedError, UsageError
 from ttlsnap.publishing.backups import HeldTable, find_held_tables
-from ttlsnap.publishing.cleanup import discard_after_error, discard_leftovers
-from ttlsnap.publishing.fence import fence_file
 from ttlsnap.publishing.hidden_batches import find_hidden_batches
-from ttlsnap.publishing.journal import (
-    FileFacts,
-    Journal,
-    Move,
-    facts_of,
-    find_backup,
-    next_number,
-    report_path,
-    staged_path,
-)
+from ttlsnap.publishing.journal import Journal, facts_of, find_backup, staged_path
 from ttlsnap.publishing.liveness import refuse_if_running
-from ttlsnap.publishing.moves import plan_backup
 from ttlsnap.publishing.runs import new_run_id, refuse_if_interrupted
-from ttlsnap.publishing.swap import refuse_if_changed, swap
 from ttlsnap.storage.directory import Directory
+from ttlsnap.stores.protocols import StagedFile
+from ttlsnap.transaction.change import Change
+from ttlsnap.transaction.steps import Place, Run, change_in_place
 from ttlsnap.written.ledger import list_ledgers, read_ledger
 
 
@@ -102,54 +92,58 @@ def repair(
             )
     _refuse_out_of_order(names)
     refuse_if_running(files, _query_id(files), stopped=stopped)
-    discard_leftovers(files)
-    logs = read_logs(files)
-    if logs.commits[-1] != found.batch:
-        raise RefusedError(f"{files.root}: batch {logs.commits[-1]} was committed during the run: the query is running")
-    batch = found.batch
-    if "last-batch-lost" in names:
-        batch = next(version.batch for version in found.versions if version.restorable == "yes")
-        given_up = tuple(number for number in logs.commits if number > batch)
-        if not _confirm_going_back(GoingBack(files.root, "last-batch-lost", batch, given_up), confirm):
-            return None
-    run = new_run_id()
-    moves = _Moves(files, run)
-    with discard_after_error(files, run):
-        for name in dict.fromkeys(names):
+    run = Repair(files, found, before, list(dict.fromkeys(names)), confirm)
+    return run.id if change_in_place(run) else None
+
+
+class Repair(Run):
+    """A run of ``doctor --fix``."""
+
+    def __init__(
+        self, files: Directory, found: DoctorReport, before: Listing, names: Sequence[str], confirm: Confirm | None
+    ) -> None:
+        super().__init__(files, new_run_id(), before)
+        self._found, self._names, self._confirm = found, names, confirm
+        self._logs, self._batch = read_logs(files), found.batch
+        if self._logs.commits[-1] != found.batch:
+            raise RefusedError(
+                f"{files.root}: batch {self._logs.commits[-1]} was committed during the run: the query is running"
+            )
+        self._going_back: GoingBack | None = None
+        if "last-batch-lost" in names:
+            self._batch = next(version.batch for version in found.versions if version.restorable == "yes")
+            given_up = tuple(number for number in self._logs.commits if number > self._batch)
+            self._going_back = GoingBack(files.root, "last-batch-lost", self._batch, given_up)
+        self._moves = _Moves(files, self.id)
+
+    def stage(self, place: Place) -> None:
+        moves = self._moves
+        for name in self._names:
             if name == "last-batch-lost":
-                _go_back(moves, batch, keep_next=_can_run_again(files, batch + 1))
+                _go_back(moves, self._batch, keep_next=_can_run_again(self.files, self._batch + 1))
             elif name in ("unfinished-repartition", "torn-offset"):
-                _go_back(moves, batch, keep_next=False)
+                _go_back(moves, self._batch, keep_next=False)
             elif name in ("abandoned-repartition", "stale-snapshot"):
                 _move_leftovers(moves, name)
             elif name == "hidden-batch":
-                _uncover(moves, logs)
+                _uncover(moves, self._logs)
             elif name == "table-in-backup":
-                moves.put_back(find_held_tables(files, [info.name for info in files.list(layout.RUNS)]))
+                moves.put_back(find_held_tables(self.files, [info.name for info in self.files.list(layout.RUNS)]))
             if name in ("damaged-snapshot", "stale-checksum", "stale-snapshot"):
-                for problem in found.problems:
+                for problem in self._found.problems:
                     if problem.code == name:
-                        moves.move_to_backup(problem.where)
-        _relocate(moves, names)
-        journal = Journal(
-            run=run,
-            number=next_number(files),
-            kind="repair",
-            batch=batch,
-            fence=fence_file(logs),
-            moves=tuple(moves.all),
-            status="open",
-            published=moves.published,
-        )
-        files.mkdirs(layout.run_directory(run))
-        files.replace(report_path(run), json.dumps({"fixed": list(dict.fromkeys(names))}, indent=1).encode())
-        swap(
-            files,
-            journal,
-            check=lambda: refuse_if_changed(files, journal, before),
-            recheck=lambda: refuse_if_changed(files, journal, before, only_signs=True),
-        )
-    return run
+                        moves.set_aside(problem.where)
+        _relocate(moves, self._names)
+
+    def is_wanted(self) -> bool:
+        """Return whether committed batches may be given up, if that is needed."""
+        return self._going_back is None or _confirm_going_back(self._going_back, self._confirm)
+
+    def document(self) -> dict[str, Any]:
+        return {"fixed": list(self._names)}
+
+    def journal(self) -> Journal:
+        return self._moves.change(self._batch).journal(self.files, self.id, self._logs, self.before)
 
 
 def _confirm_going_back(going_back: GoingBack, confirm: Confirm | None) -> bool:
@@ -185,47 +179,37 @@ def _can_run_again(files: Directory, batch: int) -> bool:
 
 
 class _Moves:
-    """The moves of a repair; each file moves once, even if several repairs need it."""
+    """What a repair moves; each file moves once, even if several repairs need it."""
 
     def __init__(self, files: Directory, run: str) -> None:
-        self.files, self.run = files, run
-        self._to_backup: dict[str, Move] = {}
-        self._new: dict[str, Move] = {}
+        self.files, self._run = files, run
+        self._aside: dict[str, None] = {}
+        self._new: dict[str, bytes] = {}
+        self._back: dict[str, StagedFile] = {}
 
-    def move_to_backup(self, path: str) -> None:
+    def set_aside(self, path: str) -> None:
         """Move a file to the backup, with its checksum files."""
-        for move in plan_backup(self.files, self.run, [path]):
-            self._to_backup.setdefault(move.source, move)
-        self._new.pop(path, None)
+        self._aside[path] = None
 
     def new(self, path: str, data: bytes) -> None:
-        """Replace the content of a file."""
-        if path in self._to_backup:
-            return  # another repair moves it to the backup
-        staged = staged_path(self.run, path)
-        self.files.mkdirs(staged.rpartition("/")[0])
-        with self.files.writer(staged) as file:
-            file.write(data)
-        self.move_to_backup(path)
-        self._new[path] = Move(staged, path)
+        """Replace the content of a file, unless another repair moves it to the backup."""
+        self._new[path] = data
 
     def put_back(self, tables: Sequence[HeldTable]) -> None:
         """Restore missing tables; the backups keep theirs."""
         for held in tables:
-            staged = staged_path(self.run, held.path)
-            if held.path not in self._new:
+            if held.path not in self._back:
+                staged = staged_path(self._run, held.path)
                 self.files.keep_copy(f"{find_backup(self.files, held.run)}/{held.path}", staged)
-                self._new[held.path] = Move(staged, held.path)
+                (facts,) = facts_of(self.files, [staged])
+                self._back[held.path] = StagedFile(staged, held.path, facts.size, str(facts.digest))
 
-    @property
-    def published(self) -> tuple[FileFacts, ...]:
-        """The identities of the files with new content."""
-        staged = facts_of(self.files, [move.source for move in self._new.values()])
-        return tuple(replace(facts, path=path) for facts, path in zip(staged, self._new, strict=True))
-
-    @property
-    def all(self) -> list[Move]:
-        return [*self._to_backup.values(), *self._new.values()]
+    def change(self, batch: int) -> Change:
+        """Return the change that the moves are."""
+        new = {path: data for path, data in self._new.items() if path not in self._aside}
+        return Change(
+            kind="repair", batch=batch, staged=[*self._back.values()], documents=new, set_aside=[*self._aside]
+        )
 
 
 def _go_back(moves: _Moves, batch: int, *, keep_next: bool) -> None:
@@ -235,19 +219,19 @@ def _go_back(moves: _Moves, batch: int, *, keep_next: bool) -> None:
         for info in files.list(folder):
             number = layout.parse_number(info.name)
             if number is not None and number > kept:
-                moves.move_to_backup(f"{folder}/{info.name}")
+                moves.set_aside(f"{folder}/{info.name}")
     for operator in _operators(files):
         for partition in partition_folders(files, operator):
             for path, name in state_files(files, operator, partition):
                 if name.version > batch + 1:
-                    moves.move_to_backup(path)
+                    moves.set_aside(path)
     for path in operator_metadata(files):
         if int(path.rpartition("/")[2]) > batch + keep_next:
-            moves.move_to_backup(path)
+            moves.set_aside(path)
     for path in list_ledgers(files):  # a key that a later batch wrote may be written again, at another time
         ledger = read_ledger(files, path)
         if ledger is None or ledger.facts.version > batch + 1:
-            moves.move_to_backup(path)
+            moves.set_aside(path)
 
 
 def _move_leftovers(moves: _Moves, code: str) -> None:
@@ -256,18 +240,18 @@ def _move_leftovers(moves: _Moves, code: str) -> None:
     checkpoint = open_checkpoint(moves.files, tolerate_damage=True)
     for left in leftovers(checkpoint, logs):
         for path in left.files if left.code == code else ():
-            moves.move_to_backup(path)
+            moves.set_aside(path)
     begun = max(logs.logs.offsets[-1], logs.logs.commits[-1])
     for path in operator_metadata(moves.files):
         if int(path.rpartition("/")[2]) > begun:
-            moves.move_to_backup(path)
+            moves.set_aside(path)
 
 
 def _uncover(moves: _Moves, logs: Logs) -> None:
     """Move snapshots of earlier runs that hide a newer result of a batch to the backup."""
     for hidden in find_hidden_batches(moves.files, logs):
         for path in (*hidden.files, *([hidden.planned] if hidden.planned else ())):
-            moves.move_to_backup(path)
+            moves.set_aside(path)
 
 
 def _relocate(moves: _Moves, codes: Sequence[str]) -> None:

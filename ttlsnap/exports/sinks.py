@@ -18,10 +18,10 @@ from ttlsnap.exports.plan import ExportTask
 from ttlsnap.exports.tables import StateTable
 from ttlsnap.exports.text import CsvLines, JsonLines
 from ttlsnap.extras import require_package
-from ttlsnap.publishing.moves import remove_if_empty
 from ttlsnap.storage.access import PRIVATE_FOLDER, Access, own_access
 from ttlsnap.storage.directory import SCRATCH, Directory
 from ttlsnap.storage.open import open_directory, open_local
+from ttlsnap.storage.trees import remove_if_empty
 from ttlsnap.storage.uris import is_local, is_within
 
 if TYPE_CHECKING:

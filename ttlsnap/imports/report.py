@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ttlsnap.transaction.report import RunReport
+
 
 @dataclass(frozen=True)
 class TableReport:
@@ -21,32 +23,16 @@ class TableReport:
     expired: int
 
 
-@dataclass(frozen=True)
-class ImportReport:
-    """The result of an import. ``sources`` are the positions from which the query's sources read on, as JSON.
+@dataclass(frozen=True, kw_only=True)
+class ImportReport(RunReport):
+    """The result of an import. ``sources`` are the positions from which the query's sources read on, as JSON."""
 
-    ``destination``, ``refused`` and ``made_final`` are as in ``CompactionReport``.
-    """
-
-    run: str
-    target: str
     source: str
     mode: str
-    dry_run: bool
-    published: bool
-    batch: int
     tables: tuple[TableReport, ...]
     sources: tuple[Any, ...]
     bytes_before: int
     bytes_after: int
-    output: str | None
-    backup: str | None
-    seconds: float
-    warnings: tuple[str, ...] = ()
-    destination: str | None = None
-    refused: bool = False
-    made_final: str | None = None
-    first_run: str | None = None
 
     @property
     def rows(self) -> int:

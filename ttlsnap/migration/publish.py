@@ -1,4 +1,4 @@
-"""The publishing of a migration: new state files, logs and operator metadata replace the old ones.
+"""What a migration publishes, in place or in a copy: state files, logs, operator metadata and schemas.
 
 Files of older versions could not be read with the new number of partitions, nor could their batches be run again. So
 they move to the run's backup with the logs of their batches.
@@ -21,87 +21,67 @@ from ttlsnap.checkpoint.metadata import (
     with_one_store,
 )
 from ttlsnap.checkpoint.state_schema import new_schemas, with_schemas
-from ttlsnap.compaction.publish import check_listing
 from ttlsnap.errors import RefusedError
-from ttlsnap.migration.plan import MigrationPlan, StoreMigration, old_files
+from ttlsnap.migration.plan import MigrationPlan, StoreMigration, old_documents, old_files
 from ttlsnap.printable import shell_word
-from ttlsnap.publishing.fence import fence_file
-from ttlsnap.publishing.journal import (
-    FileFacts,
-    Journal,
-    Move,
-    digest_of,
-    facts_of,
-    leftovers_of,
-    next_number,
-    staged_path,
-)
-from ttlsnap.publishing.moves import plan_backup, plan_checksum_backup, stat_files
 from ttlsnap.publishing.preflight import refuse_immovable, refuse_shared_folders
-from ttlsnap.publishing.swap import refuse_if_changed, swap
 from ttlsnap.storage.directory import Directory
+from ttlsnap.storage.local import LocalDirectory
+from ttlsnap.stores.open import lineages_of
 from ttlsnap.stores.protocols import StagedFile
+from ttlsnap.transaction.change import Change
+from ttlsnap.transaction.copy import copy_all_but_state, copy_state_files
 from ttlsnap.written.ledger import list_ledgers, state_of
 
 
-def publish(
+def change_of(
     plan: MigrationPlan, staged: Sequence[StagedFile], ledgers: Sequence[str] = (), *, planned_batch: bool = True
-) -> Journal:
-    """Move the staged files and ``ledgers`` into place, and plan the next batch.
-
-    All other files of the migrated operators are set aside.
-
-    Raise BusyError if the checkpoint is no longer as planned, and StorageError for errors of the disk. The checkpoint
-    is then unchanged or fenced, and the message says which.
-    """
+) -> Change:
+    """Return what a migration changes. All other files of the migrated operators are set aside."""
     files, checkpoint = plan.checkpoint.files, plan.checkpoint
-    batch, logs = checkpoint.batch.id, checkpoint.logs
-    documents = new_documents(plan, files, files.root)
-    fence = fence_file(logs)
-    targets = [file.target for file in staged]
     migrated = {store.operator for store in plan.stores}
     old_ledgers = [path for path in list_ledgers(files) if state_of(path)[0] in migrated]
-    replaced = dict.fromkeys([*old_files(plan), *targets, *documents, *older_logs(plan), *old_ledgers, *ledgers])
-    to_backup = plan_backup(files, plan.run, list(replaced)) + plan_checksum_backup(files, plan.run, fence)
-    for path, data in documents.items():
-        place = staged_path(plan.run, path)
-        files.mkdirs(place.rpartition("/")[0])
-        with files.writer(place) as file:
-            file.write(data)
-    moves = [Move(file.path, file.target) for file in staged]
-    moves += [Move(staged_path(plan.run, path), path) for path in documents]
-    moved_ledgers = [Move(staged_path(plan.run, path), path) for path in ledgers]
-    digests = {file.target: file.digest for file in staged}
-    digests |= {path: digest_of(files, staged_path(plan.run, path)) for path in documents}
-    infos = stat_files(files, [move.source for move in moves])
-    published = tuple(
-        FileFacts(m.target, infos[m.source].size, infos[m.source].mtime_ns, digests[m.target]) for m in moves
-    )
-    unchanged = [path for path in (layout.offset_file(batch), layout.commit_file(batch)) if path not in documents]
-    journal = Journal(
-        run=plan.run,
-        number=next_number(files),
+    plans = planned_batch and checkpoint.logs.offsets[-1] == checkpoint.batch.id
+    return Change(
         kind="migrate",
-        batch=batch,
-        fence=fence,
-        moves=(*to_backup, *moves, *moved_ledgers),
-        status="open",
-        published=published,
-        logs=(
-            *(facts for facts in published if facts.path in (layout.offset_file(batch), layout.commit_file(batch))),
-            *facts_of(files, unchanged),
-        ),
-        leftovers=leftovers_of(files, plan.listing, batch),
-        planned=plan_next(files, checkpoint.batch, plan.target.pinned)
-        if planned_batch and logs.offsets[-1] == batch
-        else None,
+        batch=checkpoint.batch.id,
+        staged=staged,
+        documents=new_documents(plan, files, files.root),
+        ledgers=ledgers,
+        set_aside=[*old_files(plan), *older_logs(plan), *old_ledgers],
+        planned=plan_next(files, checkpoint.batch, plan.target.pinned) if plans else None,
     )
-    return swap(
-        files,
-        journal,
-        check=lambda: check_listing(checkpoint, plan.listing),
-        recheck=lambda: refuse_if_changed(files, journal, plan.listing, only_signs=True),
-    )
+
+
+def fill_copy(plan: MigrationPlan, staging: LocalDirectory, home: str) -> None:
+    """Add everything else to ``staging``, which has the new partitions and will be moved to ``home``."""
+    source = plan.checkpoint.files
+    copy_all_but_state(source, staging, home)
+    for operator in plan.checkpoint.operators:
+        if operator.id not in {store.operator for store in plan.stores}:
+            for store in operator.stores:
+                for lineage in lineages_of(plan.checkpoint, plan.state_store, store):
+                    copy_state_files(source, staging, [file.path for file in lineage.files])
+    for path, data in new_documents(plan, staging, home).items():
+        _remove_with_checksums(staging, path)
+        staging.mkdirs(path.rpartition("/")[0])
+        with staging.writer(path) as file:
+            file.write(data)
+    for path in older_logs(plan):
+        _remove_with_checksums(staging, path)
+    for old in plan.stores:
+        for partition in range(old.partitions, len(old.lineages)):
+            staging.remove_tree(layout.store_directory(old.operator, partition, layout.DEFAULT_STORE))
+        if old.becomes.name != old.store.name:
+            for partition in range(old.partitions):
+                staging.remove_tree(old.store.directory(partition))
+    for path in old_documents(plan):
+        _remove_with_checksums(staging, path)
+
+
+def _remove_with_checksums(staging: LocalDirectory, path: str) -> None:
+    for name in (path, *layout.all_checksums(path)):
+        staging.remove(name)
 
 
 def older_logs(plan: MigrationPlan) -> list[str]:

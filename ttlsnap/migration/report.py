@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, replace
 from statistics import median
-from typing import Any
+from typing import Any, Self
 
 from ttlsnap.compaction.report import CompactionReport, Counts
+from ttlsnap.transaction.report import RunReport
 
 
 @dataclass(frozen=True)
@@ -47,8 +48,8 @@ class StoreReport:
         return max(counts) / middle if middle else None
 
 
-@dataclass(frozen=True)
-class MigrationReport:
+@dataclass(frozen=True, kw_only=True)
+class MigrationReport(RunReport):
     """The result of ``migrate``. ``single`` are the operators that stay in one partition.
 
     ``settings`` are those that change in the checkpoint, and ``session_settings`` those that the query must set itself.
@@ -57,16 +58,10 @@ class MigrationReport:
     has the steps by which schemas change. ``expired`` counts the entries that were dropped by state, because a TTL was
     switched or changed and they have expired, ``merged`` those that had the same key as another one, and ``unused``
     those that were dropped because no state variable of the query uses them.
-    ``destination``, ``refused`` and ``made_final`` are as in ``CompactionReport``.
     """
 
-    run: str
-    target: str
-    dry_run: bool
-    published: bool
     engine: str
     engine_reason: str | None
-    batch: int
     fingerprint: str
     partitions: int
     provider_before: str
@@ -75,20 +70,12 @@ class MigrationReport:
     session_settings: dict[str, str]
     stores: tuple[StoreReport, ...]
     single: tuple[int, ...]
-    backup: str | None
-    output: str | None
-    seconds: float
     expired_to: str | None = None
     compaction: CompactionReport | None = None
-    warnings: tuple[str, ...] = ()
     plan: tuple[dict[str, Any], ...] = ()
     expired: dict[str, int] = field(default_factory=dict)
     merged: dict[str, int] = field(default_factory=dict)
     unused: dict[str, int] = field(default_factory=dict)
-    destination: str | None = None
-    refused: bool = False
-    made_final: str | None = None
-    first_run: str | None = None
 
     @property
     def entries(self) -> int:
@@ -116,8 +103,11 @@ class MigrationReport:
         """Whether something was, or in a dry run would be, changed."""
         return bool(self.stores or self.plan)
 
+    def unpublished(self) -> Self:
+        compaction = self.compaction.unpublished() if self.compaction is not None else None
+        return replace(super().unpublished(), compaction=compaction)
+
     def to_json(self) -> dict[str, Any]:
-        """Return the report as plain values."""
         stores = [
             {
                 **asdict(store),

@@ -6,48 +6,32 @@ Each old partition is split by the new partitions of its keys, and each new part
 
 from __future__ import annotations
 
-import json
-import shutil
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import accumulate
 from math import log2
-from typing import Any, Protocol
+from typing import Protocol
 
-from ttlsnap.checkpoint import Checkpoint, layout, open_checkpoint
+from ttlsnap.checkpoint import Checkpoint
 from ttlsnap.clock import clock_at
-from ttlsnap.compaction.copy import (
-    begin_copy,
-    check_destination,
-    describe_copy,
-    discard_copy,
-    finish_copy,
-    share_copy,
-    staging_directory,
-)
 from ttlsnap.compaction.given_schemas import check_given_schemas
 from ttlsnap.compaction.listener import SilentListener as NoListener
 from ttlsnap.compaction.options import CompactOptions
 from ttlsnap.compaction.plan import Plan, plan_or_foresee
-from ttlsnap.compaction.publish import check_listing
-from ttlsnap.compaction.run import open_archive
 from ttlsnap.compaction.runner import Runner
-from ttlsnap.compaction.scratch import claim_scratch, discard_old_scratch, existing_folder
 from ttlsnap.compaction.staged import rename_staged, settle
 from ttlsnap.compaction.task import PartitionResult, PartitionTask
 from ttlsnap.engines.listener import SilentWorkListener, WorkListener
 from ttlsnap.engines.moving import Move, MovingEngine, Target
-from ttlsnap.errors import FencedError, RefusedError, UnsupportedError, UsageError
+from ttlsnap.errors import RefusedError, UnsupportedError, UsageError
 from ttlsnap.evolution.model import Evolution
 from ttlsnap.evolution.unused import drop_unused, require_consent
+from ttlsnap.expired.receivers import Receiver
 from ttlsnap.migration.changes import Changes
-from ttlsnap.migration.copy import write_copy
 from ttlsnap.migration.formats import find_format_changes
 from ttlsnap.migration.plan import MigrationPlan, StoreMigration, plan_migration
-from ttlsnap.migration.publish import publish, refuse_unmovable
+from ttlsnap.migration.publish import change_of, fill_copy, refuse_unmovable
 from ttlsnap.migration.report import MigrationReport, NewPartition, StoreReport
 from ttlsnap.migration.sorting import GONE, OldPartition, Split
 from ttlsnap.migration.task import BuildTask, Built, SplitResult, SplitTask, require_all
@@ -56,17 +40,14 @@ from ttlsnap.operators.links import Link
 from ttlsnap.operators.placement import STRICT
 from ttlsnap.operators.registry import links_of
 from ttlsnap.printable import shell_word
-from ttlsnap.publishing.cleanup import discard_after_error, discard_leftovers, discard_run, tidy_up
-from ttlsnap.publishing.first_run import describe_first_run
-from ttlsnap.publishing.journal import report_path, scratch_path, staged_path
-from ttlsnap.publishing.preflight import refuse_in_place, refuse_running
-from ttlsnap.publishing.runs import refuse_if_interrupted
-from ttlsnap.storage.directory import OWN, Directory, each
+from ttlsnap.publishing.journal import staged_path
+from ttlsnap.storage.directory import Directory, each
 from ttlsnap.storage.local import LocalDirectory
-from ttlsnap.storage.open import for_reading, open_directory
-from ttlsnap.storage.uris import is_local
+from ttlsnap.storage.open import open_directory
 from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.protocols import StagedFile, Staging
+from ttlsnap.transaction.change import Change
+from ttlsnap.transaction.steps import Place, StateRun, write_new_state
 from ttlsnap.transform.protocols import StateSnapshotTransformerFactory
 from ttlsnap.written.keeping import renew_ledgers
 
@@ -106,54 +87,26 @@ def migrate(
     Raise a ``TtlsnapError`` (see ``ttlsnap.errors``). The checkpoint is then as it was, unless the message names
     ``ttlsnap recover``.
     """
-    started = time.monotonic()
     if options.visits_some_partitions:
         raise UsageError("a migration reads every partition; its rules cannot be incremental")
-    if options.scratch is not None:
-        options = replace(options, scratch=existing_folder(options.scratch))
-    files = open_directory(target)
-    with suppress(FencedError):  # a run that is publishing holds the lock
-        open_checkpoint(for_reading(files), schemas=options.schemas)  # fail before locking if this is not a checkpoint
-    archive = open_archive(target, options, files)
-    listener = listener or SilentListener()
-    only_read = options.output is not None
-    with nullcontext() if options.dry_run else files.lock(shared=only_read):
-        refuse_if_interrupted(files)
-        checkpoint = replace(open_checkpoint(for_reading(files), schemas=options.schemas), files=files)
+
+    def begin(checkpoint: Checkpoint, archive: Receiver | None) -> Migration:
         compaction: Plan | None = None
         refusals: tuple[str, ...] = ()
         if transformers:
             clock = clock_at(options.now, checkpoint.batch)
             compaction, refusals = plan_or_foresee(checkpoint, transformers, clock, options)
             check_given_schemas(compaction, options.schemas or {}, options.scratch)
+        elif archive is not None:
+            raise UsageError("an archive of dropped entries needs a transformer that drops some")
         evolution = find_format_changes(checkpoint, changes.settings)
         if changes.new_query is not None:
             evolution = changes.new_query.evolve(checkpoint)
         evolution = _without_unused(checkpoint, evolution, changes, options)
         plan = plan_migration(checkpoint, changes, compaction, evolution)
-        if only_read and plan.history is not None:
-            plan = replace(plan, history=plan.history.for_copy())
-        runner = None
-        if compaction is not None:
-            runner = Runner(compaction, options, engine, NoListener(), archive, started)
-        elif archive is not None:
-            raise UsageError("an archive of dropped entries needs a transformer that drops some")
-        run = _Run(plan, options, engine, listener, runner, started)
-        if plan.is_done:
-            if options.output is not None:
-                raise UsageError(f"{files.root} already has these settings, so --output would only be a copy")
-            return replace(run.report([], []), published=False, backup=None)
-        destination = check_destination(files.root, options.output) if options.output is not None else None
-        refusals += refuse_running(files, checkpoint.query_id, options.stopped, only_read, options.dry_run)
-        if destination is None:
-            refuse_unmovable(plan)
-            new_files = [*_new_snapshots(plan), layout.offset_file(checkpoint.logs.offsets[-1] + 1)]
-            refusals += refuse_in_place(
-                checkpoint, new_files, planned_batch=options.planned_batch, dry_run=options.dry_run
-            )
-        if options.dry_run:
-            return run.dry(refusals)
-        return run.to_copy(files, destination) if destination is not None else run.in_place(files)
+        return Migration(plan, options, engine, listener or SilentListener(), archive, refusals)
+
+    return write_new_state(target, options, begin)
 
 
 def _without_unused(
@@ -168,108 +121,104 @@ def _without_unused(
     return replace(evolution, notes=(*evolution.notes, *notes))
 
 
-def _new_snapshots(plan: MigrationPlan) -> list[str]:
-    return [store.new_snapshot(partition) for store in plan.stores for partition in range(store.partitions)]
+class Migration(StateRun[MigrationReport]):
+    """A run of ``migrate``."""
 
+    def __init__(
+        self,
+        plan: MigrationPlan,
+        options: CompactOptions,
+        engine: MovingEngine,
+        listener: MigrationListener,
+        archive: Receiver | None,
+        refusals: tuple[str, ...],
+    ) -> None:
+        super().__init__(plan.checkpoint, plan.run, plan.listing, options, archive)
+        if options.output is not None and plan.history is not None:
+            plan = replace(plan, history=plan.history.for_copy())
+        self.plan, self.refusals = plan, refusals
+        self._engine, self._listener = engine, listener
+        self._runner: Runner | None = None
+        if plan.compaction is not None:
+            self._runner = Runner(plan.compaction, options, engine, NoListener(), archive)
+        self._built: list[list[Built]] = []
+        self._compacted: list[PartitionResult] = []
+        self._expired: Counter[str] = Counter()
+        self._unused: Counter[str] = Counter()
+        self._merged: dict[str, int] = {}
+        self._ledgers: list[str] = []
 
-@dataclass
-class _Run:
-    plan: MigrationPlan
-    options: CompactOptions
-    engine: MovingEngine
-    listener: MigrationListener
-    runner: Runner | None
-    started: float
-    expired: Counter[str] = field(default_factory=Counter)
-    unused: Counter[str] = field(default_factory=Counter)
-    ledgers: list[str] = field(default_factory=list)
-    merged: dict[str, int] = field(default_factory=dict)
+    def nothing_to_do(self) -> MigrationReport | None:
+        if not self.plan.is_done:
+            return None
+        if self.options.output is not None:
+            raise UsageError(f"{self.files.root} already has these settings, so --output would only be a copy")
+        return self._report().unpublished()
 
-    def dry(self, refusals: Sequence[str]) -> MigrationReport:
-        report = self.report(*self._move(None, self.plan.checkpoint.target, None))
-        if self.runner is not None and report.compaction is not None:
-            refusals = (*refusals, *self.runner.refusals(report.compaction))
-            excess = self.runner.warnings_of_excess(report.compaction)
-            report = replace(report, warnings=(*report.warnings, *excess))
-        return replace(report, warnings=(*report.warnings, *refusals), refused=bool(refusals))
+    def refuse_unmovable(self) -> None:
+        refuse_unmovable(self.plan)
 
-    def in_place(self, files: Directory) -> MigrationReport:
-        plan, staged = self.plan, staged_path(self.plan.run, "")
-        discard_leftovers(files)
-        warnings = self.runner.deliver_waiting(files) if self.runner is not None else []
-        # On a local disk, the work is in the run's own folder, so that its files need only be renamed.
-        place = f"{files.root}/{scratch_path(plan.run)}" if is_local(files.root) else None
-        with discard_after_error(files, plan.run):
-            files.mkdirs(layout.run_directory(plan.run))
-            built, compacted = self._move(place, files.root, staged)
-            report = self.report(built, compacted)
-            report = replace(report, warnings=(*report.warnings, *warnings))
-            self._require_wanted(files, report, compacted)
-            if not self.listener.confirm(report):
-                discard_run(files, plan.run)
-                return _declined(report)
-            files.replace(report_path(plan.run), json.dumps(report.to_json(), indent=1).encode())
-            self._renew_ledgers(Staging(files, staged))
-            publish(plan, _settled(files, staged, built), self.ledgers, planned_batch=self.options.planned_batch)
-        report = self._delivered(files, report)
-        tidied = tidy_up(files, plan.run)
-        report = replace(report, warnings=(*report.warnings, *tidied.warnings), made_final=tidied.made_final)
-        return replace(report, seconds=time.monotonic() - self.started, first_run=describe_first_run(files))
+    def new_files(self) -> list[str]:
+        return [store.new_snapshot(partition) for store in self.plan.stores for partition in range(store.partitions)]
 
-    def to_copy(self, files: Directory, destination: LocalDirectory) -> MigrationReport:
-        plan, staging = self.plan, staging_directory(destination, self.plan.run)
-        try:
-            begin_copy(files, staging)
-            built, compacted = self._move(f"{staging.root}/{OWN}/scratch", staging.root, "")
-            report = replace(self.report(built, compacted), backup=None, output=destination.root)
-            self._require_wanted(staging, report, compacted)
-            if not self.listener.confirm(report):
-                discard_copy(staging)
-                return _declined(report)
-            _settled(staging, "", built)
-            write_copy(plan, staging, destination.root, report.to_json())
-            self._renew_ledgers(Staging(staging, ""))
-            refuse_if_interrupted(files)  # the lock may not keep out other machines
-            check_listing(plan.checkpoint, plan.listing)
-            given = share_copy(files, staging)
-            finish_copy(staging, destination)
-        except BaseException:
-            discard_copy(staging)
-            raise
-        report = self._delivered(destination, report)
-        report = replace(report, warnings=(*report.warnings, *describe_copy(files, destination, given=given)))
-        return replace(report, seconds=time.monotonic() - self.started)
+    def work(self, place: Place) -> MigrationReport:
+        self._move(place)
+        return self._report()
+
+    def stage(self, place: Place) -> None:
+        super().stage(place)
+        if self.report.compaction is not None:
+            output = self.options.output
+            compaction = replace(
+                self.report.compaction,
+                published=True,
+                output=output,
+                backup=self.report.backup if output is None else None,
+                seconds=self.seconds,
+                destination=output,
+            )
+            self.report = replace(self.report, compaction=compaction)
+
+    def refuse_unwanted(self, files: Directory) -> None:
+        if self._runner is not None and self.report.compaction is not None:
+            asks = bool(getattr(self._listener, "asks", False))
+            self._runner.refuse_unwanted(files, self.report.compaction, self._compacted, asks=asks)
+
+    def foresee(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        if self._runner is None or self.report.compaction is None:
+            return (), ()
+        return self._runner.foresee(self.report.compaction)
+
+    def confirm(self, report: MigrationReport) -> bool:
+        return self._listener.confirm(report)
+
+    def change(self) -> Change:
+        staging = Staging(self.files, staged_path(self.id, ""))
+        self._renew_ledgers(staging)
+        return change_of(self.plan, self._settle(staging), self._ledgers, planned_batch=self.options.planned_batch)
+
+    def fill_copy(self, staging: LocalDirectory, home: str) -> None:
+        place = Staging(staging, "")
+        self._settle(place)
+        fill_copy(self.plan, staging, home)
+        self._renew_ledgers(place)
+
+    def deliver(self, files: Directory) -> list[str]:
+        return self._runner.deliver(files) if self._runner is not None else []
+
+    def _settle(self, staging: Staging) -> list[StagedFile]:
+        """Give the staged files their final names."""
+        staged = [file for partitions in self._built for partition in partitions for file in partition.files]
+        return each(staging.files, lambda file: settle(staging.files, file, staging.place(file.target)), staged)
 
     def _renew_ledgers(self, staging: Staging) -> None:
         """Stage the ledgers of operators that do not get new files."""
         migrated = {store.operator for store in self.plan.stores}
-        checkpoint, run = self.plan.checkpoint, self.plan.run
-        self.ledgers += renew_ledgers(checkpoint, self.plan.history, staging, run, operators=migrated)
+        self._ledgers += renew_ledgers(self.checkpoint, self.plan.history, staging, self.id, operators=migrated)
 
-    def _require_wanted(self, files: Directory, report: MigrationReport, compacted: Sequence[PartitionResult]) -> None:
-        """Raise RefusedError if transformers would drop too much, and CorruptionError if the archive is incomplete."""
-        if self.runner is not None and report.compaction is not None:
-            self.runner.require_limit(report.compaction, self.listener)
-            self.runner.require_matched(report.compaction)
-            self.runner.check_archive(files, report.compaction, compacted)
-
-    def _delivered(self, files: Directory, report: MigrationReport) -> MigrationReport:
-        """Archive what was dropped. Return the report with a warning if that failed."""
-        if self.runner is None:
-            return report
-        return replace(report, warnings=(*report.warnings, *self.runner.deliver(files)))
-
-    def _move(
-        self, scratch: str | None, staging_root: str, below: str | None
-    ) -> tuple[list[list[Built]], list[PartitionResult]]:
-        """Return the new partitions of each store, and the results of the transformers.
-
-        ``scratch`` is the folder for the work if the user named none.
-        """
-        plan = self.plan
-        if self.options.scratch is not None:
-            discard_old_scratch(self.options.scratch, plan.checkpoint.target)
-            scratch = claim_scratch(self.options.scratch, plan.checkpoint.target, plan.run)
+    def _move(self, place: Place) -> None:
+        """Split the old partitions and build the new ones."""
+        plan, staging_root, below = self.plan, place.root, place.below
         sources = list(self._sources(staging_root, below))
         targets: list[Target] = [
             self._target(first, group, n, staging_root, below)
@@ -277,17 +226,13 @@ class _Run:
             for n in range(group[0].partitions)
         ]
         targets += self._ledger_tasks(staging_root, below)
-        self.listener.planned(len(sources) + len(targets))
-        try:
-            move = Move(sources, targets, self._check, scratch)
-            found, made = self.engine.move(move, self.listener.partition_done, self.listener.progress)
-        finally:
-            if scratch is not None:
-                shutil.rmtree(scratch, ignore_errors=True)
+        self._listener.planned(len(sources) + len(targets))
+        move = Move(sources, targets, self._check, place.scratch)
+        found, made = self._engine.move(move, self._listener.partition_done, self._listener.progress)
         results: list[SplitResult] = found
         built: list[list[Built]] = [made[first : first + group[0].partitions] for first, group in self._groups]
-        self.ledgers += [path for paths in made[self._partitions :] for path in paths]
-        self.ledgers += [path for mine in built for partition in mine for path in partition.ledgers]
+        self._ledgers += [path for paths in made[self._partitions :] for path in paths]
+        self._ledgers += [path for mine in built for partition in mine for path in partition.ledgers]
         by_store = iter(self._by_store(results))
         for group, mine in zip(plan.groups, built, strict=True):
             store, parts = group[0], [split for _ in group for split in next(by_store)]
@@ -297,23 +242,21 @@ class _Run:
                 self._require_same_families(store, [(bool(found.entries), found.families) for found in mine])
             self._require_fits(mine)
             for partition in mine:
-                self.unused.update(partition.unused)
+                self._unused.update(partition.unused)
             merged = sum(found.received - found.entries for found in mine)
             if merged and store.merged is not None:
-                self.merged[f"{store.operator}.{store.store.name}.{store.states[0].state}"] = merged
+                self._merged[f"{store.operator}.{store.store.name}.{store.states[0].state}"] = merged
         for split in (split for result in results for split in result.splits):
-            self.expired.update(split.expired)
-            self.unused.update(split.unused)
+            self._expired.update(split.expired)
+            self._unused.update(split.unused)
         pairs = [
             (source.compaction, result)
             for source, found_ in zip(sources, results, strict=True)
             if source.compaction is not None
             for result in found_.compacted
         ]
-        compacted = each(open_directory(staging_root), lambda pair: rename_staged(*pair), pairs) if pairs else []
-        if below is not None:
-            check_listing(plan.checkpoint, plan.listing)
-        return built, compacted
+        self._built = built
+        self._compacted = each(open_directory(staging_root), lambda pair: rename_staged(*pair), pairs) if pairs else []
 
     @property
     def _groups(self) -> list[tuple[int, tuple[StoreMigration, ...]]]:
@@ -509,11 +452,10 @@ class _Run:
     def _describe(self, store: StoreMigration) -> str:
         return f"{self.plan.checkpoint.target}: operator {store.operator}, store {store.store.name}"
 
-    def report(self, built: Sequence[Sequence[Built]], compacted: Sequence[PartitionResult]) -> MigrationReport:
-        plan, dry_run = self.plan, self.options.dry_run
-        backup = f"{plan.checkpoint.target}/{layout.run_directory(plan.run)}/backup"
+    def _report(self) -> MigrationReport:
+        plan, built = self.plan, self._built
         compaction = None
-        if self.runner is not None and built:
+        if self._runner is not None and built:
             sizes = {
                 (store.operator, store.store.name): sum(partition.size for partition in mine)
                 for group, mine in zip(plan.groups, built, strict=True)
@@ -521,18 +463,17 @@ class _Run:
             }
             # The new partitions are not those of the results, but their sum is the size of the store.
             results = [
-                replace(r, bytes_after=0 if r.partition else sizes.get((r.operator, r.store), 0)) for r in compacted
+                replace(r, bytes_after=0 if r.partition else sizes.get((r.operator, r.store), 0))
+                for r in self._compacted
             ]
-            compaction = self.runner.report(results, dry_run=dry_run)
-            in_place = None if dry_run or self.options.output is not None else backup
-            compaction = replace(compaction, published=not dry_run, output=self.options.output, backup=in_place)
+            compaction = self._runner.report(results)
         return MigrationReport(
             run=plan.run,
             target=plan.checkpoint.target,
-            dry_run=dry_run,
-            published=not dry_run,
-            engine=self.engine.name,
-            engine_reason=getattr(self.engine, "reason", None),
+            dry_run=self.options.dry_run,
+            published=True,
+            engine=self._engine.name,
+            engine_reason=getattr(self._engine, "reason", None),
             batch=plan.checkpoint.batch.id,
             fingerprint=plan.fingerprint,
             partitions=plan.partitions,
@@ -542,25 +483,14 @@ class _Run:
             session_settings=dict(plan.target.session),
             stores=tuple(map(_report_store, plan.groups, built)) if built else (),
             single=plan.single,
-            backup=None if dry_run else backup,
-            output=None,
-            seconds=time.monotonic() - self.started,
             expired_to=compaction.expired_to if compaction is not None else None,
             compaction=compaction,
             plan=tuple(step.to_json() for step in plan.evolution.steps),
-            expired={place: count for place, count in self.expired.items() if count},
-            merged=self.merged,
-            unused=dict(self.unused),
+            expired={place: count for place, count in self._expired.items() if count},
+            merged=self._merged,
+            unused=dict(self._unused),
             warnings=plan.evolution.notes,
-            destination=self.options.output,
         )
-
-
-def _declined(report: MigrationReport) -> MigrationReport:
-    """Return the report of a run that the listener has refused to publish."""
-    facts: dict[str, Any] = {"published": False, "backup": None, "output": None}
-    compaction = replace(report.compaction, **facts) if report.compaction is not None else None
-    return replace(report, compaction=compaction, **facts)
 
 
 def _number_of_model(store: StoreMigration) -> int:
@@ -578,10 +508,3 @@ def _report_store(group: Sequence[StoreMigration], built: Sequence[Built]) -> St
         bytes_before=sum(store.size for store in group),
         partitions=tuple(NewPartition(n, found.entries, found.size) for n, found in enumerate(built)),
     )
-
-
-def _settled(files: Directory, below: str, built: Sequence[Sequence[Built]]) -> list[StagedFile]:
-    """Give the staged files their final names."""
-    staging = Staging(files, below)
-    staged = [file for partitions in built for partition in partitions for file in partition.files]
-    return each(files, lambda file: settle(files, file, staging.place(file.target)), staged)

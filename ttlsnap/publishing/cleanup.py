@@ -30,8 +30,8 @@ from ttlsnap.publishing.journal import (
     report_path,
     scratch_path,
 )
-from ttlsnap.publishing.moves import list_below, stat_files
 from ttlsnap.storage.directory import OWN, SCRATCH, Directory, each, remove_scratch
+from ttlsnap.storage.trees import list_below, stat_files
 
 
 def list_ended_runs(files: Directory) -> list[str]:

@@ -17,8 +17,8 @@ from ttlsnap.publishing.journal import (
     Move,
     is_same,
 )
-from ttlsnap.publishing.moves import stat_files
 from ttlsnap.storage.directory import Directory
+from ttlsnap.storage.trees import stat_files
 
 
 def fence_file(logs: Logs, moves: Sequence[Move] = ()) -> str:

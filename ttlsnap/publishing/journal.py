@@ -19,8 +19,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
-from secrets import token_bytes
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import xxhash
@@ -28,15 +27,14 @@ import xxhash
 from ttlsnap.checkpoint import Logs, layout
 from ttlsnap.checkpoint.logs import MAX_LOG_BYTES
 from ttlsnap.checkpoint.own_paths import own_paths
-from ttlsnap.errors import BusyError, CorruptionError
-from ttlsnap.interrupts import note_run
+from ttlsnap.errors import CorruptionError
 from ttlsnap.schema.strict_json import parse_json
-from ttlsnap.storage.directory import SCRATCH, Directory, FileInfo, each
+from ttlsnap.storage.directory import Directory, FileInfo, each
 
 Status = Literal["open", "done", "undone"]
 BACKUP, STAGED = "backup", "staged"
 _FOLDER = re.compile(rf"({re.escape(layout.RUNS)}/[^/]+/(?:{BACKUP}|{STAGED}))(?:-[1-9]\d{{0,8}})?(?=/)")
-_MAX_JOURNAL_BYTES = 1 << 30
+MAX_JOURNAL_BYTES = 1 << 30
 _MAX_REPORT_BYTES = 64 << 20
 _MAX_NUMBER = 1 << 63
 _PIECE = 1 << 20
@@ -281,61 +279,6 @@ def newest_runs(journals: Iterable[Journal]) -> dict[str, tuple[int, str]]:
     return found
 
 
-def write_journal(files: Directory, journal: Journal) -> None:
-    """Write the journal of a new run whole and durably."""
-    files.mkdirs(layout.run_directory(journal.run))
-    _write(files, journal, instead_of=b"")
-
-
-def reserve_space(files: Directory, journal: Journal) -> None:
-    """Write a file as large as what the end of a run writes, so that a run on a full disk fails before it begins."""
-    if files.failures_are_final:  # a disk
-        with files.writer(_reserve_path(journal.run)) as file:
-            file.write(token_bytes(len(_serialize(journal)) + len(journal.planned or "")))
-        files.sync(layout.run_directory(journal.run))
-
-
-def free_space(files: Directory, journal: Journal) -> None:
-    """Remove the file that ``reserve_space`` wrote. ``recover`` removes it, too, as a scratch file."""
-    if files.failures_are_final:
-        files.remove(_reserve_path(journal.run))
-        files.sync(layout.run_directory(journal.run))
-
-
-def _reserve_path(run: str) -> str:
-    return f"{layout.run_directory(run)}/reserve{SCRATCH}"
-
-
-def _serialize(journal: Journal) -> bytes:
-    return json.dumps(asdict(journal), indent=1).encode()
-
-
-def rewrite_journal(files: Directory, journal: Journal) -> Journal:
-    """Replace the journal of an open run. Raise BusyError if another process has closed it or taken the run over."""
-    there = files.read(journal.path, _MAX_JOURNAL_BYTES)
-    before = _parse(there, journal.path)
-    if (before.get("status"), before.get("takeovers", 0)) not in {
-        ("open", journal.takeovers),
-        ("open", journal.takeovers - 1),
-    }:
-        raise BusyError(
-            f"{files.root}: another process has taken over run {journal.run}. This process changes nothing more"
-        )
-    _write(files, journal, instead_of=there)
-    return journal
-
-
-def close_journal(files: Directory, journal: Journal, status: Status) -> Journal:
-    """Mark a run as ended."""
-    return rewrite_journal(files, replace(journal, status=status))
-
-
-def _write(files: Directory, journal: Journal, instead_of: bytes) -> None:
-    note_run(files.root, journal.run, "open")
-    files.replace(journal.path, _serialize(journal), instead_of=instead_of)
-    note_run(files.root, journal.run, journal.status)
-
-
 def read_journals(files: Directory) -> list[Journal]:
     """Return the journals of all runs, oldest first. Raise CorruptionError for one that cannot be read."""
     runs = [info.name for info in files.list(layout.RUNS) if info.is_dir]
@@ -360,7 +303,7 @@ def read_journal(files: Directory, run: str) -> Journal | None:
     if path.rpartition("/")[2] not in (info.name for info in there):
         return None
     where = f"{files.root}/{path}"
-    document = _parse(files.read(path, _MAX_JOURNAL_BYTES), where)
+    document = parse_document(files.read(path, MAX_JOURNAL_BYTES), where)
     try:
         moves = tuple(Move(str(m["source"]), str(m["target"])) for m in document.pop("moves"))
         for name in ("published", "logs", "leftovers", "replaced"):
@@ -374,7 +317,8 @@ def read_journal(files: Directory, run: str) -> Journal | None:
     return relocate(journal, _present_names(files, journal, there))
 
 
-def _parse(data: bytes, where: str) -> dict[str, Any]:
+def parse_document(data: bytes, where: str) -> dict[str, Any]:
+    """Return the fields of a journal. Raise CorruptionError if ``data`` is not a JSON object."""
     try:
         return dict(json.loads(data))
     except (ValueError, TypeError, RecursionError) as error:

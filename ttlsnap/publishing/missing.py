@@ -13,8 +13,8 @@ from ttlsnap.errors import RefusedError
 from ttlsnap.printable import shell_word
 from ttlsnap.publishing.fence import has_its_batch
 from ttlsnap.publishing.journal import Journal, find_backup, recent_journals
-from ttlsnap.publishing.moves import find_existing
 from ttlsnap.storage.directory import Directory
+from ttlsnap.storage.trees import find_existing
 
 
 @dataclass(frozen=True)

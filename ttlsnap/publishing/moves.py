@@ -15,7 +15,8 @@ from ttlsnap.publishing.journal import (
     Move,
     is_same,
 )
-from ttlsnap.storage.directory import Directory, FileInfo, each
+from ttlsnap.storage.directory import Directory, each
+from ttlsnap.storage.trees import find_existing, make_folders, remove_if_empty, stat_files, sync_names
 
 
 def plan_backup(files: Directory, run: str, paths: Sequence[str]) -> list[Move]:
@@ -32,16 +33,6 @@ def plan_checksum_backup(files: Directory, run: str, path: str) -> list[Move]:
     """Return the moves of checksum files that an earlier file of this name left: they would not match the new one."""
     there = find_existing(files, layout.all_checksums(path)) if files.stat(path) is None else set()
     return [Move(name, journals.backup_path(run, name)) for name in layout.all_checksums(path) if name in there]
-
-
-def find_existing(files: Directory, paths: Sequence[str]) -> set[str]:
-    """Return the paths that exist."""
-    return set(stat_files(files, paths))
-
-
-def stat_files(files: Directory, paths: Sequence[str]) -> dict[str, FileInfo]:
-    """Return the facts of the paths that exist."""
-    return {p: info for p, info in zip(paths, each(files, files.stat, paths), strict=True) if info is not None}
 
 
 def find_rewritten(files: Directory, journal: Journal) -> list[str]:
@@ -113,12 +104,6 @@ def apply(files: Directory, journal: Journal) -> None:
         sync_names(files, [path for move in moves for path in (move.source, move.target)])
 
 
-def make_folders(files: Directory, paths: Sequence[str]) -> None:
-    """Make the folders of files that do not exist yet."""
-    for folder in sorted({path.rpartition("/")[0] for path in paths}):
-        files.mkdirs(folder)
-
-
 def refuse_unclear(files: Directory, journal: Journal) -> None:
     """Raise CorruptionError if a new file is in place, but the old one is not in the backup.
 
@@ -135,16 +120,6 @@ def refuse_unclear(files: Directory, journal: Journal) -> None:
         )
 
 
-def sync_names(files: Directory, paths: Sequence[str]) -> None:
-    """Make the names of ``paths`` durable, if their folders exist."""
-
-    def sync(folder: str) -> None:
-        if files.stat(folder) is not None:
-            files.sync(folder)
-
-    each(files, sync, sorted({path.rpartition("/")[0] for path in paths}))
-
-
 def find_new_folders(files: Directory, journal: Journal) -> list[str]:
     """Return the folders of state that the moves will make."""
     known = _folders_above(move.source for move in journal.to_backup)
@@ -158,13 +133,6 @@ def _folders_above(paths: Iterable[str]) -> set[str]:
     return {"/".join(part[:end]) for part in parts for end in range(1, len(part))}
 
 
-def remove_if_empty(files: Directory, folders: Iterable[str]) -> None:
-    """Remove those of the folders that exist and have no file below them, with the empty folders in them."""
-    for folder in folders:
-        if _is_empty(files, folder):
-            _remove_folders(files, folder)
-
-
 def remove_empty_folders(files: Directory, journal: Journal) -> None:
     """Remove the folders of state that are empty after a migration, or after its undoing or rollback.
 
@@ -176,23 +144,3 @@ def remove_empty_folders(files: Directory, journal: Journal) -> None:
     above = sorted(_folders_above(path for move in journal.moves for path in (move.source, move.target)))
     parts = ((folder, folder.split("/")) for folder in above)
     remove_if_empty(files, (folder for folder, names in parts if len(names) > 2 and names[-1] not in layout.SHARED))
-
-
-def list_below(files: Directory, folder: str) -> dict[str, FileInfo]:
-    """Return all files in a folder and in those below it, by their paths."""
-    found: dict[str, FileInfo] = {}
-    for info in files.list(folder):
-        path = f"{folder}/{info.name}"
-        found |= list_below(files, path) if info.is_dir else {path: info}
-    return found
-
-
-def _remove_folders(files: Directory, folder: str) -> None:
-    """Remove a folder that has only folders. If somebody writes a file into one during that, it stays."""
-    for info in files.list(folder):
-        _remove_folders(files, f"{folder}/{info.name}".lstrip("/"))
-    files.remove_folder(folder)
-
-
-def _is_empty(files: Directory, folder: str) -> bool:
-    return all(info.is_dir and _is_empty(files, f"{folder}/{info.name}".lstrip("/")) for info in files.list(folder))

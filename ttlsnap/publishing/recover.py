@@ -24,27 +24,22 @@ from ttlsnap.printable import shell_word
 from ttlsnap.publishing.archives import allowed_places, deliver_all, is_unsettled
 from ttlsnap.publishing.cleanup import discard_leftovers, find_overwritten, warn_of_only_copies
 from ttlsnap.publishing.fence import has_fence, has_its_batch, has_planned, raise_fence, undo_fence
-from ttlsnap.publishing.journal import (
-    Journal,
-    close_journal,
-    find_backup,
-    read_journal,
-    read_journals,
-)
+from ttlsnap.publishing.journal import Journal, find_backup, read_journal, read_journals
 from ttlsnap.publishing.moves import (
     complete_halves,
     find_altered,
-    find_existing,
     find_rewritten,
     is_done,
     refuse_unclear,
     remove_empty_folders,
 )
 from ttlsnap.publishing.preflight import require_ownership
+from ttlsnap.publishing.recording import close_journal
 from ttlsnap.publishing.runs import Fence, open_existing
 from ttlsnap.publishing.swap import close_undone, finish, undo
 from ttlsnap.publishing.takeover import take_over
 from ttlsnap.storage.directory import OWN, Directory, each
+from ttlsnap.storage.trees import find_existing
 
 Outcome = Literal["nothing", "finished", "undone"]
 

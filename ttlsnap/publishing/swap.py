@@ -34,34 +34,22 @@ from ttlsnap.interrupts import defer_signals, note_run, raise_received
 from ttlsnap.printable import shell_word
 from ttlsnap.publishing import journal as journals
 from ttlsnap.publishing.fence import raise_fence, replace_fence, require_place_for_fence, undo_fence
-from ttlsnap.publishing.journal import (
-    Journal,
-    Move,
-    close_journal,
-    facts_of,
-    free_space,
-    read_journal,
-    reserve_space,
-    write_journal,
-)
+from ttlsnap.publishing.journal import Journal, Move, facts_of, read_journal
 from ttlsnap.publishing.liveness import YOUNGEST_S, longest_gap_ms
 from ttlsnap.publishing.moves import (
     apply,
     complete_halves,
-    find_existing,
     find_new_folders,
     is_done,
-    make_folders,
     refuse_unclear,
     remove_empty_folders,
-    remove_if_empty,
-    stat_files,
-    sync_names,
 )
 from ttlsnap.publishing.preflight import hand_over, refuse_immovable
+from ttlsnap.publishing.recording import close_journal, free_space, reserve_space, write_journal
 from ttlsnap.publishing.runs import Fence, describe_interrupted
 from ttlsnap.publishing.takeover import take_over
 from ttlsnap.storage.directory import Directory, each
+from ttlsnap.storage.trees import find_existing, make_folders, remove_if_empty, stat_files, sync_names
 
 
 @defer_signals()
@@ -161,7 +149,7 @@ def finish(files: Directory, journal: Journal) -> None:
     apply(files, journal)
     try:
         _require_targets(files, journal)
-        refuse_if_changed(files, journal, before, only_signs=True)
+        refuse_activity(files, journal, before)
     except BusyError as error:
         _give_up(files, journal, error, Fence.PRESENT, begun=True)
         words = f". Run {journal.run} was undone, so the checkpoint is as it was before"
@@ -262,18 +250,45 @@ def _give_up(
         ) from error
 
 
-def refuse_if_changed(files: Directory, journal: Journal, before: Listing, *, only_signs: bool = False) -> None:
-    """Raise BusyError if the logs or the state differ from those ``before`` the run, apart from its own changes.
+def refuse_if_changed(files: Directory, before: Listing, fence: str | None = None) -> None:
+    """Raise BusyError unless the logs, the state files and temporary files are those ``before`` the run.
 
-    With ``only_signs`` only the logs and temporary files are compared.
+    ``fence`` is the path of the run's own fence, if that is in place.
     """
+    there, known = list_activity(files), dict(before)
+    for listing in (there, known):
+        listing.pop(fence or "", None)
+    changed = difference(known, there)
+    if changed is None:
+        return
+    if not changed.startswith(f"{layout.COMMITS}/"):
+        what = f"{files.root}/{changed} changed while ttlsnap worked"
+    else:
+        then, now = (_last_committed(listing) for listing in (known, there))
+        what = (
+            f"{files.root}: the query committed a batch while ttlsnap worked (the last batch was {then}, now it is "
+            f"{now})"
+        )
+    raise BusyError(f"{what}: the query is running. Nothing was changed. Stop the query first")
+
+
+def _last_committed(listing: Listing) -> str:
+    found = [
+        layout.parse_number(name)
+        for folder, _, name in (p.rpartition("/") for p in listing)
+        if folder == layout.COMMITS
+    ]
+    return str(max((number for number in found if number is not None), default="none"))
+
+
+def refuse_activity(files: Directory, journal: Journal, before: Listing) -> None:
+    """Raise BusyError if logs or temporary files differ from those ``before`` the run, apart from its own changes."""
     ours = {journal.fence, *(end for move in journal.moves for end in (move.source, move.target))}
 
     def watched(listing: Listing) -> Listing:
-        every = {path: info for path, info in listing.items() if path not in ours}
-        if not only_signs:
-            return every
-        return {path: info for path, info in every.items() if _is_log(path) or is_temporary(path)}
+        return {
+            path: info for path, info in listing.items() if path not in ours and (_is_log(path) or is_temporary(path))
+        }
 
     changed = difference(watched(before), watched(list_activity(files)))
     if changed is not None:

@@ -11,7 +11,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ttlsnap.checkpoint import layout
-from ttlsnap.publishing.journal import BACKUP, STAGED, Journal, relocate, rewrite_journal
+from ttlsnap.publishing.journal import BACKUP, STAGED, Journal, relocate
+from ttlsnap.publishing.recording import rewrite_journal
 from ttlsnap.storage.directory import OWN, Directory, remove_scratch
 
 

@@ -10,8 +10,8 @@ import pytest
 from ttlsnap import compact, doctor, history, prune, rollback
 from ttlsnap.errors import RefusedError
 from ttlsnap.publishing.cleanup import discard_backups
-from ttlsnap.publishing.pruning import Backup, find_backups
 from ttlsnap.storage.local import LocalDirectory
+from ttlsnap.transaction.pruning import Backup, find_backups
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_duration
 
 from ..cli.running import Ttlsnap

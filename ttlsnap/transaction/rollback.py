@@ -21,7 +21,7 @@ from ttlsnap.errors import (
     UnsupportedError,
     explain_errors,
 )
-from ttlsnap.expired.places import Confirm
+from ttlsnap.expired.places import AllowedPlaces, Confirm
 from ttlsnap.expired.receivers import ExpiredCallback
 from ttlsnap.printable import shell_word
 from ttlsnap.publishing.archives import allowed_places, record_take_back, take_back_if_allowed
@@ -40,12 +40,13 @@ from ttlsnap.publishing.journal import (
     read_report,
 )
 from ttlsnap.publishing.liveness import refuse_if_running
-from ttlsnap.publishing.moves import find_existing, find_rewritten, list_below, plan_backup, stat_files
+from ttlsnap.publishing.moves import find_rewritten, plan_backup
 from ttlsnap.publishing.runs import new_run_id, open_existing, refuse_if_interrupted
 from ttlsnap.publishing.stale_snapshots import warn_of_early_snapshots
-from ttlsnap.publishing.swap import refuse_if_changed, swap
 from ttlsnap.storage.directory import Directory, FileInfo, each
+from ttlsnap.storage.trees import find_existing, list_below, stat_files
 from ttlsnap.stores.open import lineages_of, open_state_store
+from ttlsnap.transaction.steps import Place, Run, change_in_place
 
 
 @dataclass(frozen=True)
@@ -85,53 +86,81 @@ def rollback(
     places = allowed_places(target, expired_to, confirm)
     with files.lock():
         refuse_if_interrupted(files)
-        last = _find_last(files)
-        before = list_activity(files)
-        logs = read_logs(files)
-        committed = _refuse_moved_on(files, last, logs)
-        planned = find_planning_run(files, logs)
-        back = _find_old_files(files, last, committed)
-        old = _identify(files, last, back)
+        run = Rollback(files, places)
         refuse_if_running(files, query_id(files), stopped=stopped)
-        run = new_run_id()
-        moves = _plan_moves(files, last, run, back, committed)
+        change_in_place(run)
+        done = f"Run {run.undone.run} is rolled back (as run {run.id})."
+        with explain_errors(done):
+            _remove_empty_folders(files, run.undone)
+        run.warnings += take_back_if_allowed(files, run.undone.run, places)
+        with explain_errors(done):
+            logs = read_logs(files)
+            run.warnings += [*describe_obstacles(files, logs), *warn_of_early_snapshots(files, logs)]
+        return run.report
+
+
+class Rollback(Run):
+    """A run that undoes the last published one, ``undone``."""
+
+    def __init__(self, files: Directory, places: AllowedPlaces) -> None:
+        self.undone = _find_last(files)
+        super().__init__(files, new_run_id(), list_activity(files))
+        self._places, self._logs = places, read_logs(files)
+        self._committed = _refuse_moved_on(files, self.undone, self._logs)
+        self._planned = find_planning_run(files, self._logs)
+        self._back = _find_old_files(files, self.undone, self._committed)
+        self._digests = _identify(files, self.undone, self._back)
+
+    def stage(self, place: Place) -> None:
+        """Do nothing: the old files are in the backup of the run."""
+
+    def is_wanted(self) -> bool:
+        return True
+
+    def journal(self) -> Journal:
+        files, last, back = self.files, self.undone, self._back
+        moves = _plan_moves(files, last, self.id, back, self._committed)
         # A planned batch that Spark has begun to run stays and is run again. The sink may already have its number.
-        is_ours = planned is not None and planned.run == last.run and not _has_later_state(files, before, last)
+        has_planned = self._planned is not None and self._planned.run == last.run
+        is_ours = has_planned and not _has_later_state(files, self.before, last)
         if last.kind == "migrate" and not is_ours:
-            _refuse_begun(files, last, logs, before)
-        times = stat_files(files, [move.source for move in back])
-        journal = Journal(
-            run=run,
+            _refuse_begun(files, last, self._logs, self.before)
+        infos = stat_files(files, [move.source for move in back])
+        record_take_back(files, last.run, self.id, self._places)
+        return Journal(
+            run=self.id,
             number=next_number(files),
             kind="rollback",
             batch=last.batch,
-            fence=last.fence if is_ours else fence_file(logs, moves),
+            fence=last.fence if is_ours else fence_file(self._logs, moves),
             moves=tuple(moves),
             status="open",
             undoes=last.run,
             logs=_logs_after(files, last, back),
             replaces=last.planned if is_ours else None,
             published=tuple(
-                FileFacts(m.target, times[m.source].size, times[m.source].mtime_ns, old.get(m.target)) for m in back
+                FileFacts(m.target, infos[m.source].size, infos[m.source].mtime_ns, self._digests.get(m.target))
+                for m in back
             ),
         )
-        record_take_back(files, last.run, run, places)
 
-        def recheck() -> None:
-            refuse_if_changed(files, journal, before, only_signs=True)
-            if last.has_new_state and committed == last.batch:
-                _require_loadable(files)
+    def check_again(self) -> None:
+        if self.undone.has_new_state and self._committed == self.undone.batch:
+            _require_loadable(self.files)
 
-        swap(files, journal, check=lambda: refuse_if_changed(files, journal, before), recheck=recheck)
-        done = f"Run {last.run} is rolled back (as run {run})."
-        with explain_errors(done):
-            _remove_empty_folders(files, last)
-        warnings = take_back_if_allowed(files, last.run, places)
-        with explain_errors(done):
-            logs = read_logs(files)
-            warnings += (*describe_obstacles(files, logs), *warn_of_early_snapshots(files, logs))
-        set_back_to = committed if committed < last.batch else None
-        return RollbackReport(files.root, run, last.run, len(back), tuple(warnings), last.kind, set_back_to)
+    @property
+    def report(self) -> RollbackReport:
+        """The report of the published rollback."""
+        last, committed = self.undone, self._committed
+        return RollbackReport(
+            self.files.root,
+            self.id,
+            last.run,
+            len(self._back),
+            tuple(self.warnings),
+            last.kind,
+            committed if committed < last.batch else None,
+        )
 
 
 def undoable_run(files: Directory) -> str | None:

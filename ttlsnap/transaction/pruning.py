@@ -11,10 +11,10 @@ from ttlsnap.printable import shell_word
 from ttlsnap.publishing.backups import find_held_tables
 from ttlsnap.publishing.cleanup import discard_backups, list_ended_runs, only_copies
 from ttlsnap.publishing.journal import find_backup
-from ttlsnap.publishing.moves import list_below
-from ttlsnap.publishing.rollback import undoable_run
 from ttlsnap.publishing.runs import open_existing, refuse_if_interrupted
 from ttlsnap.storage.directory import Directory
+from ttlsnap.storage.trees import list_below
+from ttlsnap.transaction.rollback import undoable_run
 
 
 @dataclass(frozen=True)

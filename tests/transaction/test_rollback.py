@@ -11,14 +11,15 @@ import pytest
 from ttlsnap import RollbackReport, doctor, history, inspect, prune, rollback
 from ttlsnap.compaction import plan
 from ttlsnap.errors import RefusedError
-from ttlsnap.publishing import rollback as rolling
 from ttlsnap.publishing.swap import swap
+from ttlsnap.transaction import rollback as rolling
+from ttlsnap.transaction import steps
 
 from ..judge.queries import Query
 from ..judge.spark import Judge
-from .library import compact_with
-from .stories import BATCHES, LATER
-from .trees import copy, is_fenced, tree
+from ..publishing.library import compact_with
+from ..publishing.stories import BATCHES, LATER
+from ..publishing.trees import copy, is_fenced, tree
 
 SNAPSHOTS = ("shot", ".zip")
 
@@ -100,8 +101,10 @@ def test_rollback_is_refused_if_a_batch_is_committed_meanwhile(
 
     new: list[dict[str, str]] = []
     compact_with(checkpoint)
-    monkeypatch.setattr(rolling, "swap", commit_and_swap)
-    with pytest.raises(RefusedError, match="commits/3 changed during the run"):
+    monkeypatch.setattr(steps, "swap", commit_and_swap)
+    with pytest.raises(
+        RefusedError, match=r"committed a batch while ttlsnap worked \(the last batch was 2, now it is 3\)"
+    ):
         roll_back(checkpoint)
     assert tree(checkpoint) == new[0]
     assert not is_fenced(checkpoint)

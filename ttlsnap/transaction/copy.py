@@ -11,15 +11,13 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.logs import read_logs
 from ttlsnap.checkpoint.own_paths import find_schema_logs, own_paths
-from ttlsnap.compaction.plan import Plan
-from ttlsnap.compaction.task import PartitionResult
 from ttlsnap.errors import RefusedError, StorageError, UsageError
 from ttlsnap.interrupts import defer_signals, note_run
 from ttlsnap.publishing.journal import digest_of, report_path
@@ -30,9 +28,6 @@ from ttlsnap.storage.local import LocalDirectory
 from ttlsnap.storage.new_access import access_of_new
 from ttlsnap.storage.open import open_local
 from ttlsnap.storage.uris import is_local
-from ttlsnap.stores.open import lineage_of
-from ttlsnap.stores.protocols import Staging
-from ttlsnap.written.keeping import renew_ledgers
 
 _PIECE = 8 << 20
 _ATTEMPT = re.compile(r"\.(snapshot|zip|sst)\.[0-9a-f]{8}\.tmp$")
@@ -113,28 +108,6 @@ def _describe_owner(source: str, copy: str) -> str:
 
 def _access_of_root(source: Directory) -> Access:
     return source.effective_access("") or own_access(0o777 & ~umask())
-
-
-def write_copy(
-    plan: Plan, results: Sequence[PartitionResult], staging: LocalDirectory, home: str, report: dict[str, Any]
-) -> None:
-    """Add everything else to ``staging``, which has the new snapshots and will be moved to ``home``."""
-    source = plan.checkpoint.files
-    changed = {(r.operator, r.partition, r.store): r.reused for r in results if r.staged is not None}
-    for operator in plan.checkpoint.operators:
-        for store in operator.stores:
-            for partition in store.partitions:
-                folder = store.directory(partition)
-                staging.mkdirs(folder)
-                kept = changed.get((operator.id, partition, store.name))
-                if kept is None:
-                    lineage = lineage_of(plan.checkpoint, plan.state_store, store, partition)
-                    kept = tuple(file.path for file in lineage.files)
-                copy_state_files(source, staging, kept)
-    copy_all_but_state(source, staging, home)
-    ledgers = [path for result in results for path in result.ledgers]
-    renew_ledgers(plan.checkpoint, plan.history, Staging(staging, ""), plan.run, done=ledgers)
-    write_report(source, staging, plan.run, report)
 
 
 def copy_state_files(source: Directory, staging: LocalDirectory, paths: Iterable[str]) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from .commands import Commands
-from .stories import compact
-from .trees import tree
+from ..publishing.commands import Commands
+from ..publishing.stories import compact
+from ..publishing.trees import tree
 
 
 def a_file(path: Path) -> Path:

@@ -1,0 +1,1 @@
+"""The transaction of a run, and its rollback."""

@@ -1,0 +1,101 @@
+"""What a run changes in a checkpoint, and the journal of these changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ttlsnap.checkpoint import Logs, layout
+from ttlsnap.checkpoint.listing import Listing
+from ttlsnap.publishing.fence import fence_file
+from ttlsnap.publishing.journal import (
+    FileFacts,
+    Journal,
+    Move,
+    backup_path,
+    digest_of,
+    facts_of,
+    leftovers_of,
+    next_number,
+    staged_path,
+)
+from ttlsnap.publishing.moves import plan_backup, plan_checksum_backup
+from ttlsnap.storage.directory import Directory, each
+from ttlsnap.storage.trees import stat_files
+from ttlsnap.stores.protocols import StagedFile
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """The changes of a run to the state of ``batch``.
+
+    ``staged`` are its new files. ``documents`` are small files with their new content: logs, metadata, schemas.
+    ``ledgers`` are the paths of staged ledgers. What they replace moves to the backup, and so do the old files
+    ``set_aside``. The files ``preserved`` stay in place, and the backup gets them as well. ``planned`` is the text of
+    the batch that replaces the fence, or None.
+    """
+
+    kind: Literal["compact", "import", "migrate", "repair"]
+    batch: int
+    staged: Sequence[StagedFile] = ()
+    documents: Mapping[str, bytes] = field(default_factory=dict)
+    ledgers: Sequence[str] = ()
+    set_aside: Sequence[str] = ()
+    preserved: Sequence[str] = ()
+    planned: str | None = None
+
+    def journal(self, files: Directory, run: str, logs: Logs, before: Listing) -> Journal:
+        """Return the journal of these changes, after staging the documents and copying the preserved files.
+
+        ``logs`` and ``before`` have the logs and the state files as they were before the run.
+        """
+        fence = fence_file(logs)
+        _stage(files, run, self.documents)
+        each(files, lambda path: files.keep_copy(path, backup_path(run, path)), self.preserved)
+        staged = [Move(file.path, file.target) for file in self.staged]
+        staged += [Move(staged_path(run, path), path) for path in self.documents]
+        ledgers = [Move(staged_path(run, path), path) for path in self.ledgers]
+        old = dict.fromkeys([*self.set_aside, *(move.target for move in (*staged, *ledgers))])
+        to_backup = plan_backup(files, run, list(old)) + plan_checksum_backup(files, run, fence)
+        published = self._identify(files, staged)
+        return Journal(
+            run=run,
+            number=next_number(files),
+            kind=self.kind,
+            batch=self.batch,
+            fence=fence,
+            moves=(*to_backup, *staged, *ledgers),
+            status="open",
+            published=published,
+            logs=self._identify_logs(files, published),
+            preserved=tuple(self.preserved),
+            leftovers=leftovers_of(files, before, self.batch),
+            planned=self.planned,
+        )
+
+    def _identify(self, files: Directory, staged: Sequence[Move]) -> tuple[FileFacts, ...]:
+        """Return the identities that the staged files will have in their places."""
+        digests = {file.path: file.digest for file in self.staged}
+        infos = stat_files(files, [move.source for move in staged])
+
+        def facts(move: Move) -> FileFacts:
+            info = infos[move.source]
+            digest = digests.get(move.source) or digest_of(files, move.source)
+            return FileFacts(move.target, info.size, info.mtime_ns, digest)
+
+        return tuple(each(files, facts, staged))
+
+    def _identify_logs(self, files: Directory, published: Sequence[FileFacts]) -> tuple[FileFacts, ...]:
+        """Return the identities that the logs of the batch will have."""
+        paths = (layout.offset_file(self.batch), layout.commit_file(self.batch))
+        new = [facts for facts in published if facts.path in paths]
+        return (*new, *facts_of(files, [path for path in paths if path not in self.documents]))
+
+
+def _stage(files: Directory, run: str, documents: Mapping[str, bytes]) -> None:
+    for path, data in documents.items():
+        place = staged_path(run, path)
+        files.mkdirs(place.rpartition("/")[0])
+        with files.writer(place) as file:
+            file.write(data)

@@ -1,0 +1,45 @@
+"""What the reports of all runs that write new state have in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunReport(ABC):
+    """The report of a run.
+
+    published      False for a dry run, and if there was nothing to change
+    output         the new checkpoint, if one was written
+    backup         the folder with the replaced files
+    seconds        how long the run took
+    warnings       cautions, and problems after publishing; the published state stays
+    destination    the new checkpoint that the run, or in a dry run a run, writes; None if it publishes in place
+    refused        in a dry run, whether a run with the same options would be refused now; the warnings say why
+    made_final     the run before, if only its backup could undo it and this run removed that
+    first_run      what to expect of the query's next run, if its first batch may be the only one
+    """
+
+    run: str
+    target: str
+    dry_run: bool
+    published: bool
+    batch: int
+    output: str | None = None
+    backup: str | None = None
+    seconds: float = 0.0
+    warnings: tuple[str, ...] = ()
+    destination: str | None = None
+    refused: bool = False
+    made_final: str | None = None
+    first_run: str | None = None
+
+    @abstractmethod
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as JSON; see ``docs/json.md``."""
+
+    def unpublished(self) -> Self:
+        """Return the report of the same run, which publishes nothing."""
+        return replace(self, published=False, output=None, backup=None)

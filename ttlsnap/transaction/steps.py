@@ -1,0 +1,360 @@
+"""The steps of every run that changes a checkpoint, in one place and in one order.
+
+    lock          a run that writes a copy shares the lock with others; a dry run takes none
+    look again    refuse if an earlier run was interrupted, if the query may be running, if files cannot be moved
+    stage         the command's own work: new files, which nobody reads yet
+    confirm       refuse what the user has not allowed, and ask
+    publish       swap the files behind a fence (see ``publishing.swap``), or give the copy its name
+    deliver       move dropped entries to their archive
+    tidy          remove what the run and earlier runs have left
+
+``write_new_state`` has all of them. ``change_in_place`` begins with staging: its caller holds the lock.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from ttlsnap.checkpoint import Checkpoint, layout, open_checkpoint
+from ttlsnap.checkpoint.listing import Listing
+from ttlsnap.errors import FencedError, tidy_after_error
+from ttlsnap.expired.places import AllowedPlaces
+from ttlsnap.expired.receivers import Receiver, open_receiver, refuse_within
+from ttlsnap.publishing.archives import deliver_all
+from ttlsnap.publishing.cleanup import (
+    discard_after_error,
+    discard_leftovers,
+    discard_run,
+    tidy_up,
+    warn_of_only_copies,
+)
+from ttlsnap.publishing.first_run import describe_first_run
+from ttlsnap.publishing.journal import Journal, report_path, scratch_path, staged_path
+from ttlsnap.publishing.preflight import refuse_in_place, refuse_running
+from ttlsnap.publishing.runs import refuse_if_interrupted
+from ttlsnap.publishing.swap import refuse_activity, refuse_if_changed, swap
+from ttlsnap.storage.directory import OWN, Directory
+from ttlsnap.storage.local import LocalDirectory
+from ttlsnap.storage.open import for_reading, open_directory
+from ttlsnap.storage.uris import is_local
+from ttlsnap.transaction.change import Change
+from ttlsnap.transaction.copy import (
+    begin_copy,
+    check_destination,
+    describe_copy,
+    discard_copy,
+    finish_copy,
+    share_copy,
+    staging_directory,
+    write_report,
+)
+from ttlsnap.transaction.options import RunOptions
+from ttlsnap.transaction.report import RunReport
+from ttlsnap.transaction.scratch import claim_scratch, discard_old_scratch, existing_folder
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a run works: new files wait ``below`` a folder of ``root``, None in a dry run.
+
+    ``scratch`` is a local folder for the work, which the transaction removes; None for one of the system.
+    """
+
+    root: str
+    below: str | None
+    scratch: str | None
+
+
+class Run(ABC):
+    """A run that changes a checkpoint in place. The methods are called in the order in which they are here.
+
+    ``before`` has the logs and the state files as they were when the run was planned. The transaction collects the
+    ``warnings``, and sets ``made_final`` to the run before, if only its backup could undo it and this run removed that.
+    """
+
+    replaces_backups = False
+    """Whether the run's backup takes the place of those of earlier runs, which are removed."""
+
+    def __init__(self, files: Directory, run: str, before: Listing) -> None:
+        self.files, self.id, self.before = files, run, before
+        self.warnings: list[str] = []
+        self.made_final: str | None = None
+
+    def deliver_waiting(self) -> list[str]:
+        """Deliver what earlier runs have dropped. Return the failures, which do not stop this run."""
+        return []
+
+    @abstractmethod
+    def stage(self, place: Place) -> None:
+        """Write the new files into ``place``."""
+
+    @abstractmethod
+    def is_wanted(self) -> bool:
+        """Return whether to publish, after asking. Raise RefusedError for what the user has not allowed."""
+
+    def document(self) -> dict[str, Any] | None:
+        """Return the report of the run for its history; None if it has none."""
+        return None
+
+    @abstractmethod
+    def journal(self) -> Journal:
+        """Return the journal of what the run changes."""
+
+    def check(self) -> None:  # noqa: B027 - most runs need no more
+        """Raise a TtlsnapError if what the run needs has changed; logs and state files are compared without this."""
+
+    def check_again(self) -> None:  # noqa: B027 - most runs need no more
+        """Raise a TtlsnapError if the state that is now in place is not right."""
+
+    def deliver(self, files: Directory) -> list[str]:
+        """Deliver what the run has dropped from ``files``. Return warnings if that fails."""
+        return []
+
+
+def change_in_place(run: Run, scratch: str | None = None) -> bool:
+    """Stage, confirm and publish a run on a checkpoint whose lock the caller holds. Then deliver, and tidy.
+
+    ``scratch`` is the user's folder for the work. Return whether the run was published. After an error, the checkpoint
+    is as it was before, unless the message names ``ttlsnap recover``.
+    """
+    files = run.files
+    discard_leftovers(files)
+    run.warnings += [*warn_of_only_copies(files), *run.deliver_waiting()]
+    # On a local disk, the work is in the run's own folder, so that its files need only be renamed.
+    own = f"{files.root}/{scratch_path(run.id)}" if is_local(files.root) else None
+    with discard_after_error(files, run.id):
+        files.mkdirs(layout.run_directory(run.id))
+        _stage(run, Place(files.root, staged_path(run.id, ""), own), scratch)
+        if not run.is_wanted():
+            discard_run(files, run.id)
+            return False
+        if (document := run.document()) is not None:
+            files.replace(report_path(run.id), json.dumps(document, indent=1).encode())
+        _publish(run)
+    run.warnings += run.deliver(files)
+    if run.replaces_backups:
+        tidied = tidy_up(files, run.id)
+        run.warnings += tidied.warnings
+        run.made_final = tidied.made_final
+    return True
+
+
+def _publish(run: Run) -> None:
+    files, journal = run.files, run.journal()
+
+    def check() -> None:
+        refuse_if_changed(files, run.before, fence=journal.fence)
+        run.check()
+
+    def check_again() -> None:
+        refuse_activity(files, journal, run.before)
+        run.check_again()
+
+    swap(files, journal, check=check, recheck=check_again)
+
+
+def _stage(run: Run, place: Place, scratch: str | None) -> None:
+    """Let a run work in its own folder of the user's ``scratch`` folder, or else in that of ``place``."""
+    folder = place.scratch
+    if scratch is not None:
+        discard_old_scratch(scratch, run.files.root)
+        folder = claim_scratch(scratch, run.files.root, run.id)
+    try:
+        run.stage(replace(place, scratch=folder))
+    finally:
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)  # a worker that is killed leaves its own folder there
+
+
+AnyReport = TypeVar("AnyReport", bound=RunReport)
+
+
+class StateRun(Run, Generic[AnyReport]):
+    """A run that computes new state from the checkpoint, in place or in a copy, and reports it.
+
+    ``refusals`` say why a run would be refused, in a dry run that goes on all the same. ``plans_batch``: the run can
+    plan a batch, which then must be one that Spark can run.
+    """
+
+    checkpoint: Checkpoint
+    options: RunOptions
+    report: AnyReport
+    refusals: tuple[str, ...] = ()
+    plans_batch = True
+    replaces_backups = True
+    started: float
+
+    def __init__(
+        self, checkpoint: Checkpoint, run: str, before: Listing, options: RunOptions, archive: Receiver | None = None
+    ) -> None:
+        super().__init__(checkpoint.files, run, before)
+        self.checkpoint, self.options, self.archive = checkpoint, options, archive
+
+    def nothing_to_do(self) -> AnyReport | None:
+        """Return the report of a run that would change nothing, whatever the state is; None if there is work."""
+        return None
+
+    @abstractmethod
+    def refuse_unmovable(self) -> None:
+        """Raise RefusedError if a file that the run may move cannot be moved."""
+
+    @abstractmethod
+    def new_files(self) -> list[str]:
+        """Return a path for every folder where the run may put new files."""
+
+    def deliver_waiting(self) -> list[str]:
+        return deliver_all(self.files, AllowedPlaces(self.archive))
+
+    @abstractmethod
+    def work(self, place: Place) -> AnyReport:
+        """Stage the new state. Return the report, in which ``published`` says whether something changes."""
+
+    def stage(self, place: Place) -> None:
+        report = self.work(place)
+        backup = f"{self.files.root}/{layout.run_directory(self.id)}/backup"
+        self.report = replace(
+            report,
+            backup=backup if report.published else None,
+            destination=self.options.output,
+        )
+
+    @abstractmethod
+    def refuse_unwanted(self, files: Directory) -> None:
+        """Raise RefusedError if the run would drop what the user has not allowed. ``files`` has what it staged."""
+
+    def foresee(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return, for a dry run, why a run would be refused because of its result, and further warnings."""
+        return (), ()
+
+    @abstractmethod
+    def confirm(self, report: AnyReport) -> bool:
+        """Return whether the user wants to publish what the report says."""
+
+    def keep(self) -> None:
+        """Keep what a run that changes nothing has found out."""
+
+    def is_wanted(self) -> bool:
+        self.refuse_unwanted(self.files)
+        if not self.report.published:
+            self.keep()
+            return False
+        if self.confirm(self.whole_report):
+            return True
+        self.report = self.report.unpublished()
+        return False
+
+    @property
+    def whole_report(self) -> AnyReport:
+        """The report with the warnings that were collected so far."""
+        warnings = (*self.report.warnings, *self.warnings)
+        return replace(self.report, warnings=warnings, made_final=self.made_final, seconds=self.seconds)
+
+    def document(self) -> dict[str, Any]:
+        return self.whole_report.to_json()
+
+    @abstractmethod
+    def change(self) -> Change:
+        """Return what the run changes, after staging what is left to stage."""
+
+    def journal(self) -> Journal:
+        return self.change().journal(self.files, self.id, self.checkpoint.logs, self.before)
+
+    @abstractmethod
+    def fill_copy(self, staging: LocalDirectory, home: str) -> None:
+        """Add everything but new state to ``staging``, which will be moved to ``home``."""
+
+    @property
+    def seconds(self) -> float:
+        """The seconds since the run began."""
+        return time.monotonic() - self.started
+
+
+def write_new_state(
+    target: str,
+    options: RunOptions,
+    plan: Callable[[Checkpoint, Receiver | None], StateRun[AnyReport]],
+) -> AnyReport:
+    """Carry out the run that ``plan`` returns for the checkpoint ``target`` and its archive. Return the run's report.
+
+    Raise a ``TtlsnapError`` (see ``ttlsnap.errors``). The checkpoint is then unchanged, unless the message names
+    ``ttlsnap recover``.
+    """
+    started = time.monotonic()
+    scratch = existing_folder(options.scratch) if options.scratch is not None else None
+    files = open_directory(target)
+    with suppress(FencedError):  # a run that is publishing holds the lock
+        open_checkpoint(for_reading(files), schemas=options.schemas)  # fail before locking if this is not a checkpoint
+    archive = _open_archive(target, options, files)
+    with nullcontext() if options.dry_run else files.lock(shared=options.output is not None):
+        refuse_if_interrupted(files)
+        checkpoint = replace(open_checkpoint(for_reading(files), schemas=options.schemas), files=files)
+        run = plan(checkpoint, archive)
+        run.started = started
+        return run.nothing_to_do() or _carry_out(run, scratch)
+
+
+def _open_archive(target: str, options: RunOptions, files: Directory) -> Receiver | None:
+    """Return the archive for the dropped entries of ``target``, after a check; None if the user wants none."""
+    if options.expired_to is None:
+        return None
+    refuse_within(options.expired_to, *filter(None, (target, options.output)))
+    archive = open_receiver(options.expired_to)
+    archive.check(make=not options.dry_run, source=files)
+    return archive
+
+
+def _carry_out(run: StateRun[AnyReport], scratch: str | None) -> AnyReport:
+    files, options, dry_run = run.files, run.options, run.options.dry_run
+    only_read = options.output is not None
+    refusals = [*run.refusals]
+    refusals += refuse_running(files, run.checkpoint.query_id, options.stopped, only_read, dry_run)
+    destination = check_destination(files.root, options.output) if options.output is not None else None
+    if destination is None:
+        run.refuse_unmovable()
+        plans_batch = options.planned_batch and run.plans_batch
+        new_files = [*run.new_files(), layout.offset_file(run.checkpoint.logs.offsets[-1] + 1)]
+        refusals += refuse_in_place(run.checkpoint, new_files, planned_batch=plans_batch, dry_run=dry_run)
+    if dry_run:
+        return _foresee(run, refusals, scratch)
+    if destination is not None:
+        return _copy(run, destination, scratch)
+    first_run = describe_first_run(files) if change_in_place(run, scratch) else None
+    return replace(run.whole_report, first_run=first_run)
+
+
+def _foresee(run: StateRun[AnyReport], refusals: Sequence[str], scratch: str | None) -> AnyReport:
+    """Return the report of a dry run, with warnings about what a run would refuse."""
+    _stage(run, Place(run.files.root, None, None), scratch)
+    more, others = run.foresee()
+    run.warnings += [*refusals, *more, *others]
+    return replace(run.whole_report.unpublished(), refused=bool((*refusals, *more)))
+
+
+def _copy(run: StateRun[AnyReport], destination: LocalDirectory, scratch: str | None) -> AnyReport:
+    """Write a copy of the checkpoint with the new state."""
+    files, staging = run.files, staging_directory(destination, run.id)
+    with tidy_after_error(partial(discard_copy, staging)):
+        begin_copy(files, staging)
+        _stage(run, Place(staging.root, "", f"{staging.root}/{OWN}/scratch"), scratch)
+        run.report = replace(run.report, published=True, output=destination.root, backup=None)
+        run.refuse_unwanted(staging)
+        if not run.confirm(run.whole_report):
+            discard_copy(staging)
+            return run.report.unpublished()
+        run.fill_copy(staging, destination.root)
+        write_report(files, staging, run.id, run.document())
+        refuse_if_interrupted(files)  # the lock may not keep out other machines
+        refuse_if_changed(files, run.before)
+        run.check()
+        given = share_copy(files, staging)
+        finish_copy(staging, destination)
+    run.warnings += [*run.deliver(destination), *describe_copy(files, destination, given=given)]
+    return run.whole_report
