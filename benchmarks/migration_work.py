@@ -73,7 +73,7 @@ def repartition(session: SparkSession, source: Path, target: Path, partitions: i
 
 def main() -> None:
     checkpoint, partitions, provider = sys.argv[1:]
-    run._Run._check = lambda self, results: None  # type: ignore[method-assign]
+    run.Migration._check = lambda self, results: None  # type: ignore[method-assign]
     started = time.process_time()
     report = migrate(checkpoint, partitions=int(partitions), provider=provider, engine=LocalEngine(1), stopped=True)
     print(json.dumps({"entries": report.entries, "cpu": time.process_time() - started, "peak": peak()}))
