@@ -57,7 +57,7 @@ def history(
     from ttlsnap.checkpoint.logs import read_logs
     from ttlsnap.delta import is_table
     from ttlsnap.publishing.history import history as read
-    from ttlsnap.publishing.journal import find_planning_run
+    from ttlsnap.publishing.runs import Runs
     from ttlsnap.storage.open import open_directory
     from ttlsnap.transaction.pruning import find_backups
     from ttlsnap.transaction.pruning import prune as remove
@@ -75,7 +75,7 @@ def history(
         explain_errors(f"Before that, the backup of run {', '.join(pruned)} was removed.") if pruned else nullcontext()
     ):
         entries = read(target) if pruned else entries
-        waiting = find_planning_run(files, read_logs(files))
+        waiting = Runs.read(files).find_planning(read_logs(files))
     planned = waiting.fence_batch if waiting is not None else None
     if output_format is Format.JSON:
         runs: list[dict[str, Any]] = [entry.to_json() for entry in entries]

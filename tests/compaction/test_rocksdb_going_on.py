@@ -14,6 +14,7 @@ from ttlsnap.compaction.run import Compaction
 from ttlsnap.compaction.staged import rename_staged
 from ttlsnap.compaction.task import PartitionResult, PartitionTask, StoreTask
 from ttlsnap.publishing.journal import staged_path
+from ttlsnap.publishing.runs import Runs
 from ttlsnap.publishing.swap import swap
 from ttlsnap.storage.open import open_directory
 from ttlsnap.stores.protocols import Rewrite, Staging
@@ -115,7 +116,7 @@ def rewrite_everything(target: Path) -> None:
                 staged_below=staging.below,
             )
             results.append(rename_staged(task, result))
-    run = Compaction(plan, CompactOptions(), LocalEngine(1), SilentListener(), None, ())
+    run = Compaction(plan, Runs.read(files), CompactOptions(), LocalEngine(1), SilentListener(), None, ())
     run.results = results
     swap(files, run.journal())
 

@@ -15,6 +15,7 @@ import pytest
 from ttlsnap import compact, history
 from ttlsnap.errors import BusyError
 from ttlsnap.publishing.liveness import refuse_if_running
+from ttlsnap.publishing.runs import Runs
 from ttlsnap.storage.local import LocalDirectory
 
 from ..cli.running import Ttlsnap
@@ -144,7 +145,7 @@ def test_a_file_of_a_batch_that_is_not_committed_shows_that_it_is_in_progress(co
 def test_leftovers_of_committed_batches_and_other_files_show_nothing(compacted: Path, path: str) -> None:
     (compacted / path).write_bytes(b"")
     age(compacted, VERY_OLD_S)
-    refuse_if_running(LocalDirectory(str(compacted)), None)
+    refuse_if_running(Runs.read(LocalDirectory(str(compacted))), None)
 
 
 @pytest.mark.parametrize(("version", "refused"), [("4.3", True), ("4.2", False)])
@@ -178,15 +179,15 @@ def test_state_that_is_older_than_its_offsets_was_written_in_real_time_mode(
     target = copy(written.path, tmp_path / "checkpoint")
     age(target, VERY_OLD_S)
     files = LocalDirectory(str(target))
-    refuse_if_running(files, None)
+    refuse_if_running(Runs.read(files), None)
     offsets = (target / "offsets/2").stat().st_mtime
     for state in target.glob("state/0/*/3.zip"):
         os.utime(state, (offsets - 1, offsets - 1))
     if version == "4.3":
         with pytest.raises(BusyError, match=REAL_TIME):
-            refuse_if_running(files, None)
+            refuse_if_running(Runs.read(files), None)
     else:
-        refuse_if_running(files, None)
+        refuse_if_running(Runs.read(files), None)
 
 
 @pytest.mark.parametrize("store", [HDFS, ROCKSDB, CHANGELOG], ids=["hdfs", "rocksdb", "changelog"])
@@ -200,4 +201,4 @@ def test_a_run_leaves_no_sign_of_a_batch_but_the_planned_one(
         publish(target, stopped=True)
         remove_plan(target)
         age(target, VERY_OLD_S)
-        refuse_if_running(LocalDirectory(str(target)), None)
+        refuse_if_running(Runs.read(LocalDirectory(str(target))), None)

@@ -13,6 +13,7 @@ import pytest
 
 from ttlsnap.errors import BusyError
 from ttlsnap.publishing.liveness import refuse_if_running
+from ttlsnap.publishing.runs import Runs
 from ttlsnap.storage.local import LocalDirectory
 
 from ..samples import SAMPLES, bytes_of
@@ -54,7 +55,7 @@ def test_a_batch_that_has_just_started_is_young(begun: Path, monkeypatch: pytest
     if not unnamed:
         no_unnamed_files(monkeypatch)
     with pytest.raises(BusyError, match=r"batch \d+ was started but .* changed [0-9] s ago"):
-        refuse_if_running(LocalDirectory(str(begun)), None)
+        refuse_if_running(Runs.read(LocalDirectory(str(begun))), None)
     assert bytes_of(begun) == before
 
 
@@ -66,4 +67,4 @@ def test_a_read_only_check_uses_this_machines_clock(tmp_path: Path, monkeypatch:
     target = tmp_path / "committed"
     shutil.copytree(SAMPLES / "rocksdb-4.2", target, copy_function=shutil.copy)
     monkeypatch.setattr(LocalDirectory, "now_ns", written)
-    refuse_if_running(LocalDirectory(str(target)), None, only_read=True)
+    refuse_if_running(Runs.read(LocalDirectory(str(target))), None, only_read=True)

@@ -20,6 +20,7 @@ from ttlsnap.publishing import swap as swapping
 from ttlsnap.publishing.journal import Journal
 from ttlsnap.publishing.liveness import refuse_if_running
 from ttlsnap.publishing.recording import write_journal
+from ttlsnap.publishing.runs import Runs
 from ttlsnap.storage.directory import Directory
 from ttlsnap.storage.open import open_directory
 
@@ -198,11 +199,11 @@ def test_logs_are_young_for_a_minute_and_for_three_times_the_longest_gap(
         os.utime(checkpoint / "offsets" / str(batch), (then, then))
     files = open_directory(str(checkpoint))
     if not refused:
-        refuse_if_running(files, None)
+        refuse_if_running(Runs.read(files), None)
         return
     with pytest.raises(BusyError, match=r"batch 3 was committed .* ago, so the query may be running\. .*--stopped"):
-        refuse_if_running(files, None)
-    refuse_if_running(files, None, stopped=True)
+        refuse_if_running(Runs.read(files), None)
+    refuse_if_running(Runs.read(files), None, stopped=True)
 
 
 def test_a_run_is_refused_if_a_batch_has_just_started(
@@ -223,10 +224,10 @@ def test_a_run_is_refused_if_a_batch_has_just_started(
 def test_a_changed_log_or_temporary_file_makes_the_checkpoint_young(checkpoint: Path, change: str) -> None:
     commit(checkpoint)
     age(checkpoint, 1000)
-    refuse_if_running(open_directory(str(checkpoint)), None)
+    refuse_if_running(Runs.read(open_directory(str(checkpoint))), None)
     write(change)(checkpoint)
     with pytest.raises(BusyError, match="may be running"):
-        refuse_if_running(open_directory(str(checkpoint)), None)
+        refuse_if_running(Runs.read(open_directory(str(checkpoint))), None)
 
 
 @pytest.mark.parametrize("lost", ["staged", "live"])

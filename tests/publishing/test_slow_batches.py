@@ -19,6 +19,7 @@ from ttlsnap.checkpoint.logs import read_logs
 from ttlsnap.errors import BusyError, RefusedError, StorageError
 from ttlsnap.publishing import swap as swapping
 from ttlsnap.publishing.liveness import longest_gap_ms
+from ttlsnap.publishing.runs import Runs
 from ttlsnap.storage.local import LocalDirectory
 
 from ..compaction.stories import BATCHES, H, T
@@ -145,7 +146,7 @@ def test_damaged_logs_do_not_end_the_search(tmp_path: Path) -> None:
     (target / "offsets/0").write_bytes(b"v1\n")
     age(target, OLD_S)
     files = LocalDirectory(str(target))
-    assert 0 < (longest_gap_ms(files, read_logs(files)) or 0) < 310_000
+    assert 0 < (longest_gap_ms(Runs.read(files), read_logs(files)) or 0) < 310_000
 
 
 @pytest.mark.wide

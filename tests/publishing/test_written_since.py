@@ -15,6 +15,7 @@ from ttlsnap.errors import BusyError, RefusedError
 from ttlsnap.publishing import moves
 from ttlsnap.publishing import swap as swapping
 from ttlsnap.publishing.liveness import refuse_if_running
+from ttlsnap.publishing.runs import Runs
 from ttlsnap.storage.open import open_directory
 from ttlsnap.transaction import steps
 
@@ -176,7 +177,7 @@ def test_a_query_of_this_application_is_detected_in_every_thread(spark: SparkSes
 
     def look() -> None:
         try:
-            refuse_if_running(open_directory(str(tmp_path / "ck")), query.id, stopped=True)
+            refuse_if_running(Runs.read(open_directory(str(tmp_path / "ck"))), query.id, stopped=True)
         except BusyError as error:
             told.append(error)
 
@@ -187,4 +188,4 @@ def test_a_query_of_this_application_is_detected_in_every_thread(spark: SparkSes
         assert "is running in this Spark application" in str(told[0])
     finally:
         query.stop()
-    refuse_if_running(open_directory(str(tmp_path / "ck")), query.id, stopped=True)
+    refuse_if_running(Runs.read(open_directory(str(tmp_path / "ck"))), query.id, stopped=True)

@@ -11,7 +11,7 @@ import pytest
 from ttlsnap.checkpoint.logs import read_logs
 from ttlsnap.cli.app import run
 from ttlsnap.errors import StorageError
-from ttlsnap.publishing.journal import read_journals
+from ttlsnap.publishing.runs import Runs
 from ttlsnap.storage.open import open_directory
 
 from .late import compacted, expire
@@ -49,7 +49,7 @@ def ended(proxy: Proxy, capsys: pytest.CaptureFixture[str], uri: str, words: lis
     proxy.reset()
     expire(uri)
     files = open_directory(uri)
-    journal = next((journal for journal in read_journals(files) if journal.status == "open"), None)
+    journal = Runs.read(files).interrupted
     fenced = read_logs(files).fence is not None
     return Ended(code, capsys.readouterr().err, journal.run if journal else None, fenced, requests)
 

@@ -10,6 +10,7 @@ import pytest
 from ttlsnap import compact, doctor, history, prune, rollback
 from ttlsnap.errors import RefusedError
 from ttlsnap.publishing.cleanup import discard_backups
+from ttlsnap.publishing.runs import Runs
 from ttlsnap.storage.local import LocalDirectory
 from ttlsnap.transaction.pruning import Backup, find_backups
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_duration
@@ -59,7 +60,7 @@ def test_the_next_run_keeps_a_backup_with_the_only_copy_of_a_table(tmp_path: Pat
     target = compacted(tmp_path)
     (first,) = history(str(target))
     lose_tables(target)
-    assert discard_backups(LocalDirectory(str(target)), keep="a later run") == []
+    assert discard_backups(Runs.read(LocalDirectory(str(target))), keep="a later run") == []
     assert [(run.run, run.backup) for run in history(str(target))] == [(first.run, True)]
 
 

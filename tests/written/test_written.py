@@ -38,6 +38,7 @@ from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.entries.json_text import to_json_values
 from ttlsnap.errors import CorruptionError, UsageError
 from ttlsnap.operators.registry import describe
+from ttlsnap.publishing.runs import Runs
 from ttlsnap.storage.local import LocalDirectory
 from ttlsnap.stores.open import lineages_of, open_state_store
 from ttlsnap.stores.protocols import EntryBatch
@@ -86,7 +87,7 @@ def opened(path: Path) -> Checkpoint:
 def written(path: Path) -> Times:
     """Return when each key was written, in milliseconds, and whether it was before that."""
     checkpoint = opened(path)
-    history, store, found = history_of(checkpoint), open_state_store(checkpoint), Times()
+    history, store, found = history_of(checkpoint, Runs.read(checkpoint.files)), open_state_store(checkpoint), Times()
     (state,) = describe(checkpoint)
     for lineage in lineages_of(checkpoint, store, checkpoint.operators[0].stores[0]):
         times = history.times(checkpoint.files, store, lineage, {state.state: state})[state.state]
@@ -107,7 +108,7 @@ def at(path: Path, batches: Mapping[str, int], *, older: bool = False) -> Times:
 def states_and_times(path: Path) -> Iterator[tuple[StateDescriptor, Path, EntryBatch, WrittenTimes]]:
     """Yield each batch of a checkpoint with its state, the path of its ledger, and the times of the partition."""
     checkpoint = opened(path)
-    history, store = history_of(checkpoint), open_state_store(checkpoint)
+    history, store = history_of(checkpoint, Runs.read(checkpoint.files)), open_state_store(checkpoint)
     for state in describe(checkpoint):
         if state.role != "primary" or state.opaque:
             continue

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from ttlsnap.compaction.task import PartitionResult, PartitionTask
 from ttlsnap.errors import CorruptionError, UsageError
 from ttlsnap.operators.registry import Selection
-from ttlsnap.publishing.journal import read_journals
+from ttlsnap.publishing.runs import Runs
 from ttlsnap.schema.strict_json import parse_json
 from ttlsnap.storage.directory import OWN, Directory
 
@@ -122,8 +122,9 @@ def _visit(task: PartitionTask) -> Visit:
     return task.operator, task.stores[0].name, task.partition
 
 
-def read_visited(files: Directory) -> Visited:
+def read_visited(runs: Runs) -> Visited:
     """Return the visited partitions. Raise CorruptionError for a damaged cursor."""
+    files = runs.files
     if files.stat(CURSOR) is None:
         return {}
     try:
@@ -133,7 +134,7 @@ def read_visited(files: Directory) -> Visited:
             f"{files.root}/{CURSOR} does not say which partitions were visited ({error!r}). Remove it; the next run "
             "then starts with the first partition"
         ) from error
-    journals = [journal for journal in read_journals(files) if journal.status == "done"]
+    journals = [journal for journal in runs.journals if journal.status == "done"]
     stand = {None, *(journal.run for journal in journals)} - {journal.undoes for journal in journals if journal.undoes}
     return {turn: run for turn, run in visited.items() if run in stand}
 

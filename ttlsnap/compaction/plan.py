@@ -30,7 +30,7 @@ from ttlsnap.operators.registry import (
     states_of,
 )
 from ttlsnap.publishing.preflight import describe_refusal, refuse_unsettled
-from ttlsnap.publishing.runs import new_run_id
+from ttlsnap.publishing.runs import Runs, new_run_id
 from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.open import lineage_of, lineages_of, open_state_store
 from ttlsnap.stores.protocols import RewriteChoice, StateStore
@@ -202,6 +202,7 @@ def plan_compaction(
     clock: Clock,
     selection: Selection | AnyOf | None = None,
     timers: TimerPolicy = "keep",
+    runs: Runs | None = None,
 ) -> Plan:
     """Plan a run of ``factories`` over ``checkpoint``.
 
@@ -210,7 +211,8 @@ def plan_compaction(
     factories or the selection match nothing.
     """
     listing = list_activity(checkpoint.files)
-    refuse_unsettled(checkpoint, listing)
+    runs = runs or Runs.read(checkpoint.files)
+    refuse_unsettled(checkpoint, listing, runs)
     state_store = open_state_store(checkpoint)
     for factory in factories:
         if not callable(getattr(factory, "create", None)):
@@ -245,12 +247,13 @@ def plan_compaction(
         stores=tuple(
             _stores(checkpoint, state_store, [StatePlan(*pair) for pair in zip(states, reasons, strict=True)], links)
         ),
-        history=history_to_keep(checkpoint, is_asked=any(map(uses_written_times, factories))),
+        history=history_to_keep(checkpoint, runs, is_asked=any(map(uses_written_times, factories))),
     )
 
 
 def plan_or_foresee(
     checkpoint: Checkpoint,
+    runs: Runs,
     factories: Sequence[StateSnapshotTransformerFactory],
     clock: Clock,
     options: CompactOptions,
@@ -260,11 +263,11 @@ def plan_or_foresee(
     In a dry run, use this watermark, and return the refusal as a warning.
     """
     try:
-        return plan_compaction(checkpoint, factories, clock, options.selection, options.timers), ()
+        return plan_compaction(checkpoint, factories, clock, options.selection, options.timers, runs), ()
     except FutureWatermarkError as error:
         if not options.dry_run:
             raise
-        plan = plan_compaction(checkpoint, factories, clock.unchecked(), options.selection, options.timers)
+        plan = plan_compaction(checkpoint, factories, clock.unchecked(), options.selection, options.timers, runs)
         return plan, (describe_refusal(error),)
 
 

@@ -12,6 +12,7 @@ from ttlsnap.compaction.task import PartitionResult
 from ttlsnap.errors import BusyError, CorruptionError
 from ttlsnap.expired.receivers import Receiver
 from ttlsnap.publishing.preflight import refuse_immovable, refuse_shared_folders
+from ttlsnap.publishing.runs import Runs
 from ttlsnap.storage.directory import each
 from ttlsnap.storage.local import LocalDirectory
 from ttlsnap.storage.trees import find_existing
@@ -29,8 +30,8 @@ class PlannedRun(StateRun[AnyReport]):
 
     kind: Literal["compact", "import"]
 
-    def __init__(self, plan: Plan, options: RunOptions, archive: Receiver | None = None) -> None:
-        super().__init__(plan.checkpoint, plan.run, plan.listing, options, archive)
+    def __init__(self, plan: Plan, runs: Runs, options: RunOptions, archive: Receiver | None = None) -> None:
+        super().__init__(plan.checkpoint, runs, plan.run, plan.listing, options, archive)
         self.plan = plan if options.output is None else plan.for_copy()
         self.results: Sequence[PartitionResult] = ()
 

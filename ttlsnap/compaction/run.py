@@ -19,6 +19,7 @@ from ttlsnap.compaction.planned_run import PlannedRun
 from ttlsnap.compaction.report import CompactionReport
 from ttlsnap.compaction.runner import Runner
 from ttlsnap.expired.receivers import Receiver
+from ttlsnap.publishing.runs import Runs
 from ttlsnap.storage.directory import Directory
 from ttlsnap.transaction.change import Change
 from ttlsnap.transaction.steps import Place, write_new_state
@@ -39,11 +40,11 @@ def compact(
     ``ttlsnap recover``.
     """
 
-    def begin(checkpoint: Checkpoint, archive: Receiver | None) -> Compaction:
+    def begin(checkpoint: Checkpoint, runs: Runs, archive: Receiver | None) -> Compaction:
         clock = clock_at(options.now, checkpoint.batch)
-        plan, refusals = plan_or_foresee(checkpoint, transformers, clock, options)
+        plan, refusals = plan_or_foresee(checkpoint, runs, transformers, clock, options)
         check_given_schemas(plan, options.schemas or {}, options.scratch)
-        return Compaction(plan, options, engine, listener or SilentListener(), archive, refusals)
+        return Compaction(plan, runs, options, engine, listener or SilentListener(), archive, refusals)
 
     return write_new_state(target, options, begin)
 
@@ -56,14 +57,15 @@ class Compaction(PlannedRun[CompactionReport]):
     def __init__(
         self,
         plan: Plan,
+        runs: Runs,
         options: CompactOptions,
         engine: Engine,
         listener: Listener,
         archive: Receiver | None,
         refusals: tuple[str, ...],
     ) -> None:
-        super().__init__(plan, options, archive)
-        self._runner = Runner(self.plan, options, engine, listener, archive)
+        super().__init__(plan, runs, options, archive)
+        self._runner = Runner(self.plan, runs, options, engine, listener, archive)
         self._listener, self.refusals = listener, refusals
         # A limit never changes.
         self.plans_batch = not all(operator.is_global_limit for operator in self.checkpoint.operators)

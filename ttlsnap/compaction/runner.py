@@ -20,6 +20,7 @@ from ttlsnap.errors import RefusedError, TtlsnapError
 from ttlsnap.expired.delivery import deliver
 from ttlsnap.expired.receivers import Receiver
 from ttlsnap.expired.writing import check_complete, folder_of
+from ttlsnap.publishing.runs import Runs
 from ttlsnap.storage.access import own_access, umask
 from ttlsnap.storage.directory import Directory
 from ttlsnap.storage.new_access import access_of_new
@@ -33,6 +34,7 @@ class Runner:
     def __init__(
         self,
         plan: Plan,
+        runs: Runs,
         options: CompactOptions,
         engine: Engine,
         listener: Listener,
@@ -40,7 +42,7 @@ class Runner:
     ) -> None:
         self.plan, self._options, self._listener, self._archive = plan, options, listener, archive
         self._engine = engine
-        self._visited = read_visited(plan.checkpoint.files) if options.visits_some_partitions else {}
+        self._visited = read_visited(runs) if options.visits_some_partitions else {}
         self._visits: Visits | None = None
 
     def partitions(self, place: Place) -> list[PartitionResult]:

@@ -18,8 +18,8 @@ from ttlsnap.errors import CorruptionError, UnsupportedError
 from ttlsnap.inspection.model import spark_version
 from ttlsnap.operators import aggregation, transform_with_state
 from ttlsnap.operators.registry import states_of
-from ttlsnap.publishing.journal import recent_journals
 from ttlsnap.publishing.reading import open_to_read
+from ttlsnap.publishing.runs import Runs
 from ttlsnap.stores.open import lineages_of, open_state_store
 
 
@@ -64,7 +64,7 @@ def _changelog(checkpoint: Checkpoint) -> bool | None:
                 checkpoint, [i.name for i in checkpoint.files.list(store.directory(store.partitions[0]))]
             )
     if newest and "changelog" not in newest:
-        for journal in recent_journals(checkpoint.files, checkpoint.logs):
+        for journal in Runs.read(checkpoint.files).recent(checkpoint.logs):
             if journal.status == "done" and journal.batch == checkpoint.batch.id:
                 newest |= _kinds_of(checkpoint, [move.source.rpartition("/")[2] for move in journal.to_backup])
     return None if not newest else "changelog" in newest

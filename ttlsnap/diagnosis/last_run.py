@@ -96,12 +96,12 @@ class LastRun:
 
 def examine_last_run(files: Directory, logs: LogFindings, changed: Sequence[str]) -> LastRun | None:
     """Return the last run, unless somebody has put its old files back. ``changed`` are its files with other bytes."""
-    journal = logs.last_run
-    if journal is None or (changed and _is_put_back(files, journal, changed)):
+    journal, runs = logs.last_run, logs.runs
+    if journal is None or runs is None or (changed and _is_put_back(files, journal, changed)):
         return None
     there = find_existing(files, [facts.path for facts in journal.published])
     missing = tuple(facts.path for facts in journal.published if facts.path not in there)
-    return LastRun(files.root, journal, missing, tuple(changed), can_roll_back(files, logs.logs, journal))
+    return LastRun(files.root, journal, missing, tuple(changed), can_roll_back(runs, logs.logs, journal))
 
 
 def judge_newest(version: VersionReport, last: LastRun | None, problems: Sequence[Problem]) -> VersionReport:

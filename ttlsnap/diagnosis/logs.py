@@ -21,8 +21,9 @@ from ttlsnap.diagnosis.sources import examine_file_logs
 from ttlsnap.errors import CorruptionError, NotACheckpointError, UnsupportedError
 from ttlsnap.publishing.backups import find_held_tables
 from ttlsnap.publishing.hidden_batches import HiddenBatch, find_hidden_batches
-from ttlsnap.publishing.journal import Journal, find_planning_run, read_journals
+from ttlsnap.publishing.journal import Journal
 from ttlsnap.publishing.missing import find_last_run, find_missing_files
+from ttlsnap.publishing.runs import Runs
 from ttlsnap.publishing.stale_snapshots import published_files
 from ttlsnap.storage.directory import Directory
 
@@ -35,6 +36,7 @@ class LogFindings:
     repartition skip: they are committed and have no state. ``file_logs`` has the positions of file sources in their own
     logs, from the newest readable offsets. ``hidden_batches`` are snapshots of ttlsnap that hide a newer result of a
     batch. ``published`` are the files of the recent runs, and ``last_run`` is the last of them (see ``missing``).
+    ``runs`` are all runs, None if they are not looked at, or if a journal is damaged.
     """
 
     logs: Logs
@@ -46,6 +48,7 @@ class LogFindings:
     hidden_batches: list[HiddenBatch] = field(default_factory=list)
     published: frozenset[str] = frozenset()
     last_run: Journal | None = None
+    runs: Runs | None = None
 
     @property
     def uncommitted(self) -> list[int]:
@@ -82,19 +85,19 @@ def _own_runs(files: Directory, found: LogFindings) -> None:
         found.problems.append(problem(files.root, "fence", fence, f"Spark refuses to start: {found.logs.fence}"))
         return
     try:
-        cut_off = [journal for journal in read_journals(files) if journal.status == "open"]
+        runs = found.runs = Runs.read(files)
     except CorruptionError as error:
         found.problems.append(problem(files.root, "damaged-log", layout.RUNS, error))
         return
-    found.last_run = find_last_run(files, found.logs)
-    found.published = published_files(files, found.logs)
-    found.hidden_batches = find_hidden_batches(files, found.logs)
+    found.last_run = find_last_run(runs, found.logs)
+    found.published = published_files(runs, found.logs)
+    found.hidden_batches = find_hidden_batches(runs, found.logs)
     for hidden in found.hidden_batches:
         where = next(iter(hidden.files), hidden.planned or layout.RUNS)
         found.problems.append(
             problem(files.root, "hidden-batch", where, hidden.describe(files.root), advice=hidden.advise(files.root))
         )
-    for missing in find_missing_files(files, found.logs):
+    for missing in find_missing_files(runs, found.logs):
         found.problems.append(
             problem(
                 files.root,
@@ -104,12 +107,12 @@ def _own_runs(files: Directory, found: LogFindings) -> None:
                 advice=missing.advise(files.root),
             )
         )
-    for held in find_held_tables(files, [info.name for info in files.list(layout.RUNS) if layout.is_run(info.name)]):
+    for held in find_held_tables(files, [run for run in runs.ids if layout.is_run(run)]):
         words = (
             f"{files.root}/{held.path} is missing and {held.needed_by} needs it; the backup of run {held.run} has it"
         )
         found.problems.append(problem(files.root, "table-in-backup", held.path, words))
-    for journal in cut_off:
+    for journal in (journal for journal in runs.journals if journal.status == "open"):
         words = f"run {journal.run} was interrupted while it published, and its fence is missing"
         found.problems.append(problem(files.root, "cut-off-run", journal.path, words))
 
@@ -154,7 +157,8 @@ def _find_obstacles(files: Directory, found: LogFindings) -> None:
         return
     (batch,) = found.uncommitted
     path = layout.offset_file(batch)
-    if (planned := _planning_run(files, found.logs)) is not None:
+    planned = found.runs.find_planning(found.logs) if found.runs is not None else None
+    if planned is not None:
         words = f"batch {batch} was planned by ttlsnap run {planned.run}, without data"
         found.problems.append(problem(files.root, "planned-batch", path, words))
     else:
@@ -167,13 +171,6 @@ def _find_positions(files: Directory, found: LogFindings) -> None:
     for batch in found.logs.offsets[-2:]:
         with suppress(CorruptionError, UnsupportedError):  # reported already
             found.file_logs = read_file_logs(files, batch, found.file_logs)
-
-
-def _planning_run(files: Directory, logs: Logs) -> Journal | None:
-    try:
-        return find_planning_run(files, logs)
-    except CorruptionError:
-        return None  # a damaged journal is reported already
 
 
 def _find_repartitions(found: LogFindings) -> None:

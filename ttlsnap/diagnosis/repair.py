@@ -27,7 +27,7 @@ from ttlsnap.publishing.backups import HeldTable, find_held_tables
 from ttlsnap.publishing.hidden_batches import find_hidden_batches
 from ttlsnap.publishing.journal import Journal, facts_of, find_backup, staged_path
 from ttlsnap.publishing.liveness import refuse_if_running
-from ttlsnap.publishing.runs import new_run_id, refuse_if_interrupted
+from ttlsnap.publishing.runs import Runs, new_run_id, refuse_if_interrupted
 from ttlsnap.storage.directory import Directory
 from ttlsnap.stores.protocols import StagedFile
 from ttlsnap.transaction.change import Change
@@ -81,7 +81,7 @@ def repair(
     Return the name of the run, or None if ``confirm`` said no. Raise RefusedError if committed batches would be given
     up and there is no ``confirm``.
     """
-    refuse_if_interrupted(files)
+    runs = refuse_if_interrupted(files)
     there = {problem.code: problem for problem in found.problems}
     for name in names:
         if name not in there:
@@ -91,8 +91,8 @@ def repair(
                 f"--fix {name}: doctor cannot repair this safely. Nothing was changed. {there[name].fix}"
             )
     _refuse_out_of_order(names)
-    refuse_if_running(files, _query_id(files), stopped=stopped)
-    run = Repair(files, found, before, list(dict.fromkeys(names)), confirm)
+    refuse_if_running(runs, _query_id(files), stopped=stopped)
+    run = Repair(runs, found, before, list(dict.fromkeys(names)), confirm)
     return run.id if change_in_place(run) else None
 
 
@@ -100,9 +100,10 @@ class Repair(Run):
     """A run of ``doctor --fix``."""
 
     def __init__(
-        self, files: Directory, found: DoctorReport, before: Listing, names: Sequence[str], confirm: Confirm | None
+        self, runs: Runs, found: DoctorReport, before: Listing, names: Sequence[str], confirm: Confirm | None
     ) -> None:
-        super().__init__(files, new_run_id(), before)
+        super().__init__(runs, new_run_id(), before)
+        files = runs.files
         self._found, self._names, self._confirm = found, names, confirm
         self._logs, self._batch = read_logs(files), found.batch
         if self._logs.commits[-1] != found.batch:
@@ -126,9 +127,9 @@ class Repair(Run):
             elif name in ("abandoned-repartition", "stale-snapshot"):
                 _move_leftovers(moves, name)
             elif name == "hidden-batch":
-                _uncover(moves, self._logs)
+                _uncover(moves, self.runs, self._logs)
             elif name == "table-in-backup":
-                moves.put_back(find_held_tables(self.files, [info.name for info in self.files.list(layout.RUNS)]))
+                moves.put_back(find_held_tables(self.files, list(self.runs.ids)))
             if name in ("damaged-snapshot", "stale-checksum", "stale-snapshot"):
                 for problem in self._found.problems:
                     if problem.code == name:
@@ -143,7 +144,7 @@ class Repair(Run):
         return {"fixed": list(self._names)}
 
     def journal(self) -> Journal:
-        return self._moves.change(self._batch).journal(self.files, self.id, self._logs, self.before)
+        return self._moves.change(self._batch).journal(self.runs, self.id, self._logs, self.before)
 
 
 def _confirm_going_back(going_back: GoingBack, confirm: Confirm | None) -> bool:
@@ -247,9 +248,9 @@ def _move_leftovers(moves: _Moves, code: str) -> None:
             moves.set_aside(path)
 
 
-def _uncover(moves: _Moves, logs: Logs) -> None:
+def _uncover(moves: _Moves, runs: Runs, logs: Logs) -> None:
     """Move snapshots of earlier runs that hide a newer result of a batch to the backup."""
-    for hidden in find_hidden_batches(moves.files, logs):
+    for hidden in find_hidden_batches(runs, logs):
         for path in (*hidden.files, *([hidden.planned] if hidden.planned else ())):
             moves.set_aside(path)
 

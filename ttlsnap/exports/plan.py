@@ -24,6 +24,7 @@ from ttlsnap.exports.tables import MissingColumnError, StateTable
 from ttlsnap.operators import join
 from ttlsnap.operators.registry import AnyOf, Selection, explain_missing_schema, is_join, no_match, states_of
 from ttlsnap.operators.transform_with_state import UNUSED
+from ttlsnap.publishing.runs import Runs
 from ttlsnap.storage.open import open_for_reading
 from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.open import lineages_of, open_state_store
@@ -162,7 +163,7 @@ class ExportPlan:
         checkpoint = self.checkpoint
         state_store = open_state_store(checkpoint)
         uses_written = any(isinstance(table.timestamp, WrittenField) for table in self.tables)
-        history = history_of(checkpoint) if uses_written else None
+        history = history_of(checkpoint, Runs.read(checkpoint.files)) if uses_written else None
         found = []
         for operator in checkpoint.operators:
             for store in operator.stores:

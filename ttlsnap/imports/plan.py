@@ -17,7 +17,7 @@ from ttlsnap.operators import join
 from ttlsnap.operators.placement import STRICT, is_placed_by_hash
 from ttlsnap.operators.registry import AnyOf, Selection, describe, is_join, links_of
 from ttlsnap.publishing.preflight import refuse_unsettled
-from ttlsnap.publishing.runs import new_run_id
+from ttlsnap.publishing.runs import Runs, new_run_id
 from ttlsnap.stores.open import lineages_of, open_state_store
 from ttlsnap.written.history import history_to_keep
 
@@ -51,7 +51,9 @@ class ImportPlan:
         return [operator for operator in self.checkpoint.operators if self.of(operator.id)]
 
 
-def plan_import(checkpoint: Checkpoint, source: str, selection: Selection | AnyOf, names: Sequence[str]) -> ImportPlan:
+def plan_import(
+    checkpoint: Checkpoint, runs: Runs, source: str, selection: Selection | AnyOf, names: Sequence[str]
+) -> ImportPlan:
     """Return the plan of an import from ``source``: a table, or a folder that ``export`` wrote.
 
     ``names`` are the tables to import, () for all. Raise UsageError if a table does not fit its state, if there is
@@ -59,7 +61,7 @@ def plan_import(checkpoint: Checkpoint, source: str, selection: Selection | AnyO
     Spark may look for keys elsewhere than ttlsnap puts them.
     """
     listing = list_activity(checkpoint.files)
-    refuse_unsettled(checkpoint, listing)
+    refuse_unsettled(checkpoint, listing, runs)
     tables = _tables(checkpoint, selection)
     unknown = [name for name in names if name not in tables]
     if unknown:
@@ -70,7 +72,7 @@ def plan_import(checkpoint: Checkpoint, source: str, selection: Selection | AnyO
         _require_known_placement(checkpoint, one.table)
         for file in one.files:
             one.table.require_columns(file.schema, file.where)
-    return ImportPlan(filled, _plan(checkpoint, listing, [one.table for one in filled]))
+    return ImportPlan(filled, _plan(checkpoint, runs, listing, [one.table for one in filled]))
 
 
 def _tables(checkpoint: Checkpoint, selection: Selection | AnyOf) -> dict[str, ImportTable]:
@@ -143,7 +145,7 @@ def _require_known_placement(checkpoint: Checkpoint, table: ImportTable) -> None
         )
 
 
-def _plan(checkpoint: Checkpoint, listing: Listing, tables: Sequence[ImportTable]) -> Plan:
+def _plan(checkpoint: Checkpoint, runs: Runs, listing: Listing, tables: Sequence[ImportTable]) -> Plan:
     """Return the plan with the stores that get new files."""
     state_store = open_state_store(checkpoint)
     stores = []
@@ -168,5 +170,5 @@ def _plan(checkpoint: Checkpoint, listing: Listing, tables: Sequence[ImportTable
         state_store=state_store,
         factories=(),
         stores=tuple(stores),
-        history=history_to_keep(checkpoint, is_asked=False),
+        history=history_to_keep(checkpoint, runs, is_asked=False),
     )

@@ -26,6 +26,7 @@ from ttlsnap.imports.report import ImportReport, TableReport
 from ttlsnap.imports.sorted_rows import Room, SortedRows
 from ttlsnap.migration.fingerprint import add
 from ttlsnap.operators.registry import AnyOf, Selection
+from ttlsnap.publishing.runs import Runs
 from ttlsnap.storage.directory import Directory, each
 from ttlsnap.storage.open import open_directory
 from ttlsnap.stores.protocols import Staging
@@ -83,9 +84,9 @@ def import_state(
         planned_batch=planned_batch,
     )
 
-    def begin(checkpoint: Checkpoint, _: Receiver | None) -> Import:
-        plan = plan_import(checkpoint, source, selection or Selection(), tables)
-        return Import(plan, options, source, mode, parallelism, listener or SilentListener())
+    def begin(checkpoint: Checkpoint, runs: Runs, _: Receiver | None) -> Import:
+        plan = plan_import(checkpoint, runs, source, selection or Selection(), tables)
+        return Import(plan, runs, options, source, mode, parallelism, listener or SilentListener())
 
     return write_new_state(target, options, begin)
 
@@ -98,13 +99,14 @@ class Import(PlannedRun[ImportReport]):
     def __init__(
         self,
         imported: ImportPlan,
+        runs: Runs,
         options: RunOptions,
         source: str,
         mode: Mode,
         parallelism: int | None,
         listener: ImportListener,
     ) -> None:
-        super().__init__(imported.plan, options)
+        super().__init__(imported.plan, runs, options)
         self._imported, self._source, self._mode = imported, source, mode
         self._parallelism, self._listener = parallelism, listener
         self._written_ms = time.time_ns() // 1_000_000

@@ -36,6 +36,7 @@ from ttlsnap.inspection.partition_sizes import (
 )
 from ttlsnap.inspection.sizes import RuleOutcome, Sizes, StateSizes, StoreSizes
 from ttlsnap.operators.registry import Selection, behind_join, describe, links_of
+from ttlsnap.publishing.runs import Runs
 from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.open import lineages_of, open_state_store
 from ttlsnap.transform.protocols import (
@@ -95,7 +96,9 @@ def measure(
     chosen = [_choose(len(each), share) for each in lineages]
     state_store = open_state_store(checkpoint)
     uses_written = any(isinstance(work.age.field, WrittenField) for plan in plans for work in plan.work if work.age)
-    history = history_of(checkpoint) if uses_written or uses_written_times(wanted.rule) else None
+    history = (
+        history_of(checkpoint, Runs.read(checkpoint.files)) if uses_written or uses_written_times(wanted.rule) else None
+    )
     tasks = [
         MeasuringTask(
             checkpoint.target,

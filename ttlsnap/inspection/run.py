@@ -18,9 +18,9 @@ from ttlsnap.errors import CorruptionError, UnsupportedError, UsageError
 from ttlsnap.inspection.model import SAMPLE, Inspection, StateInspection
 from ttlsnap.operators.registry import AnyOf, Selection, no_match, states_of, unused_states_of
 from ttlsnap.publishing.hidden_batches import HiddenBatch, find_hidden_batches
-from ttlsnap.publishing.journal import find_planning_run
 from ttlsnap.publishing.missing import MissingFiles, find_missing_files
 from ttlsnap.publishing.reading import open_to_read
+from ttlsnap.publishing.runs import Runs
 from ttlsnap.publishing.stale_snapshots import warn_of_doubtful_snapshots
 from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.open import lineage_of, open_state_store
@@ -67,8 +67,9 @@ def inspect(
     checkpoint = open_to_read(target, batch, schemas, with_state=bool(entries or age or sizes))
     selection = selection or Selection()
     files, logs = checkpoint.files, checkpoint.logs
-    planned = find_planning_run(files, logs)
-    unsettled: list[HiddenBatch | MissingFiles] = [*find_hidden_batches(files, logs), *find_missing_files(files, logs)]
+    runs = Runs.read(files)
+    planned = runs.find_planning(logs)
+    unsettled: list[HiddenBatch | MissingFiles] = [*find_hidden_batches(runs, logs), *find_missing_files(runs, logs)]
     told = [f"{warning.describe(files.root)}. {warning.advise(files.root)}" for warning in unsettled]
     if (future := find_future_watermark(checkpoint.batch)) is not None:
         where, words = future
@@ -77,7 +78,7 @@ def inspect(
         checkpoint,
         [],
         planned.run if planned is not None else None,
-        (*told, *warn_of_doubtful_snapshots(checkpoint)),
+        (*told, *warn_of_doubtful_snapshots(checkpoint, runs)),
         tuple(describe_obstacles(files, logs)),
     )
     for operator in checkpoint.operators:

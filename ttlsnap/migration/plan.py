@@ -23,7 +23,7 @@ from ttlsnap.operators.placement import is_placed_by_hash
 from ttlsnap.operators.registry import describe
 from ttlsnap.printable import shell_word
 from ttlsnap.publishing.preflight import refuse_unsettled
-from ttlsnap.publishing.runs import new_run_id
+from ttlsnap.publishing.runs import Runs, new_run_id
 from ttlsnap.storage.directory import each
 from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.open import lineages_of, open_state_store
@@ -152,7 +152,11 @@ class MigrationPlan:
 
 
 def plan_migration(
-    checkpoint: Checkpoint, changes: Changes, compaction: Plan | None = None, evolution: Evolution = NO_EVOLUTION
+    checkpoint: Checkpoint,
+    runs: Runs,
+    changes: Changes,
+    compaction: Plan | None = None,
+    evolution: Evolution = NO_EVOLUTION,
 ) -> MigrationPlan:
     """Plan a migration, in which the transformers of ``compaction`` run, and schemas change by ``evolution``.
 
@@ -161,7 +165,7 @@ def plan_migration(
     change has no effect on this checkpoint.
     """
     listing = compaction.listing if compaction is not None else list_activity(checkpoint.files)
-    refuse_unsettled(checkpoint, listing)
+    refuse_unsettled(checkpoint, listing, runs)
     state_store = open_state_store(checkpoint)
     target = find_target(checkpoint, changes)
     conf = {**checkpoint.batch.conf, **target.pinned}
@@ -243,7 +247,7 @@ def plan_migration(
         single,
         compaction,
         evolution,
-        history_to_keep(checkpoint, is_asked=False) if compaction is None else compaction.history,
+        history_to_keep(checkpoint, runs, is_asked=False) if compaction is None else compaction.history,
     )
 
 

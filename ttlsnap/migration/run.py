@@ -41,6 +41,7 @@ from ttlsnap.operators.placement import STRICT
 from ttlsnap.operators.registry import links_of
 from ttlsnap.printable import shell_word
 from ttlsnap.publishing.journal import staged_path
+from ttlsnap.publishing.runs import Runs
 from ttlsnap.storage.directory import Directory, each
 from ttlsnap.storage.local import LocalDirectory
 from ttlsnap.storage.open import open_directory
@@ -90,12 +91,12 @@ def migrate(
     if options.visits_some_partitions:
         raise UsageError("a migration reads every partition; its rules cannot be incremental")
 
-    def begin(checkpoint: Checkpoint, archive: Receiver | None) -> Migration:
+    def begin(checkpoint: Checkpoint, runs: Runs, archive: Receiver | None) -> Migration:
         compaction: Plan | None = None
         refusals: tuple[str, ...] = ()
         if transformers:
             clock = clock_at(options.now, checkpoint.batch)
-            compaction, refusals = plan_or_foresee(checkpoint, transformers, clock, options)
+            compaction, refusals = plan_or_foresee(checkpoint, runs, transformers, clock, options)
             check_given_schemas(compaction, options.schemas or {}, options.scratch)
         elif archive is not None:
             raise UsageError("an archive of dropped entries needs a transformer that drops some")
@@ -103,8 +104,8 @@ def migrate(
         if changes.new_query is not None:
             evolution = changes.new_query.evolve(checkpoint)
         evolution = _without_unused(checkpoint, evolution, changes, options)
-        plan = plan_migration(checkpoint, changes, compaction, evolution)
-        return Migration(plan, options, engine, listener or SilentListener(), archive, refusals)
+        plan = plan_migration(checkpoint, runs, changes, compaction, evolution)
+        return Migration(plan, runs, options, engine, listener or SilentListener(), archive, refusals)
 
     return write_new_state(target, options, begin)
 
@@ -127,20 +128,21 @@ class Migration(StateRun[MigrationReport]):
     def __init__(
         self,
         plan: MigrationPlan,
+        runs: Runs,
         options: CompactOptions,
         engine: MovingEngine,
         listener: MigrationListener,
         archive: Receiver | None,
         refusals: tuple[str, ...],
     ) -> None:
-        super().__init__(plan.checkpoint, plan.run, plan.listing, options, archive)
+        super().__init__(plan.checkpoint, runs, plan.run, plan.listing, options, archive)
         if options.output is not None and plan.history is not None:
             plan = replace(plan, history=plan.history.for_copy())
         self.plan, self.refusals = plan, refusals
         self._engine, self._listener = engine, listener
         self._runner: Runner | None = None
         if plan.compaction is not None:
-            self._runner = Runner(plan.compaction, options, engine, NoListener(), archive)
+            self._runner = Runner(plan.compaction, runs, options, engine, NoListener(), archive)
         self._built: list[list[Built]] = []
         self._compacted: list[PartitionResult] = []
         self._expired: Counter[str] = Counter()

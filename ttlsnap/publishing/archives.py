@@ -18,7 +18,8 @@ from ttlsnap.expired.places import AllowedPlaces, Confirm, PlaceNotNamedError
 from ttlsnap.expired.receivers import ExpiredCallback, find_receiver, refuse_within
 from ttlsnap.expired.writing import folder_of
 from ttlsnap.printable import shell_word
-from ttlsnap.publishing.journal import read_journal, read_report
+from ttlsnap.publishing.journal import read_report
+from ttlsnap.publishing.runs import Runs
 from ttlsnap.storage.directory import Directory
 
 _TAKE_BACK = "rolled-back-by"
@@ -27,30 +28,32 @@ _TAKE_BACK = "rolled-back-by"
 _MAX_NAME = 256
 
 
-def deliver_all(files: Directory, places: AllowedPlaces) -> list[str]:
+def deliver_all(runs: Runs, places: AllowedPlaces) -> list[str]:
     """Deliver the entries that published runs, and those that made a copy, have not delivered yet. Return the failures.
 
     Entries of undone runs are deleted, and those of rolled back runs are removed from the archive. Entries of an
     interrupted run stay, and so do those for a place that ``places`` do not allow.
     """
     told: list[str] = []
-    for run in [info.name for info in files.list(layout.RUNS) if layout.is_run(info.name)]:
+    root = runs.files.root
+    for run in [run for run in runs.ids if layout.is_run(run)]:
         try:
-            _deliver_one(files, run, places)
+            _deliver_one(runs, run, places)
         except PlaceNotNamedError as error:
             told.append(error.text)
         except TtlsnapError as error:
             told.append(
-                f"the entries that run {run} dropped are still in {files.root}/{folder_of(run)}. The next run will "
+                f"the entries that run {run} dropped are still in {root}/{folder_of(run)}. The next run will "
                 "archive them; to discard them, remove that folder: " + error.text
             )
     return told
 
 
-def _deliver_one(files: Directory, run: str, places: AllowedPlaces) -> None:
-    if files.stat(folder_of(run)) is None or _is_rolled_back(files, run, places):
+def _deliver_one(runs: Runs, run: str, places: AllowedPlaces) -> None:
+    files = runs.files
+    if files.stat(folder_of(run)) is None or _is_rolled_back(runs, run, places):
         return
-    journal, target = read_journal(files, run), find_archive(files, run)
+    journal, target = runs.find(run), find_archive(files, run)
     if journal is not None and journal.status == "undone":
         files.remove_tree(folder_of(run))
     elif target is not None and (journal is None or journal.status == "done"):
@@ -144,13 +147,13 @@ def find_archive(files: Directory, run: str) -> str | None:
     return found
 
 
-def _is_rolled_back(files: Directory, run: str, places: AllowedPlaces) -> bool:
+def _is_rolled_back(runs: Runs, run: str, places: AllowedPlaces) -> bool:
     """Return whether a rollback of the run was published."""
-    note = f"{folder_of(run)}/{_TAKE_BACK}"
+    files, note = runs.files, f"{folder_of(run)}/{_TAKE_BACK}"
     if files.stat(note) is None:
         return False
     by = files.read(note, _MAX_NAME).decode(errors="replace")
-    journal = read_journal(files, by) if layout.is_run(by) else None
+    journal = runs.find(by)
     if journal is not None and journal.status == "open":
         return True  # the rollback is interrupted: its outcome is open
     if journal is not None and journal.status == "done":

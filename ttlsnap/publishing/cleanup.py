@@ -25,30 +25,25 @@ from ttlsnap.publishing.journal import (
     folders_of,
     is_same,
     read_journal,
-    read_journals,
     read_report,
     report_path,
     scratch_path,
 )
+from ttlsnap.publishing.runs import Runs
 from ttlsnap.storage.directory import OWN, SCRATCH, Directory, each, remove_scratch
 from ttlsnap.storage.trees import list_below, stat_files
 
 
-def list_ended_runs(files: Directory) -> list[str]:
-    """Return the runs that are not interrupted, oldest first."""
-    return [journal.run for journal in read_journals(files) if journal.status != "open"]
-
-
-def discard_backups(files: Directory, keep: str | None) -> list[str]:
+def discard_backups(runs: Runs, keep: str | None) -> list[str]:
     """Remove the files of ended runs, other than ``keep``, except journal and report. Return the names of these runs.
 
     A backup with the only copy of a table that a snapshot needs stays.
     """
-    ended = [run for run in list_ended_runs(files) if run != keep]
-    needed = {held.run for held in find_held_tables(files, ended)}
-    ended = [run for run in ended if run not in needed]
-    had_backup = each(files, lambda run: discard_files(files, run), ended)
-    return [run for run, had in zip(ended, had_backup, strict=True) if had]
+    ended = [journal for journal in runs.journals if journal.status != "open" and journal.run != keep]
+    needed = {held.run for held in find_held_tables(runs.files, [journal.run for journal in ended])}
+    ended = [journal for journal in ended if journal.run not in needed]
+    had_backup = each(runs.files, lambda journal: discard_files(runs.files, journal), ended)
+    return [journal.run for journal, had in zip(ended, had_backup, strict=True) if had]
 
 
 @dataclass(frozen=True)
@@ -59,30 +54,31 @@ class Tidied:
     made_final: str | None = None
 
 
-def tidy_up(files: Directory, run: str) -> Tidied:
+def tidy_up(runs: Runs, run: str) -> Tidied:
     """Remove what a published run has left in its staging folder, and older backups. A failure is a warning."""
     try:
-        _discard_folders(files, run, STAGED)  # a worker that was killed may have left something there
-        removed = discard_backups(files, keep=run)
-        return Tidied(made_final=_made_final(files, run, removed))
+        _discard_folders(runs.files, run, STAGED)  # a worker that was killed may have left something there
+        removed = discard_backups(runs, keep=run)
+        return Tidied(made_final=_made_final(runs, run, removed))
     except (TtlsnapError, MemoryError) as error:
         words = error.text if isinstance(error, TtlsnapError) else "out of memory"
         return Tidied(("an older backup could not be removed; the next run will try again: " + words,))
 
 
-def _made_final(files: Directory, run: str, removed: Sequence[str]) -> str | None:
+def _made_final(runs: Runs, run: str, removed: Sequence[str]) -> str | None:
     """Return the run before ``run`` if its backup is ``removed``, and no batch was committed between the two."""
-    done = [journal for journal in read_journals(files) if journal.status == "done"]
+    done = [journal for journal in runs.journals if journal.status == "done"]
     for previous, this in pairwise(done):
         if this.run == run and previous.run in removed and previous.kind != "rollback":
             return previous.run if previous.batch == this.batch else None
     return None
 
 
-def discard_files(files: Directory, run: str) -> bool:
+def discard_files(files: Directory, journal: Journal) -> bool:
     """Remove the files of an ended run except journal and report. Return whether there was a backup."""
+    run = journal.run
     had_backup = bool(folders_of(files, run, BACKUP))
-    if had_backup and only_copies(files, run):
+    if had_backup and only_copies(files, run, journal):
         return False
     _discard_folders(files, run, BACKUP)
     _discard_folders(files, run, STAGED)
@@ -95,7 +91,7 @@ def _discard_folders(files: Directory, run: str, kind: str) -> None:
         files.remove_tree(folder)
 
 
-def only_copies(files: Directory, run: str) -> list[str]:
+def only_copies(files: Directory, run: str, journal: Journal | None) -> list[str]:
     """Return the files in the backup of a run that was not published that are not back in their places.
 
     There should be none, because undoing a run brings them back. They may be all that is left of the old state.
@@ -103,7 +99,6 @@ def only_copies(files: Directory, run: str) -> list[str]:
     backups = folders_of(files, run, BACKUP)
     if not backups:
         return []
-    journal = read_journal(files, run)
     if journal is not None and journal.status != "undone":
         return []
     known = set(journal.preserved) if journal is not None else set()  # these have two names, and are still in place
@@ -113,14 +108,15 @@ def only_copies(files: Directory, run: str) -> list[str]:
     return [path for (path, _), is_back in zip(kept, same, strict=True) if not is_back]
 
 
-def warn_of_only_copies(files: Directory) -> list[str]:
+def warn_of_only_copies(runs: Runs) -> list[str]:
     """Return warnings about the backups that stay because of ``only_copies``."""
-    runs = [info.name for info in files.list(layout.RUNS) if info.is_dir and layout.is_run(info.name)]
+    files, ids = runs.files, [run for run in runs.ids if layout.is_run(run)]
+    found = each(files, lambda run: only_copies(files, run, runs.find(run)), ids)
     return [
         f"run {run} was not published, but {files.root}/{copies[0]} was not restored (files like this: {len(copies)}), "
         "so ttlsnap keeps the run's folder. If the file is missing from the checkpoint, move it back; if it is not "
         f"needed, remove {files.root}/{layout.run_directory(run)}"
-        for run, copies in zip(runs, each(files, lambda run: only_copies(files, run), runs), strict=True)
+        for run, copies in zip(ids, found, strict=True)
         if copies
     ]
 
@@ -145,35 +141,36 @@ def find_overwritten(files: Directory, journal: Journal) -> list[str]:
     return [m.source for m, is_other in zip(staged, each(files, is_overwritten, staged), strict=True) if is_other]
 
 
-def discard_leftovers(files: Directory) -> None:
+def discard_leftovers(runs: Runs) -> None:
     """Remove the files of runs that changed nothing: they were interrupted before their journal, or undone.
 
     The files of an undone run stay if another program has overwritten some of them.
     """
-    runs = [info.name for info in files.list(layout.RUNS) if info.is_dir and layout.is_run(info.name)]
+    files, ids = runs.files, [run for run in runs.ids if layout.is_run(run)]
 
-    def find_removal(run: str) -> Callable[[Directory, str], object] | None:
-        # The run that made this copy has only a report, which must stay. A damaged file may be such a report.
-        try:
-            journal = read_journal(files, run)
-            if journal is None:
-                return discard_run if (read_report(files, run) or {}).get("output") is None else None
-        except CorruptionError:
-            return None
+    def find_removal(run: str) -> Callable[[], object] | None:
+        journal = runs.find(run)
+        if journal is None:
+            # The run that made this copy has only a report, which must stay. A damaged file may be such a report.
+            try:
+                is_copy = (read_report(files, run) or {}).get("output") is not None
+            except CorruptionError:
+                return None
+            return None if is_copy else partial(discard_run, files, run)
         if journal.status != "undone" or not folders_of(files, run, STAGED) + folders_of(files, run, BACKUP):
             return None
-        return discard_files if not find_overwritten(files, journal) else None
+        return partial(discard_files, files, journal) if not find_overwritten(files, journal) else None
 
-    each(files, lambda folder: remove_scratch(files, folder), (OWN, *map(layout.run_directory, runs)))
-    for run, remove in zip(runs, each(files, find_removal, runs), strict=True):
+    each(files, lambda folder: remove_scratch(files, folder), (OWN, *map(layout.run_directory, ids)))
+    for remove in each(files, find_removal, ids):
         if remove is not None:
-            remove(files, run)
+            remove()
 
 
 @defer_signals()
 def discard_run(files: Directory, run: str) -> None:
     """Remove a run's folder, and ttlsnap's own if it was the only one; keep files that exist nowhere else."""
-    if only_copies(files, run):
+    if only_copies(files, run, read_journal(files, run)):
         return
     # Removed first: after an interrupt, a report without a journal would look like that of a copy.
     files.remove(report_path(run))
@@ -192,4 +189,4 @@ def _discard_unless_open(files: Directory, run: str) -> None:
     if journal is None or (journal.status == "undone" and files.failures_are_final):
         discard_run(files, run)
     elif journal.status == "undone":
-        discard_files(files, run)  # the run's fence may arrive late, and recover knows it by the journal
+        discard_files(files, journal)  # the run's fence may arrive late, and recover knows it by the journal

@@ -12,9 +12,8 @@ from typing import Any
 from ttlsnap.checkpoint.logs import read_logs, source_offsets
 from ttlsnap.checkpoint.starting import NO_OFFSET
 from ttlsnap.errors import TtlsnapError
-from ttlsnap.publishing.journal import find_planning_run
+from ttlsnap.publishing.runs import Runs
 from ttlsnap.schema.strict_json import parse_json
-from ttlsnap.storage.directory import Directory
 
 SPENT = (
     "The next batch of the query has no data. If a source does not support Trigger.AvailableNow itself, Spark 4.0 and "
@@ -22,16 +21,16 @@ SPENT = (
 )
 
 
-def describe_first_run(files: Directory) -> str | None:
+def describe_first_run(runs: Runs) -> str | None:
     """Return what to expect of the first run, or None if there is no planned batch or all sources are known.
 
     This is called after publishing, so it raises no error of the storage.
     """
     try:
-        logs = read_logs(files)
-        if find_planning_run(files, logs) is None:
+        logs = read_logs(runs.files)
+        if runs.find_planning(logs) is None:
             return None
-        return SPENT if may_be_spent(source_offsets(files, logs.offsets[-1])) else None
+        return SPENT if may_be_spent(source_offsets(runs.files, logs.offsets[-1])) else None
     except TtlsnapError:
         return None
 

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from ttlsnap.checkpoint import Logs, layout
 from ttlsnap.errors import RefusedError
 from ttlsnap.printable import shell_word
-from ttlsnap.publishing.journal import Journal, find_migrated, find_planning_run, is_same, recent_journals
-from ttlsnap.storage.directory import Directory, each
+from ttlsnap.publishing.journal import Journal, find_migrated, is_same
+from ttlsnap.publishing.runs import Runs
+from ttlsnap.storage.directory import each
 
 
 @dataclass(frozen=True)
@@ -49,26 +50,26 @@ class HiddenBatch:
         return f"Stop the query, and run: ttlsnap rollback {shell_word(root)} --stopped"
 
 
-def find_hidden_batches(files: Directory, logs: Logs) -> list[HiddenBatch]:
+def find_hidden_batches(runs: Runs, logs: Logs) -> list[HiddenBatch]:
     """Return the runs whose batch was set back or ran again, and whose files are still in place, newest first."""
-    journals = recent_journals(files, logs)
+    journals = runs.recent(logs)
     undone = {journal.undoes for journal in journals if journal.status == "done"}
     last = next((journal.run for journal in journals if journal.status == "done"), None)
     done = [j for j in journals if j.status == "done" and j.has_new_state and j.run not in undone]
-    found = (_hidden_batch(files, logs, journal, done, is_last=journal.run == last) for journal in done)
+    found = (_hidden_batch(runs, logs, journal, done, is_last=journal.run == last) for journal in done)
     return [hidden for hidden in found if hidden is not None]
 
 
-def refuse_hidden_batches(files: Directory, logs: Logs) -> None:
+def refuse_hidden_batches(runs: Runs, logs: Logs) -> None:
     """Raise RefusedError if a snapshot of an earlier run hides another result of its batch."""
-    for hidden in find_hidden_batches(files, logs):
-        raise RefusedError(f"{hidden.describe(files.root)}. Nothing was changed. {hidden.advise(files.root)}")
+    for hidden in find_hidden_batches(runs, logs):
+        raise RefusedError(f"{hidden.describe(runs.files.root)}. Nothing was changed. {hidden.advise(runs.files.root)}")
 
 
 def _hidden_batch(
-    files: Directory, logs: Logs, journal: Journal, done: Sequence[Journal], *, is_last: bool
+    runs: Runs, logs: Logs, journal: Journal, done: Sequence[Journal], *, is_last: bool
 ) -> HiddenBatch | None:
-    committed = logs.commits[-1] if logs.commits else -1
+    files, committed = runs.files, logs.commits[-1] if logs.commits else -1
     path = layout.offset_file(journal.batch)
     offsets = next((facts for facts in journal.logs if facts.path == path), None)
     if offsets is None:
@@ -84,7 +85,7 @@ def _hidden_batch(
     published = [facts for facts in journal.published if layout.is_newer_snapshot(facts.path, journal.batch)]
     infos = each(files, files.stat, [facts.path for facts in published])
     there = tuple(facts.path for facts, found in zip(published, infos, strict=True) if is_same(files, facts, found))
-    planned = find_planning_run(files, logs)
+    planned = runs.find_planning(logs)
     in_log = planned.fence if planned is not None and planned.run == journal.run else None
     if not there and in_log is None:
         return None

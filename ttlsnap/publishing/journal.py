@@ -24,8 +24,7 @@ from typing import Any, Literal
 
 import xxhash
 
-from ttlsnap.checkpoint import Logs, layout
-from ttlsnap.checkpoint.logs import MAX_LOG_BYTES
+from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.own_paths import own_paths
 from ttlsnap.errors import CorruptionError
 from ttlsnap.schema.strict_json import parse_json
@@ -227,73 +226,10 @@ def facts_of(files: Directory, paths: Iterable[str]) -> tuple[FileFacts, ...]:
     return tuple(found for found in each(files, facts, paths) if found is not None)
 
 
-def find_planning_run(files: Directory, logs: Logs) -> Journal | None:
-    """Return the run that planned the newest batch, if the batch is still as planned, and not committed.
-
-    A later migration may have given the planned batch other settings.
-    """
-    if not logs.offsets or (logs.commits and logs.offsets[-1] <= logs.commits[-1]):
-        return None
-    path = layout.offset_file(logs.offsets[-1])
-    recent = recent_journals(files, logs)
-    by = [j for j in recent if j.fence == path and j.status == "done" and j.planned is not None]
-    if not by:
-        return None
-    text = files.read(path, MAX_LOG_BYTES)
-    same = next((journal for journal in by if str(journal.planned).encode() == text), None)
-    if same is not None:
-        return same
-    migrated = {facts.digest for facts in find_migrated(recent, path)}
-    return by[0] if xxhash.xxh3_128_hexdigest(text) in migrated else None
-
-
 def find_migrated(journals: Iterable[Journal], path: str) -> list[FileFacts]:
     """Return the facts of every file that a migration has put at ``path``, such as offsets with other settings."""
     done = (journal for journal in journals if journal.kind == "migrate" and journal.status == "done")
     return [facts for journal in done for facts in journal.published if facts.path == path]
-
-
-def recent_journals(files: Directory, logs: Logs) -> list[Journal]:
-    """Return the journals of runs on batches that the logs still have, newest first.
-
-    All journals are read. The names of runs have times, but a clock may have been wrong.
-    """
-    oldest = min((*logs.offsets, *logs.commits), default=0)
-    return [journal for journal in reversed(read_journals(files)) if journal.batch >= oldest]
-
-
-def newest_runs(journals: Iterable[Journal]) -> dict[str, tuple[int, str]]:
-    """Return the number and the id of the newest run that has written new state of each partition, by its folder.
-
-    A run that was rolled back does not count: the state from before it is back, and so are its ledgers.
-    """
-    done = [journal for journal in journals if journal.status == "done"]
-    undone = {journal.undoes for journal in done}
-    found: dict[str, tuple[int, str]] = {}
-    for journal in done:
-        for move in journal.moves if journal.has_new_state and journal.run not in undone else ():
-            for path in (move.source, move.target):
-                if path.startswith(f"{layout.STATE}/"):
-                    folder = "/".join(path.split("/")[:3])
-                    found[folder] = max(found.get(folder, (0, "")), (journal.number, journal.run))
-    return found
-
-
-def read_journals(files: Directory) -> list[Journal]:
-    """Return the journals of all runs, oldest first. Raise CorruptionError for one that cannot be read."""
-    runs = [info.name for info in files.list(layout.RUNS) if info.is_dir]
-    found = each(files, lambda run: read_journal(files, run), runs)
-    return sorted(filter(None, found), key=lambda journal: (journal.number, journal.run))
-
-
-def next_number(files: Directory) -> int:
-    """Return the number of the next journal."""
-    return number_after(read_journals(files))
-
-
-def number_after(journals: Iterable[Journal]) -> int:
-    """Return the number of the journal that follows all ``journals`` of a checkpoint."""
-    return max((journal.number for journal in journals), default=0) + 1
 
 
 def read_journal(files: Directory, run: str) -> Journal | None:

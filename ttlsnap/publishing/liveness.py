@@ -25,12 +25,10 @@ from ttlsnap.publishing.journal import (
     Journal,
     digest_of,
     find_migrated,
-    find_planning_run,
-    read_journal,
     read_report,
-    recent_journals,
     staged_path,
 )
+from ttlsnap.publishing.runs import Runs
 from ttlsnap.storage.directory import Directory, each
 
 YOUNGEST_S = 60.0
@@ -56,7 +54,7 @@ _MS = 1000
 
 
 def refuse_if_running(
-    files: Directory,
+    runs: Runs,
     query_id: str | None,
     *,
     stopped: bool = False,
@@ -71,6 +69,7 @@ def refuse_if_running(
     refused. Ages use the clock that sets the files' times, which is read by writing a file. If the checkpoint is
     ``only_read``, they use this machine's clock.
     """
+    files = runs.files
     if _runs_in_this_application(query_id):
         raise BusyError(f"{files.root}: the query is running in this Spark application. Stop it first")
     if stopped:
@@ -79,8 +78,8 @@ def refuse_if_running(
     now_ns = time.time_ns() if only_read else files.now_ns()
     newest_ns = max((info.mtime_ns for path, info in listing.items() if _shows_work(path)), default=0)
     age_s = max((now_ns - newest_ns) / _NS, 0)
-    _refuse_batch_in_progress(files, logs, listing, age_s)
-    gap_ms = longest_gap_ms(files, logs)
+    _refuse_batch_in_progress(runs, logs, listing, age_s)
+    gap_ms = longest_gap_ms(runs, logs)
     limit_s = max(YOUNGEST_S, GAPS * max(gap_ms or 0, _longest_gap_of_files_ms(files)) / _MS)
     if age_s < limit_s:
         raise BusyError(
@@ -95,12 +94,13 @@ def refuse_if_running(
         )
 
 
-def _refuse_batch_in_progress(files: Directory, logs: Logs, listing: Listing, age_s: float) -> None:
+def _refuse_batch_in_progress(runs: Runs, logs: Logs, listing: Listing, age_s: float) -> None:
     """Raise BusyError if a batch was begun and not committed, or if the logs do not show whether that is so."""
+    files = runs.files
     begun = find_begun(files, logs, listing)
     if begun:
         newest, committed = max(logs.offsets, default=-1), max(logs.commits, default=-1)
-        is_planned = newest > committed and newest == planned_batch(files, logs)
+        is_planned = newest > committed and newest == planned_batch(runs, logs)
         if is_planned and {layout.strip_checksum(path) for path in begun} == {layout.offset_file(newest)}:
             raise BusyError(
                 f"{files.root}: ttlsnap planned batch {newest}, with which the query restarts. Spark writes nothing "
@@ -115,8 +115,8 @@ def _refuse_batch_in_progress(files: Directory, logs: Logs, listing: Listing, ag
             "query may be running. Stop it and repeat the command with --stopped (in a policy: stopped = true). If the "
             "query ended in the middle of a batch, this is needed, too"
         )
-    rewritten = {facts.path for journal in recent_journals(files, logs) for facts in journal.published}
-    if _copying_run(files, logs) is not None:
+    rewritten = {facts.path for journal in runs.recent(logs) for facts in journal.published}
+    if _copying_run(runs, logs) is not None:
         rewritten = set(listing)
     if may_be_in_real_time_mode(files, logs, listing, rewritten):
         raise BusyError(
@@ -125,47 +125,46 @@ def _refuse_batch_in_progress(files: Directory, logs: Logs, listing: Listing, ag
         )
 
 
-def planned_batch(files: Directory, logs: Logs) -> int | None:
+def planned_batch(runs: Runs, logs: Logs) -> int | None:
     """Return the newest batch if it is not committed, and ttlsnap has planned it: here, or before this copy was made.
 
     A later migration may have given it other settings.
     """
-    by = find_planning_run(files, logs)
+    by = runs.find_planning(logs)
     if by is not None:
         return by.fence_batch
-    copied = _copying_run(files, logs)
+    copied = _copying_run(runs, logs)
     if copied is None or copied.get(PLANNED) is None or logs.offsets[-1:] <= logs.commits[-1:]:
         return None
     path = layout.offset_file(logs.offsets[-1])
-    known = {copied[PLANNED], *(facts.digest for facts in find_migrated(recent_journals(files, logs), path))}
-    return logs.offsets[-1] if digest_of(files, path) in known else None
+    known = {copied[PLANNED], *(facts.digest for facts in find_migrated(runs.recent(logs), path))}
+    return logs.offsets[-1] if digest_of(runs.files, path) in known else None
 
 
-def longest_gap_ms(files: Directory, logs: Logs) -> int | None:
+def longest_gap_ms(runs: Runs, logs: Logs) -> int | None:
     """Return the longest time between the beginnings of two batches, in milliseconds; 0 if there are no two.
 
     A run may move logs away and replace others, so the times of the files do not show it. Spark writes into each log
     when its batch began. Each run records the longest gap before it changes anything, in its journal, or in the report
     of a copy. None is returned if an earlier version of ttlsnap, which recorded none, has moved logs away.
     """
-    recent = recent_journals(files, logs)
-    copied = _copying_run(files, logs)
+    recent = runs.recent(logs)
+    copied = _copying_run(runs, logs)
     if any(map(_hides_batches, _still_done(recent))) or (copied is not None and copied.get(LONGEST_GAP, 0) is None):
         return None
-    began = each(files, lambda batch: _beginning_ms(files, batch), logs.offsets[-MOST_BATCHES:])
+    began = each(runs.files, lambda batch: _beginning_ms(runs.files, batch), logs.offsets[-MOST_BATCHES:])
     gaps = [after - before for before, after in pairwise(ms for ms in began if ms is not None) if after > before]
     recorded = [journal.longest_gap_ms or 0 for journal in recent]
     before_copy: int = (copied or {}).get(LONGEST_GAP, 0)
     return max((*gaps, *recorded, before_copy))
 
 
-def _copying_run(files: Directory, logs: Logs) -> dict[str, Any] | None:
+def _copying_run(runs: Runs, logs: Logs) -> dict[str, Any] | None:
     """Return the report of the run that made this checkpoint as a copy, while the logs still have its batch."""
-    for info in files.list(layout.RUNS):
-        is_copy = info.is_dir and files.stat(staged_path(info.name, "")) is None
-        if is_copy and read_journal(files, info.name) is None:
+    for run in runs.ids:
+        if runs.find(run) is None and runs.files.stat(staged_path(run, "")) is None:
             try:
-                report = read_report(files, info.name)
+                report = read_report(runs.files, run)
             except CorruptionError:
                 return {LONGEST_GAP: None}
             if report is not None and (report.get("batch") or 0) >= min(logs.offsets, default=0):

@@ -12,8 +12,8 @@ from ttlsnap.checkpoint import Logs
 from ttlsnap.errors import RefusedError
 from ttlsnap.printable import shell_word
 from ttlsnap.publishing.fence import has_its_batch
-from ttlsnap.publishing.journal import Journal, find_backup, recent_journals
-from ttlsnap.storage.directory import Directory
+from ttlsnap.publishing.journal import Journal, find_backup
+from ttlsnap.publishing.runs import Runs
 from ttlsnap.storage.trees import find_existing
 
 
@@ -40,30 +40,31 @@ class MissingFiles:
         return f"{copy}, or go back to the state before the run: ttlsnap rollback {shell_word(root)} --stopped"
 
 
-def find_last_run(files: Directory, logs: Logs) -> Journal | None:
+def find_last_run(runs: Runs, logs: Logs) -> Journal | None:
     """Return the last compaction, if its batch is still the last one, with the files that no later repair moved.
 
     Later batches have files of their own, and Spark removes old ones. During an interrupted run nothing is known.
     """
-    journals = [journal for journal in recent_journals(files, logs) if journal.status != "undone"]
+    journals = [journal for journal in runs.recent(logs) if journal.status != "undone"]
     undone = {journal.undoes for journal in journals}
     valid = [each for each in journals if each.kind != "rollback" and each.run not in undone]
     at = next((at for at, each in enumerate(valid) if each.has_new_state), None)
     if at is None or any(each.status != "done" for each in journals):
         return None
     last = valid[at]
-    if logs.commits[-1:] != (last.batch,) or not has_its_batch(files, last):
+    if logs.commits[-1:] != (last.batch,) or not has_its_batch(runs.files, last):
         return None
     moved = {move.source for repair in valid[:at] for move in repair.to_backup}
     return replace(last, published=tuple(facts for facts in last.published if facts.path not in moved))
 
 
-def can_roll_back(files: Directory, logs: Logs, journal: Journal) -> bool:
+def can_roll_back(runs: Runs, logs: Logs, journal: Journal) -> bool:
     """Return whether a run is the newest one, and its backup is complete.
 
     ``rollback`` can still refuse: the old state may need files that the run did not have.
     """
-    newest = next((each for each in recent_journals(files, logs) if each.status != "undone"), None)
+    files = runs.files
+    newest = next((each for each in runs.recent(logs) if each.status != "undone"), None)
     kept = find_existing(files, journal.preserved)
     backup = [move.target for move in journal.to_backup]
     backup += [f"{find_backup(files, journal.run)}/{path}" for path in journal.preserved if path not in kept]
@@ -71,17 +72,18 @@ def can_roll_back(files: Directory, logs: Logs, journal: Journal) -> bool:
     return is_newest and len(find_existing(files, backup)) == len(backup)
 
 
-def find_missing_files(files: Directory, logs: Logs) -> list[MissingFiles]:
+def find_missing_files(runs: Runs, logs: Logs) -> list[MissingFiles]:
     """Return the last run if files of it are missing."""
-    last = find_last_run(files, logs)
+    last = find_last_run(runs, logs)
     if last is None:
         return []
-    there = find_existing(files, [facts.path for facts in last.published])
+    there = find_existing(runs.files, [facts.path for facts in last.published])
     missing = tuple(facts.path for facts in last.published if facts.path not in there)
-    return [MissingFiles(last.run, missing, can_roll_back(files, logs, last))] if missing else []
+    return [MissingFiles(last.run, missing, can_roll_back(runs, logs, last))] if missing else []
 
 
-def refuse_missing_files(files: Directory, logs: Logs) -> None:
+def refuse_missing_files(runs: Runs, logs: Logs) -> None:
     """Raise RefusedError if a file that the last run published is missing."""
-    for missing in find_missing_files(files, logs):
-        raise RefusedError(f"{missing.describe(files.root)}. Nothing was changed. {missing.advise(files.root)}")
+    root = runs.files.root
+    for missing in find_missing_files(runs, logs):
+        raise RefusedError(f"{missing.describe(root)}. Nothing was changed. {missing.advise(root)}")

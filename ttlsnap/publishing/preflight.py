@@ -20,6 +20,7 @@ from ttlsnap.printable import shell_word
 from ttlsnap.publishing.hidden_batches import refuse_hidden_batches
 from ttlsnap.publishing.liveness import refuse_if_running
 from ttlsnap.publishing.missing import refuse_missing_files
+from ttlsnap.publishing.runs import Runs
 from ttlsnap.publishing.stale_snapshots import refuse_stale_snapshots
 from ttlsnap.storage.access import Access, own_access
 from ttlsnap.storage.directory import OWN, Directory, each, scratch_name
@@ -46,14 +47,12 @@ def describe_refusal(error: RefusedError) -> str:
     return f"a run would be refused now: {error}"
 
 
-def refuse_running(
-    files: Directory, query_id: str | None, stopped: bool, only_read: bool, dry_run: bool
-) -> tuple[str, ...]:
+def refuse_running(runs: Runs, query_id: str | None, stopped: bool, only_read: bool, dry_run: bool) -> tuple[str, ...]:
     """Raise BusyError if the query may be running (see ``refuse_if_running``); in a dry run, return that as a warning.
 
     A dry run writes nothing, so it compares the times of files with this machine's clock.
     """
-    check = partial(refuse_if_running, files, query_id, stopped=stopped, only_read=only_read or dry_run)
+    check = partial(refuse_if_running, runs, query_id, stopped=stopped, only_read=only_read or dry_run)
     return foresee(check, dry_run=dry_run)
 
 
@@ -66,7 +65,7 @@ def refuse_in_place(
     return tuple(told for check in checks for told in foresee(check, dry_run=dry_run))
 
 
-def refuse_unsettled(checkpoint: Checkpoint, listing: Listing) -> None:
+def refuse_unsettled(checkpoint: Checkpoint, listing: Listing, runs: Runs) -> None:
     """Raise FencedError if there is a fence, and RefusedError if an earlier run's files are missing or hide a batch.
 
     Raise RefusedError also if a snapshot has the state of a withdrawn batch. ``listing`` has the files of the state.
@@ -78,10 +77,10 @@ def refuse_unsettled(checkpoint: Checkpoint, listing: Listing) -> None:
             f"{checkpoint.target} is fenced: a run was interrupted while it published. Run: ttlsnap recover "
             f"{shell_word(checkpoint.target)}"
         )
-    refuse_hidden_batches(files, logs)
-    refuse_missing_files(files, logs)
+    refuse_hidden_batches(runs, logs)
+    refuse_missing_files(runs, logs)
     require_startable(files, logs)
-    refuse_stale_snapshots(checkpoint, listing)
+    refuse_stale_snapshots(checkpoint, listing, runs)
 
 
 def refuse_planned_batch(checkpoint: Checkpoint) -> None:

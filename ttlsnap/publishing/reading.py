@@ -6,8 +6,8 @@ from ttlsnap.checkpoint import Checkpoint, open_checkpoint
 from ttlsnap.checkpoint.checkpoint import Schemas, half_swapped
 from ttlsnap.checkpoint.logs import read_logs
 from ttlsnap.errors import CorruptionError, FencedError, TtlsnapError
-from ttlsnap.publishing.journal import read_journals
 from ttlsnap.publishing.moves import is_done
+from ttlsnap.publishing.runs import Runs
 from ttlsnap.storage.directory import Directory, each
 from ttlsnap.storage.open import open_for_reading
 
@@ -38,7 +38,7 @@ def refuse_half_swapped(files: Directory, batch: int | None = None) -> None:
     if read_logs(files).fence is None:
         return
     try:
-        journal = next((journal for journal in read_journals(files) if journal.status == "open"), None)
+        journal = Runs.read(files).interrupted
     except CorruptionError:
         return  # ``recover`` would say no more than that
     if journal is None:

@@ -24,7 +24,7 @@ from ttlsnap.printable import shell_word
 from ttlsnap.publishing.archives import allowed_places, deliver_all, is_unsettled
 from ttlsnap.publishing.cleanup import discard_leftovers, find_overwritten, warn_of_only_copies
 from ttlsnap.publishing.fence import has_fence, has_its_batch, has_planned, raise_fence, undo_fence
-from ttlsnap.publishing.journal import Journal, find_backup, read_journal, read_journals
+from ttlsnap.publishing.journal import Journal, find_backup, read_journal
 from ttlsnap.publishing.moves import (
     complete_halves,
     find_altered,
@@ -35,7 +35,7 @@ from ttlsnap.publishing.moves import (
 )
 from ttlsnap.publishing.preflight import require_ownership
 from ttlsnap.publishing.recording import close_journal
-from ttlsnap.publishing.runs import Fence, open_existing
+from ttlsnap.publishing.runs import Fence, Runs, open_existing
 from ttlsnap.publishing.swap import close_undone, finish, undo
 from ttlsnap.publishing.takeover import take_over
 from ttlsnap.storage.directory import OWN, Directory, each
@@ -83,7 +83,7 @@ def recover(
                 return RecoverReport(files.root, "nothing", None)
             places = allowed_places(target, expired_to, confirm)
             stack.enter_context(files.lock())
-            journal = next((journal for journal in read_journals(files) if journal.status == "open"), None)
+            journal = Runs.read(files).interrupted
         return _recover(files, journal, prefer_undo, places)
 
 
@@ -112,9 +112,10 @@ def _tidied(files: Directory, places: AllowedPlaces, report: RecoverReport) -> R
     if journal is not None and find_overwritten(files, journal):
         folder = f"{files.root}/{layout.run_directory(journal.run)}"
         kept = [f"files that overwrote those of run {journal.run} are kept in {folder}"]
-    discard_leftovers(files)
+    runs = Runs.read(files)
+    discard_leftovers(runs)
     waiting = _list_unsettled_runs(files)
-    warnings = (*kept, *warn_of_only_copies(files), *deliver_all(files, places))
+    warnings = (*kept, *warn_of_only_copies(runs), *deliver_all(runs, places))
     left = _list_unsettled_runs(files)
     return replace(report, warnings=warnings, settled=tuple(run for run in waiting if run not in left))
 
@@ -248,7 +249,7 @@ def _remove_late_fence(files: Directory) -> Journal | None:
     """
     if read_logs(files).fence is None:
         return None
-    journal = next((journal for journal in reversed(read_journals(files)) if has_fence(files, journal)), None)
+    journal = next((journal for journal in reversed(Runs.read(files).journals) if has_fence(files, journal)), None)
     if journal is None:
         raise RefusedError(
             f"{files.root} is fenced, but the journal of the interrupted run is missing from {layout.RUNS}. If that "

@@ -1,30 +1,116 @@
-"""The checkpoint of a run, and the run's id."""
+"""The runs of a checkpoint, which a command reads once; the checkpoint of a run, and the run's id."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import Enum
 from secrets import token_hex
 
-from ttlsnap.checkpoint import layout
-from ttlsnap.checkpoint.logs import read_logs
+import xxhash
+
+from ttlsnap.checkpoint import Logs, layout
+from ttlsnap.checkpoint.logs import MAX_LOG_BYTES, read_logs
 from ttlsnap.checkpoint.recognize import require_checkpoint
-from ttlsnap.errors import (
-    FencedError,
-)
+from ttlsnap.errors import FencedError
 from ttlsnap.printable import shell_word
-from ttlsnap.publishing.journal import (
-    read_journals,
-)
-from ttlsnap.storage.directory import Directory
+from ttlsnap.publishing.journal import Journal, find_migrated, read_journal
+from ttlsnap.storage.directory import Directory, each
 from ttlsnap.storage.open import open_directory
 
 
-def refuse_if_interrupted(files: Directory) -> None:
-    """Raise FencedError if an earlier run needs ``recover``."""
-    if any(j.status == "open" for j in read_journals(files)) or read_logs(files).fence is not None:
+@dataclass(frozen=True)
+class Runs:
+    """The runs on the checkpoint in ``files``.
+
+    ``ids`` are those of all runs with a folder, in no order. ``journals`` are those of the runs that reached
+    publishing, oldest first. All of them are read, whatever the times in their names are: a clock may have been wrong.
+    """
+
+    files: Directory
+    ids: tuple[str, ...]
+    journals: tuple[Journal, ...]
+
+    @classmethod
+    def read(cls, files: Directory) -> Runs:
+        """Read the journals of a checkpoint. Raise CorruptionError for one that cannot be read."""
+        ids = [info.name for info in files.list(layout.RUNS) if info.is_dir]
+        found = each(files, lambda run: read_journal(files, run), ids)
+        return cls(files, tuple(ids), _in_order(filter(None, found)))
+
+    def with_journal(self, journal: Journal) -> Runs:
+        """Return the runs after this process has written a journal."""
+        others = [each for each in self.journals if each.run != journal.run]
+        return replace(self, ids=tuple({*self.ids, journal.run}), journals=_in_order([*others, journal]))
+
+    def find(self, run: str) -> Journal | None:
+        """Return the journal of a run; None if the run did not reach publishing."""
+        return next((journal for journal in self.journals if journal.run == run), None)
+
+    @property
+    def interrupted(self) -> Journal | None:
+        """The run that ``recover`` must end, or None."""
+        return next((journal for journal in self.journals if journal.status == "open"), None)
+
+    @property
+    def next_number(self) -> int:
+        """The number of the next journal."""
+        return max((journal.number for journal in self.journals), default=0) + 1
+
+    @property
+    def newest(self) -> dict[str, tuple[int, str]]:
+        """The number and the id of the newest run that has written new state of each partition, by its folder.
+
+        A run that was rolled back does not count: the state from before it is back, and so are its ledgers.
+        """
+        done = [journal for journal in self.journals if journal.status == "done"]
+        undone = {journal.undoes for journal in done}
+        found: dict[str, tuple[int, str]] = {}
+        for journal in done:
+            for move in journal.moves if journal.has_new_state and journal.run not in undone else ():
+                for path in (move.source, move.target):
+                    if path.startswith(f"{layout.STATE}/"):
+                        folder = "/".join(path.split("/")[:3])
+                        found[folder] = max(found.get(folder, (0, "")), (journal.number, journal.run))
+        return found
+
+    def recent(self, logs: Logs) -> list[Journal]:
+        """Return the journals of runs on batches that the logs still have, newest first."""
+        oldest = min((*logs.offsets, *logs.commits), default=0)
+        return [journal for journal in reversed(self.journals) if journal.batch >= oldest]
+
+    def find_planning(self, logs: Logs) -> Journal | None:
+        """Return the run that planned the newest batch, if the batch is still as planned, and not committed.
+
+        A later migration may have given the planned batch other settings.
+        """
+        if not logs.offsets or (logs.commits and logs.offsets[-1] <= logs.commits[-1]):
+            return None
+        path = layout.offset_file(logs.offsets[-1])
+        recent = self.recent(logs)
+        by = [j for j in recent if j.fence == path and j.status == "done" and j.planned is not None]
+        if not by:
+            return None
+        text = self.files.read(path, MAX_LOG_BYTES)
+        same = next((journal for journal in by if str(journal.planned).encode() == text), None)
+        if same is not None:
+            return same
+        migrated = {facts.digest for facts in find_migrated(recent, path)}
+        return by[0] if xxhash.xxh3_128_hexdigest(text) in migrated else None
+
+
+def _in_order(journals: Iterable[Journal]) -> tuple[Journal, ...]:
+    return tuple(sorted(journals, key=lambda journal: (journal.number, journal.run)))
+
+
+def refuse_if_interrupted(files: Directory) -> Runs:
+    """Return the runs of a checkpoint. Raise FencedError if an earlier one needs ``recover``."""
+    runs = Runs.read(files)
+    if runs.interrupted is not None or read_logs(files).fence is not None:
         command = f"ttlsnap recover {shell_word(files.root)}"
         raise FencedError(f"{files.root}: a run was interrupted while it published. Run: {command}")
+    return runs
 
 
 class Fence(Enum):

@@ -11,22 +11,25 @@ from ttlsnap.checkpoint.listing import Listing, list_activity
 from ttlsnap.errors import RefusedError
 from ttlsnap.printable import shell_word
 from ttlsnap.publishing.hidden_batches import find_hidden_batches
-from ttlsnap.publishing.journal import recent_journals
+from ttlsnap.publishing.runs import Runs
 from ttlsnap.storage.directory import Directory
 from ttlsnap.stores.stale import DoubtfulSnapshot, find_doubtful, find_early, judge_snapshots
 
 
-def published_files(files: Directory, logs: Logs) -> frozenset[str]:
+def published_files(runs: Runs, logs: Logs) -> frozenset[str]:
     """Return the files that recent runs have published. The deltas beside such snapshots have another state."""
-    done = (journal for journal in recent_journals(files, logs) if journal.status == "done" and journal.has_new_state)
+    done = (journal for journal in runs.recent(logs) if journal.status == "done" and journal.has_new_state)
     return frozenset(facts.path for journal in done for facts in journal.published)
 
 
-def warn_of_doubtful_snapshots(checkpoint: Checkpoint) -> list[str]:
-    """Return a warning if Spark would load a snapshot that is older than the delta of its version, or that is early."""
+def warn_of_doubtful_snapshots(checkpoint: Checkpoint, runs: Runs | None = None) -> list[str]:
+    """Return a warning if Spark would load a snapshot that is older than the delta of its version, or that is early.
+
+    Without ``runs``, their journals are read if they are needed.
+    """
     listing = list_activity(checkpoint.files)
-    early = warn_of_early_snapshots(checkpoint.files, checkpoint.logs, listing)
-    found = _find_doubtful(checkpoint, listing)
+    early = warn_of_early_snapshots(checkpoint.files, checkpoint.logs, listing, runs)
+    found = _find_doubtful(checkpoint, listing, runs)
     if not found:
         return early
     first = found[0]
@@ -38,15 +41,17 @@ def warn_of_doubtful_snapshots(checkpoint: Checkpoint) -> list[str]:
     ]
 
 
-def warn_of_early_snapshots(files: Directory, logs: Logs, listing: Listing | None = None) -> list[str]:
+def warn_of_early_snapshots(
+    files: Directory, logs: Logs, listing: Listing | None = None, runs: Runs | None = None
+) -> list[str]:
     """Return a warning if there are snapshots of versions that no batch has begun.
 
-    ``listing`` has the files of the state, if they are known already.
+    ``listing`` has the files of the state, if they are known already; ``runs``, too, may be known.
     """
     begun = max([*logs.offsets[-1:], *logs.commits[-1:]], default=None)
     early = find_early(listing or list_activity(files), begun) if begun is not None else []
     if early:  # a rollback moves those of ttlsnap's own runs away
-        hidden = {path for hidden in find_hidden_batches(files, logs) for path in hidden.files}
+        hidden = {path for hidden in find_hidden_batches(runs or Runs.read(files), logs) for path in hidden.files}
         early = [path for path in early if path not in hidden]
     if not early:
         return []
@@ -58,17 +63,17 @@ def warn_of_early_snapshots(files: Directory, logs: Logs, listing: Listing | Non
     ]
 
 
-def refuse_stale_snapshots(checkpoint: Checkpoint, listing: Listing) -> None:
+def refuse_stale_snapshots(checkpoint: Checkpoint, listing: Listing, runs: Runs) -> None:
     """Raise RefusedError if a snapshot has the state of a withdrawn batch. ``listing`` has the files of the state.
 
     Raise CorruptionError or UnsupportedError if a doubtful snapshot cannot be read.
     """
-    doubtful = _find_doubtful(checkpoint, listing)
+    doubtful = _find_doubtful(checkpoint, listing, runs)
     if not doubtful:
         return
     from ttlsnap.stores.open import open_state_store  # it needs Arrow and NumPy, and nearly no checkpoint needs it here
 
-    state_store, trusted = open_state_store(checkpoint), published_files(checkpoint.files, checkpoint.logs)
+    state_store, trusted = open_state_store(checkpoint), published_files(runs, checkpoint.logs)
     for each in doubtful:
         verdict = judge_snapshots(checkpoint.files, state_store, each.folder, checkpoint.version, trusted)
         if each in verdict.stale:
@@ -78,7 +83,7 @@ def refuse_stale_snapshots(checkpoint: Checkpoint, listing: Listing) -> None:
             )
 
 
-def _find_doubtful(checkpoint: Checkpoint, listing: Listing) -> list[DoubtfulSnapshot]:
+def _find_doubtful(checkpoint: Checkpoint, listing: Listing, runs: Runs | None) -> list[DoubtfulSnapshot]:
     found = find_doubtful(listing, checkpoint.version)
-    trusted = published_files(checkpoint.files, checkpoint.logs) if found else ()
+    trusted = published_files(runs or Runs.read(checkpoint.files), checkpoint.logs) if found else ()
     return [doubtful for doubtful in found if doubtful.path not in trusted]

@@ -28,14 +28,13 @@ from dataclasses import replace
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.listing import Listing, difference, is_temporary, list_activity
-from ttlsnap.checkpoint.logs import read_logs
 from ttlsnap.errors import BusyError, RefusedError, StorageError
 from ttlsnap.interrupts import defer_signals, note_run, raise_received
 from ttlsnap.printable import shell_word
 from ttlsnap.publishing import journal as journals
 from ttlsnap.publishing.fence import raise_fence, replace_fence, require_place_for_fence, undo_fence
 from ttlsnap.publishing.journal import Journal, Move, facts_of, read_journal
-from ttlsnap.publishing.liveness import YOUNGEST_S, longest_gap_ms
+from ttlsnap.publishing.liveness import YOUNGEST_S
 from ttlsnap.publishing.moves import (
     apply,
     complete_halves,
@@ -70,12 +69,7 @@ def swap(
     staged = [move for move in journal.new if move.source == journals.staged_path(journal.run, move.target)]
     each(files, lambda move: hand_over(files, move.source, move.target), staged)
     require_place_for_fence(files, journal)
-    # The run may move logs away that show how far apart the query's batches are.
-    journal = replace(
-        journal,
-        longest_gap_ms=longest_gap_ms(files, read_logs(files)),
-        replaced=facts_of(files, [move.source for move in journal.to_backup]),
-    )
+    journal = replace(journal, replaced=facts_of(files, [move.source for move in journal.to_backup]))
     backup = f"{layout.run_directory(journal.run)}/backup"  # the report names this folder
     for folder in sorted({backup, *(move.target.rpartition("/")[0] for move in journal.to_backup)}):
         files.mkdirs(folder)

@@ -17,10 +17,10 @@ from ttlsnap.publishing.journal import (
     digest_of,
     facts_of,
     leftovers_of,
-    next_number,
     staged_path,
 )
 from ttlsnap.publishing.moves import plan_backup, plan_checksum_backup
+from ttlsnap.publishing.runs import Runs
 from ttlsnap.storage.directory import Directory, each
 from ttlsnap.storage.trees import stat_files
 from ttlsnap.stores.protocols import StagedFile
@@ -45,12 +45,12 @@ class Change:
     preserved: Sequence[str] = ()
     planned: str | None = None
 
-    def journal(self, files: Directory, run: str, logs: Logs, before: Listing) -> Journal:
+    def journal(self, runs: Runs, run: str, logs: Logs, before: Listing) -> Journal:
         """Return the journal of these changes, after staging the documents and copying the preserved files.
 
         ``logs`` and ``before`` have the logs and the state files as they were before the run.
         """
-        fence = fence_file(logs)
+        files, fence = runs.files, fence_file(logs)
         _stage(files, run, self.documents)
         each(files, lambda path: files.keep_copy(path, backup_path(run, path)), self.preserved)
         staged = [Move(file.path, file.target) for file in self.staged]
@@ -61,7 +61,7 @@ class Change:
         published = self._identify(files, staged)
         return Journal(
             run=run,
-            number=next_number(files),
+            number=runs.next_number,
             kind=self.kind,
             batch=self.batch,
             fence=fence,

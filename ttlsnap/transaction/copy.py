@@ -22,6 +22,7 @@ from ttlsnap.errors import RefusedError, StorageError, UsageError
 from ttlsnap.interrupts import defer_signals, note_run
 from ttlsnap.publishing.journal import digest_of, report_path
 from ttlsnap.publishing.liveness import LONGEST_GAP, PLANNED, longest_gap_ms, planned_batch
+from ttlsnap.publishing.runs import Runs
 from ttlsnap.storage.access import PRIVATE_FOLDER, Access, own_access, read_access, umask
 from ttlsnap.storage.directory import OWN, Directory
 from ttlsnap.storage.local import LocalDirectory
@@ -125,15 +126,15 @@ def copy_all_but_state(source: Directory, staging: LocalDirectory, home: str) ->
     _copy_tree(source, staging, "", home)
 
 
-def write_report(source: Directory, staging: LocalDirectory, run: str, report: dict[str, Any]) -> None:
+def write_report(runs: Runs, staging: LocalDirectory, run: str, report: dict[str, Any]) -> None:
     """Write the report of the run that makes the copy, with what the journals of the source say about its batches.
 
     The logs of the copy are complete.
     """
-    logs = read_logs(source)
-    planned = planned_batch(source, logs)
+    logs = read_logs(runs.files)
+    planned = planned_batch(runs, logs)
     digest = digest_of(staging, layout.offset_file(planned)) if planned is not None else None
-    report = {**report, LONGEST_GAP: longest_gap_ms(source, logs), PLANNED: digest}
+    report = {**report, LONGEST_GAP: longest_gap_ms(runs, logs), PLANNED: digest}
     path = report_path(run)
     staging.mkdirs(path.rpartition("/")[0])
     with staging.writer(path) as new:

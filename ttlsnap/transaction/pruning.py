@@ -9,10 +9,9 @@ from typing import Any
 from ttlsnap.errors import RefusedError, StorageError, explain_errors
 from ttlsnap.printable import shell_word
 from ttlsnap.publishing.backups import find_held_tables
-from ttlsnap.publishing.cleanup import discard_backups, list_ended_runs, only_copies
+from ttlsnap.publishing.cleanup import discard_backups, only_copies
 from ttlsnap.publishing.journal import find_backup
-from ttlsnap.publishing.runs import open_existing, refuse_if_interrupted
-from ttlsnap.storage.directory import Directory
+from ttlsnap.publishing.runs import Runs, open_existing, refuse_if_interrupted
 from ttlsnap.storage.trees import list_below
 from ttlsnap.transaction.rollback import undoable_run
 
@@ -38,7 +37,7 @@ def find_backups(target: str) -> list[Backup]:
     """Return the backups that ``prune`` would remove, oldest first, and change nothing. Raise what ``prune`` raises."""
     files = open_existing(target)
     with files.lock(shared=True):
-        return _find(files)
+        return _find(refuse_if_interrupted(files))
 
 
 def prune(target: str, *, confirm: Callable[[Backup], bool] | None = None) -> list[str]:
@@ -49,28 +48,29 @@ def prune(target: str, *, confirm: Callable[[Backup], bool] | None = None) -> li
     """
     files = open_existing(target)
     with files.lock():
-        needed = next((backup for backup in _find(files) if backup.needed_to_undo), None)
+        runs = refuse_if_interrupted(files)
+        needed = next((backup for backup in _find(runs) if backup.needed_to_undo), None)
         if needed is not None and confirm is not None and not confirm(needed):
             return []
         command = f"ttlsnap history {shell_word(files.root)} --prune"
         with explain_errors(f"Only backups were removed. After fixing the error, run again: {command}", StorageError):
-            return discard_backups(files, keep=None)
+            return discard_backups(runs, keep=None)
 
 
-def _find(files: Directory) -> list[Backup]:
-    refuse_if_interrupted(files)
-    runs = list_ended_runs(files)
-    for held in find_held_tables(files, runs):
+def _find(runs: Runs) -> list[Backup]:
+    files, ended = runs.files, [journal for journal in runs.journals if journal.status != "open"]
+    for held in find_held_tables(files, [journal.run for journal in ended]):
         raise RefusedError(
             f"{files.root}/{held.path} is missing, but {held.needed_by} needs it. The only copy is in the backup "
             f"of run {held.run}. Nothing was removed. First run: ttlsnap doctor {shell_word(files.root)} --fix "
             "table-in-backup"
         )
-    undoable = undoable_run(files)
+    undoable = undoable_run(runs)
     found = []
-    for run in runs:
+    for journal in ended:
+        run = journal.run
         folder = find_backup(files, run)
-        if files.stat(folder) is not None and not only_copies(files, run):
+        if files.stat(folder) is not None and not only_copies(files, run, journal):
             sizes = [info.size for info in list_below(files, folder).values()]
             found.append(Backup(run, len(sizes), sum(sizes), needed_to_undo=run == undoable))
     return found

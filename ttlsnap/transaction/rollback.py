@@ -32,18 +32,15 @@ from ttlsnap.publishing.journal import (
     Move,
     facts_of,
     find_backup,
-    find_planning_run,
     is_later,
     is_same,
-    next_number,
-    read_journals,
     read_report,
 )
 from ttlsnap.publishing.liveness import refuse_if_running
 from ttlsnap.publishing.moves import find_rewritten, plan_backup
-from ttlsnap.publishing.runs import new_run_id, open_existing, refuse_if_interrupted
+from ttlsnap.publishing.runs import Runs, new_run_id, open_existing, refuse_if_interrupted
 from ttlsnap.publishing.stale_snapshots import warn_of_early_snapshots
-from ttlsnap.storage.directory import Directory, FileInfo, each
+from ttlsnap.storage.directory import Directory, each
 from ttlsnap.storage.trees import find_existing, list_below, stat_files
 from ttlsnap.stores.open import lineages_of, open_state_store
 from ttlsnap.transaction.steps import Place, Run, change_in_place
@@ -85,9 +82,9 @@ def rollback(
     files = open_existing(target)
     places = allowed_places(target, expired_to, confirm)
     with files.lock():
-        refuse_if_interrupted(files)
-        run = Rollback(files, places)
-        refuse_if_running(files, query_id(files), stopped=stopped)
+        runs = refuse_if_interrupted(files)
+        run = Rollback(runs, places)
+        refuse_if_running(runs, query_id(files), stopped=stopped)
         change_in_place(run)
         done = f"Run {run.undone.run} is rolled back (as run {run.id})."
         with explain_errors(done):
@@ -95,19 +92,20 @@ def rollback(
         run.warnings += take_back_if_allowed(files, run.undone.run, places)
         with explain_errors(done):
             logs = read_logs(files)
-            run.warnings += [*describe_obstacles(files, logs), *warn_of_early_snapshots(files, logs)]
+            run.warnings += [*describe_obstacles(files, logs), *warn_of_early_snapshots(files, logs, runs=run.runs)]
         return run.report
 
 
 class Rollback(Run):
     """A run that undoes the last published one, ``undone``."""
 
-    def __init__(self, files: Directory, places: AllowedPlaces) -> None:
-        self.undone = _find_last(files)
-        super().__init__(files, new_run_id(), list_activity(files))
+    def __init__(self, runs: Runs, places: AllowedPlaces) -> None:
+        files = runs.files
+        self.undone = _find_last(runs)
+        super().__init__(runs, new_run_id(), list_activity(files))
         self._places, self._logs = places, read_logs(files)
         self._committed = _refuse_moved_on(files, self.undone, self._logs)
-        self._planned = find_planning_run(files, self._logs)
+        self._planned = runs.find_planning(self._logs)
         self._back = _find_old_files(files, self.undone, self._committed)
         self._digests = _identify(files, self.undone, self._back)
 
@@ -129,7 +127,7 @@ class Rollback(Run):
         record_take_back(files, last.run, self.id, self._places)
         return Journal(
             run=self.id,
-            number=next_number(files),
+            number=self.runs.next_number,
             kind="rollback",
             batch=last.batch,
             fence=last.fence if is_ours else fence_file(self._logs, moves),
@@ -163,13 +161,14 @@ class Rollback(Run):
         )
 
 
-def undoable_run(files: Directory) -> str | None:
+def undoable_run(runs: Runs) -> str | None:
     """Return the run that ``rollback`` can undo as long as its backup exists; None if there is none.
 
     If the logs are damaged, it is the last run: after they are repaired, ``rollback`` may be possible.
     """
+    files = runs.files
     try:
-        last = _find_last(files)
+        last = _find_last(runs)
     except RefusedError:
         return None
     try:
@@ -181,24 +180,24 @@ def undoable_run(files: Directory) -> str | None:
     return last.run
 
 
-def _find_last(files: Directory) -> Journal:
+def _find_last(runs: Runs) -> Journal:
     """Return the last published run. Raise RefusedError if there is none, or if it is a rollback."""
-    last = next((j for j in reversed(read_journals(files)) if j.status == "done"), None)
+    last = next((journal for journal in reversed(runs.journals) if journal.status == "done"), None)
     if last is None or last.kind == "rollback":
         if last is not None:
             after = f": the last run, {last.run}, is a rollback itself"
-        elif any(map(partial(_made_copy, files), files.list(layout.RUNS))):
+        elif any(map(partial(_made_copy, runs.files), runs.ids)):
             after = ": this checkpoint is a copy. Use the original, which the run that made the copy did not change"
         else:
             after = ""
-        raise RefusedError(f"{files.root}: there is no run to roll back{after}")
+        raise RefusedError(f"{runs.files.root}: there is no run to roll back{after}")
     return last
 
 
-def _made_copy(files: Directory, folder: FileInfo) -> bool:
-    """Return whether a run, by its folder, has made this checkpoint as a copy."""
+def _made_copy(files: Directory, run: str) -> bool:
+    """Return whether a run has made this checkpoint as a copy."""
     try:
-        report = read_report(files, folder.name) if folder.is_dir else None
+        report = read_report(files, run)
     except CorruptionError:
         return False
     return report is not None and report.get("output") is not None

@@ -25,6 +25,7 @@ from typing import Any, Generic, TypeVar
 
 from ttlsnap.checkpoint import Checkpoint, layout, open_checkpoint
 from ttlsnap.checkpoint.listing import Listing
+from ttlsnap.checkpoint.logs import read_logs
 from ttlsnap.errors import FencedError, tidy_after_error
 from ttlsnap.expired.places import AllowedPlaces
 from ttlsnap.expired.receivers import Receiver, open_receiver, refuse_within
@@ -38,8 +39,9 @@ from ttlsnap.publishing.cleanup import (
 )
 from ttlsnap.publishing.first_run import describe_first_run
 from ttlsnap.publishing.journal import Journal, report_path, scratch_path, staged_path
+from ttlsnap.publishing.liveness import longest_gap_ms
 from ttlsnap.publishing.preflight import refuse_in_place, refuse_running
-from ttlsnap.publishing.runs import refuse_if_interrupted
+from ttlsnap.publishing.runs import Runs, refuse_if_interrupted
 from ttlsnap.publishing.swap import refuse_activity, refuse_if_changed, swap
 from ttlsnap.storage.directory import OWN, Directory
 from ttlsnap.storage.local import LocalDirectory
@@ -76,15 +78,16 @@ class Place:
 class Run(ABC):
     """A run that changes a checkpoint in place. The methods are called in the order in which they are here.
 
-    ``before`` has the logs and the state files as they were when the run was planned. The transaction collects the
+    ``runs`` are the ones before this, and after publishing also this one. ``before`` has the logs and the state files
+    as they were when the run was planned. The transaction collects the
     ``warnings``, and sets ``made_final`` to the run before, if only its backup could undo it and this run removed that.
     """
 
     replaces_backups = False
     """Whether the run's backup takes the place of those of earlier runs, which are removed."""
 
-    def __init__(self, files: Directory, run: str, before: Listing) -> None:
-        self.files, self.id, self.before = files, run, before
+    def __init__(self, runs: Runs, run: str, before: Listing) -> None:
+        self.files, self.runs, self.id, self.before = runs.files, runs, run, before
         self.warnings: list[str] = []
         self.made_final: str | None = None
 
@@ -126,8 +129,8 @@ def change_in_place(run: Run, scratch: str | None = None) -> bool:
     is as it was before, unless the message names ``ttlsnap recover``.
     """
     files = run.files
-    discard_leftovers(files)
-    run.warnings += [*warn_of_only_copies(files), *run.deliver_waiting()]
+    discard_leftovers(run.runs)
+    run.warnings += [*warn_of_only_copies(run.runs), *run.deliver_waiting()]
     # On a local disk, the work is in the run's own folder, so that its files need only be renamed.
     own = f"{files.root}/{scratch_path(run.id)}" if is_local(files.root) else None
     with discard_after_error(files, run.id):
@@ -141,14 +144,16 @@ def change_in_place(run: Run, scratch: str | None = None) -> bool:
         _publish(run)
     run.warnings += run.deliver(files)
     if run.replaces_backups:
-        tidied = tidy_up(files, run.id)
+        tidied = tidy_up(run.runs, run.id)
         run.warnings += tidied.warnings
         run.made_final = tidied.made_final
     return True
 
 
 def _publish(run: Run) -> None:
-    files, journal = run.files, run.journal()
+    files = run.files
+    # The run may move logs away that show how far apart the query's batches are.
+    journal = replace(run.journal(), longest_gap_ms=longest_gap_ms(run.runs, read_logs(files)))
 
     def check() -> None:
         refuse_if_changed(files, run.before, fence=journal.fence)
@@ -158,7 +163,7 @@ def _publish(run: Run) -> None:
         refuse_activity(files, journal, run.before)
         run.check_again()
 
-    swap(files, journal, check=check, recheck=check_again)
+    run.runs = run.runs.with_journal(swap(files, journal, check=check, recheck=check_again))
 
 
 def _stage(run: Run, place: Place, scratch: str | None) -> None:
@@ -193,9 +198,15 @@ class StateRun(Run, Generic[AnyReport]):
     started: float
 
     def __init__(
-        self, checkpoint: Checkpoint, run: str, before: Listing, options: RunOptions, archive: Receiver | None = None
+        self,
+        checkpoint: Checkpoint,
+        runs: Runs,
+        run: str,
+        before: Listing,
+        options: RunOptions,
+        archive: Receiver | None = None,
     ) -> None:
-        super().__init__(checkpoint.files, run, before)
+        super().__init__(runs, run, before)
         self.checkpoint, self.options, self.archive = checkpoint, options, archive
 
     def nothing_to_do(self) -> AnyReport | None:
@@ -211,7 +222,7 @@ class StateRun(Run, Generic[AnyReport]):
         """Return a path for every folder where the run may put new files."""
 
     def deliver_waiting(self) -> list[str]:
-        return deliver_all(self.files, AllowedPlaces(self.archive))
+        return deliver_all(self.runs, AllowedPlaces(self.archive))
 
     @abstractmethod
     def work(self, place: Place) -> AnyReport:
@@ -265,7 +276,7 @@ class StateRun(Run, Generic[AnyReport]):
         """Return what the run changes, after staging what is left to stage."""
 
     def journal(self) -> Journal:
-        return self.change().journal(self.files, self.id, self.checkpoint.logs, self.before)
+        return self.change().journal(self.runs, self.id, self.checkpoint.logs, self.before)
 
     @abstractmethod
     def fill_copy(self, staging: LocalDirectory, home: str) -> None:
@@ -280,9 +291,11 @@ class StateRun(Run, Generic[AnyReport]):
 def write_new_state(
     target: str,
     options: RunOptions,
-    plan: Callable[[Checkpoint, Receiver | None], StateRun[AnyReport]],
+    plan: Callable[[Checkpoint, Runs, Receiver | None], StateRun[AnyReport]],
 ) -> AnyReport:
-    """Carry out the run that ``plan`` returns for the checkpoint ``target`` and its archive. Return the run's report.
+    """Carry out the run that ``plan`` returns for the checkpoint ``target``. Return its report.
+
+    ``plan`` also gets the runs before it, and the archive for what it drops.
 
     Raise a ``TtlsnapError`` (see ``ttlsnap.errors``). The checkpoint is then unchanged, unless the message names
     ``ttlsnap recover``.
@@ -294,9 +307,9 @@ def write_new_state(
         open_checkpoint(for_reading(files), schemas=options.schemas)  # fail before locking if this is not a checkpoint
     archive = _open_archive(target, options, files)
     with nullcontext() if options.dry_run else files.lock(shared=options.output is not None):
-        refuse_if_interrupted(files)
+        runs = refuse_if_interrupted(files)
         checkpoint = replace(open_checkpoint(for_reading(files), schemas=options.schemas), files=files)
-        run = plan(checkpoint, archive)
+        run = plan(checkpoint, runs, archive)
         run.started = started
         return run.nothing_to_do() or _carry_out(run, scratch)
 
@@ -315,7 +328,7 @@ def _carry_out(run: StateRun[AnyReport], scratch: str | None) -> AnyReport:
     files, options, dry_run = run.files, run.options, run.options.dry_run
     only_read = options.output is not None
     refusals = [*run.refusals]
-    refusals += refuse_running(files, run.checkpoint.query_id, options.stopped, only_read, dry_run)
+    refusals += refuse_running(run.runs, run.checkpoint.query_id, options.stopped, only_read, dry_run)
     destination = check_destination(files.root, options.output) if options.output is not None else None
     if destination is None:
         run.refuse_unmovable()
@@ -326,7 +339,7 @@ def _carry_out(run: StateRun[AnyReport], scratch: str | None) -> AnyReport:
         return _foresee(run, refusals, scratch)
     if destination is not None:
         return _copy(run, destination, scratch)
-    first_run = describe_first_run(files) if change_in_place(run, scratch) else None
+    first_run = describe_first_run(run.runs) if change_in_place(run, scratch) else None
     return replace(run.whole_report, first_run=first_run)
 
 
@@ -350,7 +363,7 @@ def _copy(run: StateRun[AnyReport], destination: LocalDirectory, scratch: str | 
             discard_copy(staging)
             return run.report.unpublished()
         run.fill_copy(staging, destination.root)
-        write_report(files, staging, run.id, run.document())
+        write_report(run.runs, staging, run.id, run.document())
         refuse_if_interrupted(files)  # the lock may not keep out other machines
         refuse_if_changed(files, run.before)
         run.check()

@@ -22,7 +22,7 @@ from ttlsnap.checkpoint import Checkpoint
 from ttlsnap.checkpoint.logs import batch_start
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.entries.timestamps import WRITTEN
-from ttlsnap.publishing.journal import newest_runs, number_after, read_journals
+from ttlsnap.publishing.runs import Runs
 from ttlsnap.schema.units import format_duration
 from ttlsnap.storage.directory import Directory, each
 from ttlsnap.stores.lineage import Lineage
@@ -144,14 +144,14 @@ class History:
         return facts.digest in (retained.digest, retained.whole)
 
 
-def history_to_keep(checkpoint: Checkpoint, *, is_asked: bool) -> History | None:
+def history_to_keep(checkpoint: Checkpoint, runs: Runs, *, is_asked: bool) -> History | None:
     """Return the history for a run that rewrites state: None if nobody asks for times, and there are no ledgers."""
     if not is_asked and not list_ledgers(checkpoint.files):
         return None
-    return replace(history_of(checkpoint), is_asked=is_asked)
+    return replace(history_of(checkpoint, runs), is_asked=is_asked)
 
 
-def history_of(checkpoint: Checkpoint) -> History:
+def history_of(checkpoint: Checkpoint, runs: Runs) -> History:
     """Return the history of a checkpoint as of its batch. Raise CorruptionError for a damaged log."""
     files = checkpoint.files
     batches = [batch for batch in checkpoint.logs.offsets if batch <= checkpoint.batch.id]
@@ -164,9 +164,8 @@ def history_of(checkpoint: Checkpoint) -> History:
             f"batch {batch} began {format_duration(back_ms * 1000)} before an earlier batch, by its log. What it wrote "
             f"counts as written at the time of the earlier batch, for {WRITTEN}"
         )
-    journals = read_journals(files)
     facts = [replace(fact, time_ms=time) for fact, time in zip(facts, times, strict=True)]
-    numbers = newest_runs(journals), number_after(journals)
+    numbers = runs.newest, runs.next_number
     known = frozenset(map(state_of, list_ledgers(files)))
     return History(tuple(facts), checkpoint.query_id or "", *numbers, known, wrong_clock=told)
 
