@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from ttlsnap import open_checkpoint
+from ttlsnap import export, open_checkpoint
 from ttlsnap.errors import RefusedError
-from ttlsnap.publishing.preflight import refuse_immovable, refuse_planned_batch, refuse_shared_folders
+from ttlsnap.publishing.preflight import refuse_immovable, refuse_planned_batch
+from ttlsnap.publishing.reading import refuse_shared_folders
 from ttlsnap.storage.local import LocalDirectory
 
 from ..samples import SAMPLES, sample
@@ -30,6 +31,8 @@ def test_two_partitions_in_one_folder_are_refused(tmp_path: Path) -> None:
     (target / "state/0/1").symlink_to("0")
     with pytest.raises(RefusedError, match="are the same folder, but two partitions"):
         refuse_shared_folders(LocalDirectory(str(target)), folders)
+    with pytest.raises(RefusedError, match="are the same folder, but two partitions"):
+        export(str(target), str(tmp_path / "state.ndjson"))
 
 
 def test_a_link_in_place_of_a_file_is_refused(tmp_path: Path) -> None:

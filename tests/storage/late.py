@@ -6,6 +6,7 @@ import contextlib
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -26,10 +27,12 @@ Run = Callable[[str], Any]
 Objects = dict[str, str]
 
 
-def compacted(uri: str) -> Any:
-    """Compact a checkpoint."""
-    ttl = TtlTransformerFactory(StateTtlConfig(parse_duration("7d")), "value.max")
-    return compact(uri, [ttl], stopped=True, max_drop=1.0)
+def compacted(uri: str, ttl: str = "7d") -> Any:
+    """Compact a checkpoint, and drop something."""
+    rule = TtlTransformerFactory(StateTtlConfig(parse_duration(ttl)), "value.max")
+    report = compact(uri, [rule], stopped=True, max_drop=1.0)
+    assert report.totals.dropped
+    return report
 
 
 def migrated(uri: str) -> Any:
@@ -71,7 +74,7 @@ class Kind(NamedTuple):
 
 KINDS = {
     "compact": Kind("agg-deltas-lz4-4.2", compacted),
-    "compact rocksdb": Kind("rocksdb-4.2", compacted),
+    "compact rocksdb": Kind("rocksdb-4.2", partial(compacted, ttl="1d")),
     "migrate": Kind("agg-deltas-lz4-4.2", migrated),
     "import": Kind("agg-deltas-lz4-4.2", imported),
     "repair": Kind("agg-deltas-lz4-4.2", repaired, tear_offsets),

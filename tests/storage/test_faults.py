@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import random
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 
 from ..matrix import FULL, rotating, seed
 from ..samples import sample
+from .late import KINDS, count_changes, expire
 from .places import objects_of, upload
 from .proxy import CHANGING, Proxy, Request
 
@@ -85,6 +88,78 @@ def test_recover_succeeds_after_a_death_at_any_request(proxy: Proxy, bucket: str
         rollback(uri, stopped=True)
         assert objects_of(uri) == old, (number, arrived)
     assert {"old", "new"} == set(ends)
+
+
+def die_at(proxy: Proxy, is_last: Callable[[Request], bool], run: Callable[[], object]) -> None:
+    """Let a process die: the first change for which ``is_last`` returns True and all later requests are lost."""
+    lock, died = threading.Lock(), threading.Event()
+
+    def fault(request: Request) -> str | None:
+        with lock:
+            if request.method in CHANGING and is_last(request):
+                died.set()
+        return "lost" if died.is_set() else None
+
+    proxy.reset()
+    proxy.fault = fault
+    with contextlib.suppress(TtlsnapError):
+        run()
+    assert died.is_set()
+    proxy.reset()
+
+
+def from_change(number: int) -> Callable[[Request], bool]:
+    """Return whether a change has this number, or a later one."""
+    return lambda request: request.changes >= number
+
+
+def after(number: int, words: str) -> Callable[[Request], bool]:
+    """Return whether a change follows ``number`` others whose paths have these words."""
+    counts = itertools.count()
+    return lambda request: words in request.path and next(counts) == number
+
+
+def test_recover_repeats_the_takeover_in_which_it_died(proxy: Proxy, bucket: str, tmp_path: Path) -> None:
+    # A new name for a folder means a copy of each file, so a recover that dies leaves its files in two folders.
+    uri, local = f"{bucket}/checkpoint", KINDS["compact"].checkpoint(tmp_path)
+    old = objects_of(upload(local, uri))
+    # The journal is written when the run begins, and closed when the planned batch is in place.
+    die_at(proxy, after(1, "/journal.json"), lambda: KINDS["compact"].run(uri))
+    expire(uri)
+    die_at(proxy, after(2, "/backup-2/"), lambda: recover(uri))
+    expire(uri)
+    files = open_directory(uri)
+    (run,) = files.list("_ttlsnap/runs")
+    assert {"backup", "backup-2"} <= {info.name for info in files.list(f"_ttlsnap/runs/{run.name}")}
+    assert recover(uri).outcome == "finished"
+    rollback(uri, stopped=True)
+    assert objects_of(uri) == old
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("kind", rotating(list(KINDS), 1, "deaths of recover"))
+def test_recover_succeeds_after_it_died_at_any_request(proxy: Proxy, bucket: str, tmp_path: Path, kind: str) -> None:
+    uri, local = f"{bucket}/checkpoint", KINDS[kind].checkpoint(tmp_path)
+    old = objects_of(upload(local, uri))
+    whole = count_changes(proxy, lambda: KINDS[kind].run(uri))
+    last = rotating(range(whole // 2, whole + 1), 1, f"deaths of {kind}")[0]
+
+    def interrupt() -> None:
+        open_directory(uri).remove_tree("")
+        upload(local, uri)
+        die_at(proxy, from_change(last), lambda: KINDS[kind].run(uri))
+        expire(uri)
+
+    interrupt()
+    deaths = range(1, count_changes(proxy, lambda: recover(uri)) + 1)
+    for death in rotating(deaths, 2, f"requests of recover after {last}"):
+        interrupt()
+        die_at(proxy, from_change(death), lambda: recover(uri))
+        expire(uri)
+        ended = recover(uri).outcome
+        if objects_of(uri) != old:
+            rollback(uri, stopped=True)
+        assert objects_of(uri) == old, (last, death, ended)
 
 
 def test_a_list_succeeds_after_four_truncated_answers(proxy: Proxy, bucket: str, tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ from ttlsnap.compaction.plan import PartitionPlan, Plan, StorePlan
 from ttlsnap.compaction.task import PartitionResult
 from ttlsnap.errors import BusyError, CorruptionError
 from ttlsnap.expired.receivers import Receiver
-from ttlsnap.publishing.preflight import refuse_immovable, refuse_shared_folders
+from ttlsnap.publishing.preflight import refuse_immovable
+from ttlsnap.publishing.reading import refuse_shared_folders
 from ttlsnap.publishing.runs import Runs
 from ttlsnap.storage.directory import each
 from ttlsnap.storage.local import LocalDirectory

@@ -24,7 +24,8 @@ from ttlsnap.checkpoint.state_schema import new_schemas, with_schemas
 from ttlsnap.errors import RefusedError
 from ttlsnap.migration.plan import MigrationPlan, StoreMigration, old_documents, old_files
 from ttlsnap.printable import shell_word
-from ttlsnap.publishing.preflight import refuse_immovable, refuse_shared_folders
+from ttlsnap.publishing.preflight import refuse_immovable
+from ttlsnap.publishing.reading import refuse_shared_folders
 from ttlsnap.storage.directory import Directory
 from ttlsnap.storage.local import LocalDirectory
 from ttlsnap.stores.open import lineages_of

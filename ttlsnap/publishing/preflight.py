@@ -120,18 +120,6 @@ def refuse_immovable(files: Directory, paths: Sequence[str]) -> None:
         )
 
 
-def refuse_shared_folders(files: Directory, folders: Sequence[str]) -> None:
-    """Raise RefusedError if two of these folders are one, through a link: their files would be moved twice."""
-    found: dict[str, str] = {}
-    for folder, real in zip(folders, each(files, files.real_path, folders), strict=True):
-        first = found.setdefault(real, folder)
-        if first != folder:
-            raise RefusedError(
-                f"{files.root}/{first} and {files.root}/{folder} are the same folder, but two partitions. Nothing was "
-                "changed. Restore the folders from a copy of the checkpoint"
-            )
-
-
 def require_ownership(files: Directory, paths: Sequence[str], *, dry_run: bool = False) -> None:
     """Raise RefusedError if this user cannot give new files at ``paths`` the owner and group of the old ones.
 

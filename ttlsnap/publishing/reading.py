@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ttlsnap.checkpoint import Checkpoint, open_checkpoint
 from ttlsnap.checkpoint.checkpoint import Schemas, half_swapped
 from ttlsnap.checkpoint.logs import read_logs
-from ttlsnap.errors import CorruptionError, FencedError, TtlsnapError
+from ttlsnap.errors import CorruptionError, FencedError, RefusedError, TtlsnapError
 from ttlsnap.publishing.moves import is_done
 from ttlsnap.publishing.runs import Runs
 from ttlsnap.storage.directory import Directory, each
@@ -18,7 +20,8 @@ def open_to_read(
     """Open the checkpoint ``target`` as ``open_checkpoint`` does. Nothing is written to it.
 
     Raise FencedError if an interrupted run has moved only some of the files that the batch needs: they are from two
-    states. Unless the caller reads them (``with_state``), raise it only in place of another error.
+    states. Unless the caller reads them (``with_state``), raise it only in place of another error. Raise RefusedError
+    if two partitions have one folder.
     """
     files = open_for_reading(target)
     try:
@@ -30,6 +33,8 @@ def open_to_read(
         raise
     if with_state:
         refuse_half_swapped(files, checkpoint.batch.id)
+        stores = [store for operator in checkpoint.operators for store in operator.stores]
+        refuse_shared_folders(files, [store.directory(n) for store in stores for n in store.partitions])
     return checkpoint
 
 
@@ -47,3 +52,15 @@ def refuse_half_swapped(files: Directory, batch: int | None = None) -> None:
         return  # such a run moves no files of earlier batches
     if len(set(each(files, lambda move: is_done(files, move), journal.moves))) == 2:
         raise half_swapped(files)
+
+
+def refuse_shared_folders(files: Directory, folders: Sequence[str]) -> None:
+    """Raise RefusedError if two of these folders are one, through a link: their files would count twice."""
+    found: dict[str, str] = {}
+    for folder, real in zip(folders, each(files, files.real_path, folders), strict=True):
+        first = found.setdefault(real, folder)
+        if first != folder:
+            raise RefusedError(
+                f"{files.root}/{first} and {files.root}/{folder} are the same folder, but two partitions. Nothing was "
+                "changed. Restore the folders from a copy of the checkpoint"
+            )

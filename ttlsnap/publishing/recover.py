@@ -37,7 +37,7 @@ from ttlsnap.publishing.preflight import require_ownership
 from ttlsnap.publishing.recording import close_journal
 from ttlsnap.publishing.runs import Fence, Runs, open_existing
 from ttlsnap.publishing.swap import close_undone, finish, undo
-from ttlsnap.publishing.takeover import take_over
+from ttlsnap.publishing.takeover import is_half_taken_over, take_over
 from ttlsnap.storage.directory import OWN, Directory, each
 from ttlsnap.storage.trees import find_existing
 
@@ -127,7 +127,8 @@ def _list_unsettled_runs(files: Directory) -> list[str]:
 
 @defer_signals()
 def _settle(files: Directory, journal: Journal, prefer_undo: bool) -> Outcome:
-    _find_way(files, journal, prefer_undo)  # raises if there is none, before anything is changed
+    if not is_half_taken_over(files, journal):
+        _find_way(files, journal, prefer_undo)  # raises if there is none, before anything is changed
     journal = take_over(files, journal)
     complete_halves(files, journal)
     way = _find_way(files, journal, prefer_undo)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ttlsnap.checkpoint import layout
-from ttlsnap.publishing.journal import BACKUP, STAGED, Journal, relocate
+from ttlsnap.publishing.journal import BACKUP, STAGED, Journal, folders_of, relocate
 from ttlsnap.publishing.recording import rewrite_journal
 from ttlsnap.storage.directory import OWN, Directory, remove_scratch
 
@@ -30,6 +30,18 @@ def take_over(files: Directory, journal: Journal) -> Journal:
     if journal.undoes is not None:
         names |= _rename_folders(files, journal.undoes, (BACKUP,))
     return relocate(journal, names)
+
+
+def is_half_taken_over(files: Directory, journal: Journal) -> bool:
+    """Return whether a takeover was interrupted, so that the files of one folder may be in two.
+
+    Then they cannot be judged before the takeover is repeated, which brings them together.
+    """
+    if files.renames_in_one_step:
+        return False
+    places = [(journal.run, BACKUP), (journal.run, STAGED)]
+    places += [(journal.undoes, BACKUP)] if journal.undoes is not None else []
+    return any(len(folders_of(files, run, kind)) > 1 for run, kind in places)
 
 
 def _rename_folders(files: Directory, run: str, kinds: tuple[str, ...]) -> dict[str, str]:
