@@ -18,11 +18,23 @@ def list_activity(files: Directory) -> dict[str, FileInfo]:
     not.
     """
     logs = _list_all(files, (layout.OFFSETS, layout.COMMITS))
+    if not files.has_folders:
+        every = {**logs, **files.list_tree(layout.STATE)}
+        return {path: info for path, info in every.items() if not info.is_dir and _is_activity(path)}
     partitions = _list_all(files, _partition_folders(files))
     # A named store has its own folder in the partition's folder.
     stores = [path for path, info in partitions.items() if info.is_dir and info.name not in layout.SHARED]
     found = {**logs, **partitions, **_list_all(files, stores)}
     return {path: info for path, info in found.items() if not info.is_dir}
+
+
+def _is_activity(path: str) -> bool:
+    """Return whether a file is one of the logs, or in the folder of a partition or store."""
+    folder, *parts = path.split("/")
+    if folder != layout.STATE:
+        return True
+    in_store = len(parts) == 4 and parts[2] not in layout.SHARED
+    return (len(parts) == 3 or in_store) and layout.parse_number(parts[1]) is not None
 
 
 def list_metadata(files: Directory) -> dict[str, FileInfo]:

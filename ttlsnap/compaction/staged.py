@@ -33,5 +33,5 @@ def settle(files: Directory, file: StagedFile, path: str) -> StagedFile:
             f"{files.root}/{file.path} is {'missing' if found is None else f'{found.size:,} bytes long'}, but a worker "
             f"wrote {file.size:,} bytes. Nothing was published. Check that all workers see the same storage"
         )
-    files.rename(file.path, path)
+    files.rename(file.path, path, overwrite=True)  # nobody else writes there, and so it is one request
     return replace(file, path=path)

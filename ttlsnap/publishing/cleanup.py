@@ -31,7 +31,7 @@ from ttlsnap.publishing.journal import (
 )
 from ttlsnap.publishing.runs import Runs
 from ttlsnap.storage.directory import OWN, SCRATCH, Directory, each, remove_scratch
-from ttlsnap.storage.trees import list_below, stat_files
+from ttlsnap.storage.trees import stat_files
 
 
 def discard_backups(runs: Runs, keep: str | None) -> list[str]:
@@ -102,7 +102,7 @@ def only_copies(files: Directory, run: str, journal: Journal | None) -> list[str
     if journal is not None and journal.status != "undone":
         return []
     known = set(journal.preserved) if journal is not None else set()  # these have two names, and are still in place
-    found = [(path, path.removeprefix(f"{backup}/")) for backup in backups for path in list_below(files, backup)]
+    found = [(path, path.removeprefix(f"{backup}/")) for backup in backups for path in files.list_tree(backup)]
     kept = [(path, place) for path, place in found if place not in known and not path.endswith(SCRATCH)]
     same = each(files, lambda one: _are_same(files, *one), kept)
     return [path for (path, _), is_back in zip(kept, same, strict=True) if not is_back]

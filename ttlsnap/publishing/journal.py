@@ -29,6 +29,7 @@ from ttlsnap.checkpoint.own_paths import own_paths
 from ttlsnap.errors import CorruptionError
 from ttlsnap.schema.strict_json import parse_json
 from ttlsnap.storage.directory import Directory, FileInfo, each
+from ttlsnap.storage.trees import stat_files
 
 Status = Literal["open", "done", "undone"]
 BACKUP, STAGED = "backup", "staged"
@@ -219,11 +220,12 @@ def is_later(path: str, batch: int) -> bool:
 def facts_of(files: Directory, paths: Iterable[str]) -> tuple[FileFacts, ...]:
     """Return the identities of these files, which are read; those that do not exist are omitted."""
 
-    def facts(path: str) -> FileFacts | None:
-        info = files.stat(path)
-        return None if info is None else FileFacts(path, info.size, info.mtime_ns, digest_of(files, path))
-
-    return tuple(found for found in each(files, facts, paths) if found is not None)
+    there = stat_files(files, paths)
+    digests = each(files, lambda path: digest_of(files, path), there)
+    return tuple(
+        FileFacts(path, info.size, info.mtime_ns, digest)
+        for (path, info), digest in zip(there.items(), digests, strict=True)
+    )
 
 
 def find_migrated(journals: Iterable[Journal], path: str) -> list[FileFacts]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from ttlsnap.checkpoint import layout
@@ -37,7 +37,7 @@ def plan_checksum_backup(files: Directory, run: str, path: str) -> list[Move]:
 
 def find_rewritten(files: Directory, journal: Journal) -> list[str]:
     """Return the paths of files that the run published, or is about to publish, and that have changed since."""
-    done = each(files, lambda move: is_done(files, move), journal.new)
+    done = find_done(files, journal.new)
     ends = {m.target: m.target if d else m.source for m, d in zip(journal.new, done, strict=True)}
     known = [replace(facts, path=ends.get(facts.path, facts.path)) for facts in journal.published]
     there = stat_files(files, [facts.path for facts in known])
@@ -63,11 +63,15 @@ def find_altered(files: Directory, journal: Journal) -> list[str]:
     return [path for path in each(files, lambda one: altered(*one), known) if path is not None]
 
 
-def is_done(files: Directory, move: Move) -> bool:
-    """Return whether a move is done: no other move uses its path in the run's folder."""
-    if move.target.startswith(f"{layout.RUNS}/"):
-        return files.stat(move.target) is not None
-    return files.stat(move.source) is None
+def find_done(files: Directory, moves: Sequence[Move]) -> list[bool]:
+    """Return which moves are done."""
+    there = find_existing(files, [end for move in moves for end in (move.source, move.target)])
+    return [is_done(move, there) for move in moves]
+
+
+def is_done(move: Move, there: Collection[str]) -> bool:
+    """Return whether a move is done, by the paths that exist: no other move uses its path in the run's folder."""
+    return move.target in there if move.target.startswith(f"{layout.RUNS}/") else move.source not in there
 
 
 def complete_halves(files: Directory, journal: Journal) -> None:
@@ -88,9 +92,9 @@ def apply(files: Directory, journal: Journal) -> None:
     """
 
     def carry_out(move: Move) -> None:
-        if is_done(files, move):
+        if is_done(move, there):
             return
-        if files.stat(move.target) is not None:
+        if move.target in there:
             raise RefusedError(
                 f"{files.root}/{move.target} appeared during the run: the query is running. Stop it. If the checkpoint "
                 f"is fenced then, move that file away and run: ttlsnap recover {shell_word(files.root)} --undo"
@@ -98,6 +102,7 @@ def apply(files: Directory, journal: Journal) -> None:
         files.rename(move.source, move.target)
 
     for moves in (journal.to_backup, journal.new):
+        there = find_existing(files, [end for move in moves for end in (move.source, move.target)])
         make_folders(files, [move.target for move in moves])
         each(files, carry_out, moves)
         # After a power cut, no new file may be in place without the old one in the backup.

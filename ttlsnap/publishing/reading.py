@@ -8,7 +8,7 @@ from ttlsnap.checkpoint import Checkpoint, open_checkpoint
 from ttlsnap.checkpoint.checkpoint import Schemas, half_swapped
 from ttlsnap.checkpoint.logs import read_logs
 from ttlsnap.errors import CorruptionError, FencedError, RefusedError, TtlsnapError
-from ttlsnap.publishing.moves import is_done
+from ttlsnap.publishing.moves import find_done
 from ttlsnap.publishing.runs import Runs
 from ttlsnap.storage.directory import Directory, each
 from ttlsnap.storage.open import open_for_reading
@@ -50,7 +50,7 @@ def refuse_half_swapped(files: Directory, batch: int | None = None) -> None:
         return
     if batch is not None and batch < journal.batch and journal.kind in ("compact", "import"):
         return  # such a run moves no files of earlier batches
-    if len(set(each(files, lambda move: is_done(files, move), journal.moves))) == 2:
+    if len(set(find_done(files, journal.moves))) == 2:
         raise half_swapped(files)
 
 

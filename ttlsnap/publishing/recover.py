@@ -28,8 +28,8 @@ from ttlsnap.publishing.journal import Journal, find_backup, read_journal
 from ttlsnap.publishing.moves import (
     complete_halves,
     find_altered,
+    find_done,
     find_rewritten,
-    is_done,
     refuse_unclear,
     remove_empty_folders,
 )
@@ -38,7 +38,7 @@ from ttlsnap.publishing.recording import close_journal
 from ttlsnap.publishing.runs import Fence, Runs, open_existing
 from ttlsnap.publishing.swap import close_undone, finish, undo
 from ttlsnap.publishing.takeover import is_half_taken_over, take_over
-from ttlsnap.storage.directory import OWN, Directory, each
+from ttlsnap.storage.directory import OWN, Directory
 from ttlsnap.storage.trees import find_existing
 
 Outcome = Literal["nothing", "finished", "undone"]
@@ -164,7 +164,7 @@ def _find_way(
     Raise RefusedError if the query has continued without the fence, or if a new file is not what the run wrote. Raise
     CorruptionError if files are missing, or if an old file is not what it was.
     """
-    done = each(files, lambda move: is_done(files, move), journal.moves)
+    done = find_done(files, journal.moves)
     # Every file is at one end of its move. Undoing only needs the old files, so a new one may be missing then.
     ends = [m.target if d else m.source for m, d in zip(journal.moves, done, strict=True)]
     there = find_existing(files, ends)

@@ -165,9 +165,9 @@ def undo(files: Directory, journal: Journal, made: Sequence[str] | None = None) 
     _refuse_uploads(files, journal)
 
     def take_back(move: Move) -> None:
-        if not is_done(files, move) or files.stat(move.target) is None:
+        if not is_done(move, there) or move.target not in there:
             return
-        if files.stat(move.source) is not None:
+        if move.source in there:
             raise RefusedError(
                 f"{files.root}/{move.source} was recreated while the fence was in place. The old file is "
                 f"{files.root}/{move.target}. The fence stays. Move {move.source} to another folder, unless you know "
@@ -176,6 +176,7 @@ def undo(files: Directory, journal: Journal, made: Sequence[str] | None = None) 
         files.rename(move.target, move.source)
 
     for moves in (journal.new, journal.to_backup):
+        there = find_existing(files, [end for move in moves for end in (move.source, move.target)])
         make_folders(files, [move.source for move in moves])
         each(files, take_back, reversed(moves))
         sync_names(files, [path for move in moves for path in (move.source, move.target)])

@@ -65,17 +65,26 @@ class FileInfo:
 class Directory(Protocol):
     """A tree of files; paths are relative, with ``/``.
 
-    ``at_once`` is the useful number of simultaneous requests. ``failures_are_final``: a change that failed in this
+    ``at_once`` is the useful number of simultaneous requests. ``has_folders`` is False if a path of a file implies its
+    folders, which then need neither to be made nor synced. ``failures_are_final``: a change that failed in this
     process is not carried out later. System calls are like that, and requests are not.
     """
 
     root: str
     at_once: int
+    has_folders: bool
     renames_in_one_step: bool
     failures_are_final: bool
 
     def list(self, path: str, suffixes: tuple[str, ...] = ("",)) -> list[FileInfo]:
         """Return the names in ``path`` that end in one of ``suffixes``, sorted; none if the folder does not exist."""
+        ...
+
+    def list_tree(self, path: str, most: int | None = None) -> dict[str, FileInfo]:
+        """Return all files below ``path`` by their paths, or some of them, if there are more than ``most``.
+
+        Without folders, this takes a request for each thousand files; otherwise one for each folder.
+        """
         ...
 
     def stat(self, path: str) -> FileInfo | None: ...
@@ -125,6 +134,15 @@ class Directory(Protocol):
     def sync(self, path: str) -> None: ...
     def lock(self, *, shared: bool = False) -> contextlib.AbstractContextManager[None]: ...
     def now_ns(self) -> int: ...
+
+
+def walk(files: Directory, path: str) -> dict[str, FileInfo]:
+    """Return all files in a folder and in those below it, by their paths, from a listing of each folder."""
+    found: dict[str, FileInfo] = {}
+    for info in files.list(path):
+        inner = f"{path}/{info.name}"
+        found |= walk(files, inner) if info.is_dir else {inner: info}
+    return found
 
 
 def each(files: Directory, work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:

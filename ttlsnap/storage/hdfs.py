@@ -40,7 +40,7 @@ from ttlsnap.errors import (
 )
 from ttlsnap.storage import patience
 from ttlsnap.storage.access import Access, may_reach, without_group
-from ttlsnap.storage.directory import LOCK, OWN, FileInfo, refuse_other_content, scratch_for, scratch_name
+from ttlsnap.storage.directory import LOCK, OWN, FileInfo, refuse_other_content, scratch_for, scratch_name, walk
 from ttlsnap.storage.new_access import access_of_new, access_of_new_folder
 
 HELD_S = 15.0  # so long a confirmed lock is certainly ours: a quarter of the name node's limit
@@ -53,6 +53,7 @@ class HdfsDirectory:
     """A directory in HDFS. ``root`` is a URI without a slash at its end."""
 
     at_once = 32
+    has_folders = True
     renames_in_one_step = True
     failures_are_final = False
 
@@ -89,6 +90,9 @@ class HdfsDirectory:
             except FileNotFoundError:
                 return []
         return sorted((_info(s) for s in found if s.path.endswith(suffixes)), key=lambda info: info.name)
+
+    def list_tree(self, path: str, most: int | None = None) -> dict[str, FileInfo]:
+        return walk(self, path)
 
     def stat(self, path: str) -> FileInfo | None:
         with _errors("look at", self, path):

@@ -26,7 +26,7 @@ from ttlsnap.storage.access import (
     read_access,
     write_access,
 )
-from ttlsnap.storage.directory import OWN, SCRATCH, FileInfo, refuse_other_content, scratch_for, scratch_name
+from ttlsnap.storage.directory import OWN, SCRATCH, FileInfo, refuse_other_content, scratch_for, scratch_name, walk
 from ttlsnap.storage.lease import Lease
 from ttlsnap.storage.local_lock import LocalLock
 from ttlsnap.storage.new_access import access_of_new, access_of_new_folder
@@ -68,6 +68,7 @@ class LocalDirectory:
     """A directory on a local disk. ``root`` is absolute and free of symbolic links."""
 
     at_once = 1
+    has_folders = True
     renames_in_one_step = True
     failures_are_final = True
 
@@ -120,6 +121,9 @@ class LocalDirectory:
             except (FileNotFoundError, NotADirectoryError):
                 return []
         return sorted(found, key=lambda info: info.name)
+
+    def list_tree(self, path: str, most: int | None = None) -> dict[str, FileInfo]:
+        return walk(self, path)
 
     def stat(self, path: str) -> FileInfo | None:
         with _errors("look at", self, path):

@@ -27,7 +27,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from functools import cache, partial
 from pathlib import Path
@@ -72,6 +72,7 @@ class ObjectDirectory:
     """The objects of a bucket whose names begin with a prefix. ``root`` is a URI without a slash at its end."""
 
     at_once = 32
+    has_folders = False
     renames_in_one_step = False
     failures_are_final = False
 
@@ -107,6 +108,12 @@ class ObjectDirectory:
         infos = [_info(meta) for meta in found["objects"] if meta["path"] != key]
         infos += [FileInfo(_name(prefix), 0, 0, is_dir=True) for prefix in found["common_prefixes"]]
         return sorted((info for info in infos if info.name.endswith(suffixes)), key=lambda info: info.name)
+
+    def list_tree(self, path: str, most: int | None = None) -> dict[str, FileInfo]:
+        begin, root = f"{self._key(path)}/", self._key("")
+        with _errors("list", self, path):
+            found = _ask(lambda: _first(obstore.list(self._store, begin), most))
+        return {meta["path"].removeprefix(root).lstrip("/"): _info(meta) for meta in found}
 
     def stat(self, path: str) -> FileInfo | None:
         key = self._key(path)
@@ -600,6 +607,16 @@ def _ask(question: Callable[..., Answer], *words: Any, **options: Any) -> Answer
                 raise
         time.sleep(seconds)
     return question(*words, **options)
+
+
+def _first(pages: Iterable[Sequence[ObjectMeta]], most: int | None) -> list[ObjectMeta]:
+    """Return what a listing has, up to the page with which there are more than ``most``."""
+    found: list[ObjectMeta] = []
+    for page in pages:
+        found += page
+        if most is not None and len(found) > most:
+            break
+    return found
 
 
 def _piece(found: GetResult) -> tuple[ObjectMeta, bytes]:

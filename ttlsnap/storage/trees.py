@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import posixpath
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from ttlsnap.storage.directory import Directory, FileInfo, each
+
+_IN_A_REQUEST = 1000
+"""The files that an object store lists in one answer."""
 
 
 def find_existing(files: Directory, paths: Sequence[str]) -> set[str]:
@@ -12,18 +17,38 @@ def find_existing(files: Directory, paths: Sequence[str]) -> set[str]:
     return set(stat_files(files, paths))
 
 
-def stat_files(files: Directory, paths: Sequence[str]) -> dict[str, FileInfo]:
-    """Return the facts of the paths that exist."""
-    return {p: info for p, info in zip(paths, each(files, files.stat, paths), strict=True) if info is not None}
+def stat_files(files: Directory, paths: Iterable[str]) -> dict[str, FileInfo]:
+    """Return the facts of the paths that exist. In a network, one request serves as many of them as it can."""
+    paths = list(dict.fromkeys(paths))
+    if files.at_once == 1:
+        found = zip(paths, (files.stat(path) for path in paths), strict=True)
+        return {path: info for path, info in found if info is not None}
+    folders = list(dict.fromkeys(path.rpartition("/")[0] for path in paths))
+    there: dict[str, FileInfo] = {}
+    for above, below in _trees(folders).items() if not files.has_folders else ():
+        # With fewer files than that, it takes fewer requests than a listing of each folder.
+        most = _IN_A_REQUEST * len(below)
+        tree = files.list_tree(above, most) if above and len(below) > 1 else {}
+        if 0 < len(tree) <= most:
+            there |= tree
+            there |= {path: FileInfo(path.rpartition("/")[2], 0, 0, is_dir=True) for path in _folders(tree)}
+            folders = [folder for folder in folders if folder not in below]
+    for folder, infos in zip(folders, each(files, files.list, folders), strict=True):
+        there |= {f"{folder}/{info.name}".lstrip("/"): info for info in infos}
+    return {path: there[path] for path in paths if path in there}
 
 
-def list_below(files: Directory, folder: str) -> dict[str, FileInfo]:
-    """Return all files in a folder and in those below it, by their paths."""
-    found: dict[str, FileInfo] = {}
-    for info in files.list(folder):
-        path = f"{folder}/{info.name}"
-        found |= list_below(files, path) if info.is_dir else {path: info}
-    return found
+def _trees(folders: Iterable[str]) -> dict[str, list[str]]:
+    """Return the folders by the first folder in their paths, or rather by the one that they all are below."""
+    by_first: dict[str, list[str]] = defaultdict(list)
+    for folder in folders:
+        by_first[folder.partition("/")[0]].append(folder)
+    return {posixpath.commonpath(below): below for below in by_first.values()}
+
+
+def _folders(paths: Iterable[str]) -> set[str]:
+    parts = (path.split("/") for path in paths)
+    return {"/".join(part[:end]) for part in parts for end in range(1, len(part))}
 
 
 def make_folders(files: Directory, paths: Sequence[str]) -> None:
@@ -34,6 +59,8 @@ def make_folders(files: Directory, paths: Sequence[str]) -> None:
 
 def sync_names(files: Directory, paths: Sequence[str]) -> None:
     """Make the names of ``paths`` durable, if their folders exist."""
+    if not files.has_folders:
+        return
 
     def sync(folder: str) -> None:
         if files.stat(folder) is not None:

@@ -12,7 +12,6 @@ from ttlsnap.publishing.backups import find_held_tables
 from ttlsnap.publishing.cleanup import discard_backups, only_copies
 from ttlsnap.publishing.journal import find_backup
 from ttlsnap.publishing.runs import Runs, open_existing, refuse_if_interrupted
-from ttlsnap.storage.trees import list_below
 from ttlsnap.transaction.rollback import undoable_run
 
 
@@ -71,6 +70,6 @@ def _find(runs: Runs) -> list[Backup]:
         run = journal.run
         folder = find_backup(files, run)
         if files.stat(folder) is not None and not only_copies(files, run, journal):
-            sizes = [info.size for info in list_below(files, folder).values()]
+            sizes = [info.size for info in files.list_tree(folder).values()]
             found.append(Backup(run, len(sizes), sum(sizes), needed_to_undo=run == undoable))
     return found

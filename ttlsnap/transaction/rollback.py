@@ -41,7 +41,7 @@ from ttlsnap.publishing.moves import find_rewritten, plan_backup
 from ttlsnap.publishing.runs import Runs, new_run_id, open_existing, refuse_if_interrupted
 from ttlsnap.publishing.stale_snapshots import warn_of_early_snapshots
 from ttlsnap.storage.directory import Directory, each
-from ttlsnap.storage.trees import find_existing, list_below, stat_files
+from ttlsnap.storage.trees import find_existing, stat_files
 from ttlsnap.stores.open import lineages_of, open_state_store
 from ttlsnap.transaction.steps import Place, Run, change_in_place
 
@@ -358,7 +358,7 @@ def _plan_moves(files: Directory, last: Journal, run: str, back: Sequence[Move],
     kinds = {path.rpartition(".")[2] for path in replaced} & set(layout.SNAPSHOTS)
     version, ledgers = last.batch + 1, []
     if committed < last.batch:
-        kinds, version, ledgers = set(layout.SNAPSHOTS), committed + 1, [*list_below(files, layout.LEDGERS)]
+        kinds, version, ledgers = set(layout.SNAPSHOTS), committed + 1, [*files.list_tree(layout.LEDGERS)]
     newer = [path for path in list_activity(files) if kinds and layout.is_newer_snapshot(path, version, *kinds)]
     lost = set(last.preserved)  # only missing ones come back, so nothing is in their way
     in_the_way = [*replaced, *newer, *ledgers, *(move.target for move in back if move.target not in lost)]
