@@ -51,7 +51,7 @@ def deliver_all(runs: Runs, places: AllowedPlaces) -> list[str]:
 
 def _deliver_one(runs: Runs, run: str, places: AllowedPlaces) -> None:
     files = runs.files
-    if files.stat(folder_of(run)) is None or _is_rolled_back(runs, run, places):
+    if runs.known.stat(folder_of(run)) is None or _is_rolled_back(runs, run, places):
         return
     journal, target = runs.find(run), find_archive(files, run)
     if journal is not None and journal.status == "undone":

@@ -40,6 +40,7 @@ def discard_backups(runs: Runs, keep: str | None) -> list[str]:
     A backup with the only copy of a table that a snapshot needs stays.
     """
     ended = [journal for journal in runs.journals if journal.status != "open" and journal.run != keep]
+    ended = [journal for journal in ended if runs.has_folders(journal.run)]
     needed = {held.run for held in find_held_tables(runs.files, [journal.run for journal in ended])}
     ended = [journal for journal in ended if journal.run not in needed]
     had_backup = each(runs.files, lambda journal: discard_files(runs.files, journal), ended)
@@ -111,7 +112,7 @@ def only_copies(files: Directory, run: str, journal: Journal | None) -> list[str
 def warn_of_only_copies(runs: Runs) -> list[str]:
     """Return warnings about the backups that stay because of ``only_copies``."""
     files, ids = runs.files, [run for run in runs.ids if layout.is_run(run)]
-    found = each(files, lambda run: only_copies(files, run, runs.find(run)), ids)
+    found = each(files, lambda run: only_copies(runs.known, run, runs.find(run)), ids)
     return [
         f"run {run} was not published, but {files.root}/{copies[0]} was not restored (files like this: {len(copies)}), "
         "so ttlsnap keeps the run's folder. If the file is missing from the checkpoint, move it back; if it is not "
@@ -146,22 +147,22 @@ def discard_leftovers(runs: Runs) -> None:
 
     The files of an undone run stay if another program has overwritten some of them.
     """
-    files, ids = runs.files, [run for run in runs.ids if layout.is_run(run)]
+    files, known, ids = runs.files, runs.known, [run for run in runs.ids if layout.is_run(run)]
 
     def find_removal(run: str) -> Callable[[], object] | None:
         journal = runs.find(run)
         if journal is None:
             # The run that made this copy has only a report, which must stay. A damaged file may be such a report.
             try:
-                is_copy = (read_report(files, run) or {}).get("output") is not None
+                is_copy = (read_report(known, run) or {}).get("output") is not None
             except CorruptionError:
                 return None
             return None if is_copy else partial(discard_run, files, run)
-        if journal.status != "undone" or not folders_of(files, run, STAGED) + folders_of(files, run, BACKUP):
+        if journal.status != "undone" or not folders_of(known, run, STAGED) + folders_of(known, run, BACKUP):
             return None
         return partial(discard_files, files, journal) if not find_overwritten(files, journal) else None
 
-    each(files, lambda folder: remove_scratch(files, folder), (OWN, *map(layout.run_directory, ids)))
+    each(files, lambda folder: remove_scratch(known, folder), (OWN, *map(layout.run_directory, ids)))
     for remove in each(files, find_removal, ids):
         if remove is not None:
             remove()

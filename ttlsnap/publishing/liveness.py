@@ -162,9 +162,9 @@ def longest_gap_ms(runs: Runs, logs: Logs) -> int | None:
 def _copying_run(runs: Runs, logs: Logs) -> dict[str, Any] | None:
     """Return the report of the run that made this checkpoint as a copy, while the logs still have its batch."""
     for run in runs.ids:
-        if runs.find(run) is None and runs.files.stat(staged_path(run, "")) is None:
+        if runs.find(run) is None and runs.known.stat(staged_path(run, "")) is None:
             try:
-                report = read_report(runs.files, run)
+                report = read_report(runs.known, run)
             except CorruptionError:
                 return {LONGEST_GAP: None}
             if report is not None and (report.get("batch") or 0) >= min(logs.offsets, default=0):

@@ -16,7 +16,7 @@ from ttlsnap.checkpoint.recognize import require_checkpoint
 from ttlsnap.errors import FencedError
 from ttlsnap.printable import shell_word
 from ttlsnap.publishing.journal import Journal, find_migrated, read_journal
-from ttlsnap.storage.directory import Directory, each
+from ttlsnap.storage.directory import Directory, cache_listings, each
 from ttlsnap.storage.open import open_directory
 
 
@@ -26,18 +26,21 @@ class Runs:
 
     ``ids`` are those of all runs with a folder, in no order. ``journals`` are those of the runs that reached
     publishing, oldest first. All of them are read, whatever the times in their names are: a clock may have been wrong.
+    ``known`` is the same directory with the folders of these runs as they were then, so that each is listed once.
     """
 
     files: Directory
+    known: Directory
     ids: tuple[str, ...]
     journals: tuple[Journal, ...]
 
     @classmethod
     def read(cls, files: Directory) -> Runs:
         """Read the journals of a checkpoint. Raise CorruptionError for one that cannot be read."""
-        ids = [info.name for info in files.list(layout.RUNS) if info.is_dir]
-        found = each(files, lambda run: read_journal(files, run), ids)
-        return cls(files, tuple(ids), _in_order(filter(None, found)))
+        known = cache_listings(files)
+        ids = [info.name for info in known.list(layout.RUNS) if info.is_dir]
+        found = each(files, lambda run: read_journal(known, run), ids)
+        return cls(files, known, tuple(ids), _in_order(filter(None, found)))
 
     def with_journal(self, journal: Journal) -> Runs:
         """Return the runs after this process has written a journal."""
@@ -47,6 +50,10 @@ class Runs:
     def find(self, run: str) -> Journal | None:
         """Return the journal of a run; None if the run did not reach publishing."""
         return next((journal for journal in self.journals if journal.run == run), None)
+
+    def has_folders(self, run: str) -> bool:
+        """Return whether an earlier run has left folders, such as a backup."""
+        return any(info.is_dir for info in self.known.list(layout.run_directory(run)))
 
     @property
     def interrupted(self) -> Journal | None:
