@@ -95,7 +95,9 @@ class PlannedRun(StateRun[AnyReport]):
         return [path for path in deltas if path is not None and path in self.before]
 
     def check(self) -> None:
-        each(self.files, lambda place: self._check_partition(*place), self._places)
+        # All other files are in the listing that was compared.
+        places = [place for place in self._places if place[1].lineage.shared]
+        each(self.files, lambda place: self._check_partition(*place), places)
 
     def _check_partition(self, store: StorePlan, partition: PartitionPlan) -> None:
         """Raise BusyError unless a partition has the planned files, with those that its snapshots share."""

@@ -25,11 +25,12 @@ def stat_files(files: Directory, paths: Iterable[str]) -> dict[str, FileInfo]:
         return {path: info for path, info in found if info is not None}
     folders = list(dict.fromkeys(path.rpartition("/")[0] for path in paths))
     there: dict[str, FileInfo] = {}
-    for above, below in _trees(folders).items() if not files.has_folders else ():
+    trees = {} if files.has_folders else _trees(folders)
+    for above, below in ((above, below) for above, below in trees.items() if above and len(below) > 1):
         # With fewer files than that, it takes fewer requests than a listing of each folder.
         most = _IN_A_REQUEST * len(below)
-        tree = files.list_tree(above, most) if above and len(below) > 1 else {}
-        if 0 < len(tree) <= most:
+        tree = files.list_tree(above, most)
+        if len(tree) <= most:
             there |= tree
             there |= {path: FileInfo(path.rpartition("/")[2], 0, 0, is_dir=True) for path in _folders(tree)}
             folders = [folder for folder in folders if folder not in below]
