@@ -38,6 +38,7 @@ def test_a_partition_costs_few_requests(proxy: Proxy, bucket: str, tmp_path: Pat
     assert max(costs) <= 28, costs
 
 
+@pytest.mark.wide
 def test_an_earlier_run_costs_few_requests(proxy: Proxy, bucket: str, tmp_path: Path) -> None:
     uri = upload(sample(AGG, tmp_path), f"{bucket}/checkpoint")
     found = []
