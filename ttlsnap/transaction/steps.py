@@ -79,8 +79,8 @@ class Run(ABC):
     """A run that changes a checkpoint in place. The methods are called in the order in which they are here.
 
     ``runs`` are the ones before this, and after publishing also this one. ``before`` has the logs and the state files
-    as they were when the run was planned. The transaction collects the
-    ``warnings``, and sets ``made_final`` to the run before, if only its backup could undo it and this run removed that.
+    as they were when the run was planned. The transaction collects the ``warnings``, and sets ``made_final`` to the run
+    before, if only its backup could undo it and this run removed that.
     """
 
     replaces_backups = False
@@ -311,7 +311,8 @@ def write_new_state(
         checkpoint = replace(open_checkpoint(for_reading(files), schemas=options.schemas), files=files)
         run = plan(checkpoint, runs, archive)
         run.started = started
-        return run.nothing_to_do() or _carry_out(run, scratch)
+        report = run.nothing_to_do()
+        return _carry_out(run, scratch) if report is None else replace(report, seconds=run.seconds)
 
 
 def _open_archive(target: str, options: RunOptions, files: Directory) -> Receiver | None:
@@ -361,7 +362,7 @@ def _copy(run: StateRun[AnyReport], destination: LocalDirectory, scratch: str | 
         run.refuse_unwanted(staging)
         if not run.confirm(run.whole_report):
             discard_copy(staging)
-            return run.report.unpublished()
+            return run.whole_report.unpublished()
         run.fill_copy(staging, destination.root)
         write_report(run.runs, staging, run.id, run.document())
         refuse_if_interrupted(files)  # the lock may not keep out other machines
