@@ -18,7 +18,7 @@ from ttlsnap.expired.places import AllowedPlaces, Confirm, PlaceNotNamedError
 from ttlsnap.expired.receivers import ExpiredCallback, find_receiver, refuse_within
 from ttlsnap.expired.writing import folder_of
 from ttlsnap.printable import shell_word
-from ttlsnap.publishing.journal import read_report
+from ttlsnap.publishing.journal import STAGED, folders_of, journal_path, read_report, report_path
 from ttlsnap.publishing.runs import Runs
 from ttlsnap.storage.directory import Directory
 
@@ -38,7 +38,14 @@ def deliver_all(runs: Runs, places: AllowedPlaces) -> list[str]:
     root = runs.files.root
     for run in [run for run in runs.ids if layout.is_run(run)]:
         try:
-            _deliver_one(runs, run, places)
+            if has_lost_journal(runs, run):
+                told.append(
+                    f"{root}/{journal_path(run)} is missing, so ttlsnap does not know whether run {run} was published. "
+                    f"If it was, the entries that it dropped are only in {root}/{folder_of(run)}: copy them to the "
+                    "archive. Then remove that folder"
+                )
+            else:
+                _deliver_one(runs, run, places)
         except PlaceNotNamedError as error:
             told.append(error.text)
         except TtlsnapError as error:
@@ -56,7 +63,9 @@ def _deliver_one(runs: Runs, run: str, places: AllowedPlaces) -> None:
     journal, target = runs.find(run), find_archive(files, run)
     if journal is not None and journal.status == "undone":
         files.remove_tree(folder_of(run))
-    elif target is not None and (journal is None or journal.status == "done"):
+    elif target is not None and (
+        journal.status == "done" if journal is not None else runs.report_of_copy(run) is not None
+    ):
         found = places.find(target, run, "deliver") if has_waiting(files, run) else None
         if found is not None:
             deliver(files, run, found)
@@ -69,6 +78,18 @@ def _deliver_one(runs: Runs, run: str, places: AllowedPlaces) -> None:
             )
         else:
             files.remove_tree(folder_of(run))
+
+
+def has_lost_journal(runs: Runs, run: str) -> bool:
+    """Return whether a run without a journal may have been published: its staged files are gone, and entries wait.
+
+    A run writes its journal after it has staged all files and written its report.
+    """
+    if runs.find(run) is not None or runs.report_of_copy(run) is not None:
+        return False
+    if runs.known.stat(report_path(run)) is None or not has_waiting(runs.known, run):
+        return False
+    return not any(runs.files.list_tree(folder) for folder in folders_of(runs.known, run, STAGED))
 
 
 def record_take_back(files: Directory, run: str, by: str, places: AllowedPlaces) -> None:
@@ -134,9 +155,22 @@ def has_dropped(files: Directory, run: str) -> bool:
     return not isinstance(totals, dict) or totals.get("dropped") != 0
 
 
-def is_unsettled(files: Directory, run: str) -> bool:
+def is_unsettled(runs: Runs, run: str) -> bool:
     """Return whether entries of a run wait for their delivery, or for their removal from the archive."""
-    return has_waiting(files, run) or files.stat(f"{folder_of(run)}/{_TAKE_BACK}") is not None
+    journal = runs.find(run)
+    if journal is not None and journal.status == "undone":
+        return False  # they are in the state
+    by = _read_note(runs, run)
+    rollback = runs.find(by) if by is not None else None
+    return has_waiting(runs.files, run) or (rollback is not None and rollback.status != "undone")
+
+
+def _read_note(runs: Runs, run: str) -> str | None:
+    """Return the rollback of a run that has begun to undo it, by the note of ``record_take_back``; None without one."""
+    note = f"{folder_of(run)}/{_TAKE_BACK}"
+    if runs.known.stat(folder_of(run)) is None or runs.files.stat(note) is None:
+        return None
+    return runs.files.read(note, _MAX_NAME).decode(errors="replace")
 
 
 def find_archive(files: Directory, run: str) -> str | None:
@@ -149,17 +183,16 @@ def find_archive(files: Directory, run: str) -> str | None:
 
 def _is_rolled_back(runs: Runs, run: str, places: AllowedPlaces) -> bool:
     """Return whether a rollback of the run was published."""
-    files, note = runs.files, f"{folder_of(run)}/{_TAKE_BACK}"
-    if files.stat(note) is None:
+    by = _read_note(runs, run)
+    if by is None:
         return False
-    by = files.read(note, _MAX_NAME).decode(errors="replace")
     journal = runs.find(by)
     if journal is not None and journal.status == "open":
         return True  # the rollback is interrupted: its outcome is open
     if journal is not None and journal.status == "done":
-        take_back(files, run, places)
+        take_back(runs.files, run, places)
         return True
-    files.remove(note)
+    runs.files.remove(f"{folder_of(run)}/{_TAKE_BACK}")
     return False
 
 

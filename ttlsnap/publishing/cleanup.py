@@ -15,6 +15,7 @@ from ttlsnap.errors import (
     tidy_after_error,
 )
 from ttlsnap.interrupts import defer_signals
+from ttlsnap.publishing.archives import has_lost_journal
 from ttlsnap.publishing.backups import find_held_tables
 from ttlsnap.publishing.journal import (
     BACKUP,
@@ -25,7 +26,6 @@ from ttlsnap.publishing.journal import (
     folders_of,
     is_same,
     read_journal,
-    read_report,
     report_path,
     scratch_path,
 )
@@ -142,10 +142,10 @@ def find_overwritten(files: Directory, journal: Journal) -> list[str]:
     return [m.source for m, is_other in zip(staged, each(files, is_overwritten, staged), strict=True) if is_other]
 
 
-def discard_leftovers(runs: Runs) -> None:
+def discard_leftovers(runs: Runs) -> Runs:
     """Remove the files of runs that changed nothing: they were interrupted before their journal, or undone.
 
-    The files of an undone run stay if another program has overwritten some of them.
+    Return the runs that are left. The files of an undone run stay if another program has overwritten some of them.
     """
     files, known, ids = runs.files, runs.known, [run for run in runs.ids if layout.is_run(run)]
 
@@ -154,18 +154,22 @@ def discard_leftovers(runs: Runs) -> None:
         if journal is None:
             # The run that made this copy has only a report, which must stay. A damaged file may be such a report.
             try:
-                is_copy = (read_report(known, run) or {}).get("output") is not None
+                stays = runs.report_of_copy(run) is not None or has_lost_journal(runs, run)
             except CorruptionError:
                 return None
-            return None if is_copy else partial(discard_run, files, run)
+            return None if stays else partial(discard_run, files, run)
         if journal.status != "undone" or not folders_of(known, run, STAGED) + folders_of(known, run, BACKUP):
             return None
         return partial(discard_files, files, journal) if not find_overwritten(files, journal) else None
 
     each(files, lambda folder: remove_scratch(known, folder), (OWN, *map(layout.run_directory, ids)))
-    for remove in each(files, find_removal, ids):
+    gone = set()
+    for run, remove in zip(ids, each(files, find_removal, ids), strict=True):
         if remove is not None:
             remove()
+            if runs.find(run) is None and files.stat(layout.run_directory(run)) is None:
+                gone.add(run)
+    return replace(runs, ids=tuple(run for run in runs.ids if run not in gone))
 
 
 @defer_signals()

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ttlsnap.checkpoint import layout
 from ttlsnap.publishing.archives import is_unsettled
-from ttlsnap.publishing.journal import find_backup, read_journal, read_report, staged_path
-from ttlsnap.publishing.runs import open_existing
+from ttlsnap.publishing.journal import find_backup, read_report
+from ttlsnap.publishing.runs import Runs, open_existing
 
 
 @dataclass(frozen=True)
@@ -50,24 +49,24 @@ def _kind_of_copy(report: dict[str, Any]) -> str:
 
 def history(target: str) -> list[HistoryEntry]:
     """Return the runs that were published, copied, undone or interrupted on ``target``, oldest first."""
-    files = open_existing(target)
+    runs = Runs.read(open_existing(target))
     entries: list[tuple[int, HistoryEntry]] = []
     rolled_back = set()
-    for info in files.list(layout.RUNS):
-        journal = read_journal(files, info.name)
-        report = read_report(files, info.name)
-        if journal is None and (report is None or files.stat(staged_path(info.name, "")) is not None):
+    for run in sorted(runs.ids):
+        journal = runs.find(run)
+        report = runs.report_of_copy(run) if journal is None else read_report(runs.known, run)
+        if journal is None and report is None:
             continue  # interrupted before it changed anything
         if journal is not None and journal.undoes and journal.status == "done":
             rolled_back.add(journal.undoes)
         entry = HistoryEntry(
-            run=info.name,
+            run=run,
             kind=journal.kind if journal else _kind_of_copy(report or {}),
             status=journal.status if journal else "copy",
             batch=journal.batch if journal else (report or {}).get("batch"),
-            backup=files.stat(find_backup(files, info.name)) is not None,
+            backup=runs.known.stat(find_backup(runs.known, run)) is not None,
             report=report,
-            waiting=is_unsettled(files, info.name),
+            waiting=is_unsettled(runs, run),
             planned=journal.fence_batch if journal and journal.planned is not None else None,
         )
         # Journals have numbers, because clocks can go back. The run that made this copy was before all of them.

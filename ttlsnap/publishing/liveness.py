@@ -25,8 +25,6 @@ from ttlsnap.publishing.journal import (
     Journal,
     digest_of,
     find_migrated,
-    read_report,
-    staged_path,
 )
 from ttlsnap.publishing.runs import Runs
 from ttlsnap.storage.directory import Directory, each
@@ -162,13 +160,12 @@ def longest_gap_ms(runs: Runs, logs: Logs) -> int | None:
 def _copying_run(runs: Runs, logs: Logs) -> dict[str, Any] | None:
     """Return the report of the run that made this checkpoint as a copy, while the logs still have its batch."""
     for run in runs.ids:
-        if runs.find(run) is None and runs.known.stat(staged_path(run, "")) is None:
-            try:
-                report = read_report(runs.known, run)
-            except CorruptionError:
-                return {LONGEST_GAP: None}
-            if report is not None and (report.get("batch") or 0) >= min(logs.offsets, default=0):
-                return report
+        try:
+            report = runs.report_of_copy(run)
+        except CorruptionError:
+            return {LONGEST_GAP: None}
+        if report is not None and (report.get("batch") or 0) >= min(logs.offsets, default=0):
+            return report
     return None
 
 

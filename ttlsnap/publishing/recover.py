@@ -112,17 +112,15 @@ def _tidied(files: Directory, places: AllowedPlaces, report: RecoverReport) -> R
     if journal is not None and find_overwritten(files, journal):
         folder = f"{files.root}/{layout.run_directory(journal.run)}"
         kept = [f"files that overwrote those of run {journal.run} are kept in {folder}"]
-    runs = Runs.read(files)
-    discard_leftovers(runs)
-    waiting = _list_unsettled_runs(files)
+    runs = discard_leftovers(Runs.read(files))
+    waiting = _list_unsettled_runs(runs)
     warnings = (*kept, *warn_of_only_copies(runs), *deliver_all(runs, places))
-    left = _list_unsettled_runs(files)
+    left = _list_unsettled_runs(Runs.read(files))
     return replace(report, warnings=warnings, settled=tuple(run for run in waiting if run not in left))
 
 
-def _list_unsettled_runs(files: Directory) -> list[str]:
-    runs = [info.name for info in files.list(layout.RUNS) if layout.is_run(info.name)]
-    return [run for run in runs if is_unsettled(files, run)]
+def _list_unsettled_runs(runs: Runs) -> list[str]:
+    return [run for run in runs.ids if layout.is_run(run) and is_unsettled(runs, run)]
 
 
 @defer_signals()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import Enum
 from secrets import token_hex
+from typing import Any
 
 import xxhash
 
@@ -15,7 +16,7 @@ from ttlsnap.checkpoint.logs import MAX_LOG_BYTES, read_logs
 from ttlsnap.checkpoint.recognize import require_checkpoint
 from ttlsnap.errors import FencedError
 from ttlsnap.printable import shell_word
-from ttlsnap.publishing.journal import Journal, find_migrated, read_journal
+from ttlsnap.publishing.journal import Journal, find_migrated, read_journal, read_report
 from ttlsnap.storage.directory import Directory, cache_listings, each
 from ttlsnap.storage.open import open_directory
 
@@ -50,6 +51,14 @@ class Runs:
     def find(self, run: str) -> Journal | None:
         """Return the journal of a run; None if the run did not reach publishing."""
         return next((journal for journal in self.journals if journal.run == run), None)
+
+    def report_of_copy(self, run: str) -> dict[str, Any] | None:
+        """Return the report of a run if it made this checkpoint as a copy. Raise CorruptionError if it is damaged.
+
+        Other runs without a journal were interrupted before they changed anything.
+        """
+        report = read_report(self.known, run) if self.find(run) is None else None
+        return report if report is not None and report.get("output") is not None else None
 
     def has_folders(self, run: str) -> bool:
         """Return whether an earlier run has left folders, such as a backup."""

@@ -34,7 +34,6 @@ from ttlsnap.publishing.journal import (
     find_backup,
     is_later,
     is_same,
-    read_report,
 )
 from ttlsnap.publishing.liveness import refuse_if_running
 from ttlsnap.publishing.moves import find_rewritten, plan_backup
@@ -186,7 +185,7 @@ def _find_last(runs: Runs) -> Journal:
     if last is None or last.kind == "rollback":
         if last is not None:
             after = f": the last run, {last.run}, is a rollback itself"
-        elif any(map(partial(_made_copy, runs.files), runs.ids)):
+        elif any(map(partial(_made_copy, runs), runs.ids)):
             after = ": this checkpoint is a copy. Use the original, which the run that made the copy did not change"
         else:
             after = ""
@@ -194,13 +193,12 @@ def _find_last(runs: Runs) -> Journal:
     return last
 
 
-def _made_copy(files: Directory, run: str) -> bool:
+def _made_copy(runs: Runs, run: str) -> bool:
     """Return whether a run has made this checkpoint as a copy."""
     try:
-        report = read_report(files, run)
+        return runs.report_of_copy(run) is not None
     except CorruptionError:
         return False
-    return report is not None and report.get("output") is not None
 
 
 def _find_old_files(files: Directory, last: Journal, committed: int) -> list[Move]:

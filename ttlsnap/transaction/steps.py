@@ -129,7 +129,7 @@ def change_in_place(run: Run, scratch: str | None = None) -> bool:
     is as it was before, unless the message names ``ttlsnap recover``.
     """
     files = run.files
-    discard_leftovers(run.runs)
+    run.runs = discard_leftovers(run.runs)
     run.warnings += [*warn_of_only_copies(run.runs), *run.deliver_waiting()]
     # On a local disk, the work is in the run's own folder, so that its files need only be renamed.
     own = f"{files.root}/{scratch_path(run.id)}" if is_local(files.root) else None
