@@ -91,9 +91,11 @@ $(VENV)/installed: pyproject.toml setup.py ttlsnap/native/kernels.c
 	$(BIN)/python -m pip install --quiet --editable . '$(SPARK)'
 	touch $@
 
-$(VENV)/tested: $(VENV)/installed
+# What the tests need has all that users need, so one installation serves both.
+$(VENV)/tested: pyproject.toml setup.py ttlsnap/native/kernels.c
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --editable '.[test]' '$(SPARK)'
-	touch $@
+	touch $(VENV)/installed $@
 
 $(LOWEST)/tested: pyproject.toml
 	test -x $(LOWEST)/bin/python || $(PYTHON) -m venv $(LOWEST)

@@ -264,6 +264,6 @@ def test_a_second_migration_keeps_the_planned_batch(judge: Judge) -> None:
     assert judge.restart(written, MORE_WHOLE) == model.run(MORE_WHOLE)
 
 
-@pytest.mark.parametrize("name", narrow(list(REPORTED), 6, 10))
+@pytest.mark.parametrize("name", narrow(list(REPORTED), 6))
 def test_queries_of_public_reports_continue(judge: Judge, name: str) -> None:
     continues(judge, rocksdb(name, changelog=True) if name in IN_ROCKSDB else Query(name), NEWEST)
