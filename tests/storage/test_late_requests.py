@@ -64,6 +64,24 @@ def test_a_fence_that_arrives_after_its_run_was_undone_is_removed(proxy: Proxy, 
     assert objects_of(uri) == old
 
 
+@pytest.mark.parametrize("kind", ["compact", "compact rocksdb"])
+def test_a_journal_that_arrives_after_its_run_was_discarded_changes_nothing(
+    proxy: Proxy, bucket: str, tmp_path: Path, kind: str
+) -> None:
+    uri = upload(KINDS[kind].checkpoint(tmp_path), f"{bucket}/checkpoint")
+    old = objects_of(uri)
+    journal = Late(lambda r: r.method == "PUT" and r.path.endswith("/journal.json"), "ends")
+    assert run_with_late_request(proxy, journal, partial(KINDS[kind].run, uri))
+    expire(uri)
+    assert recover(uri).outcome == "nothing"
+    proxy.deliver()
+    assert recover(uri).outcome == "undone"
+    assert objects_of(uri) == old
+    KINDS[kind].run(uri)
+    rolled_back(uri)
+    assert objects_of(uri) == old
+
+
 def number(at: int) -> Callable[[Request], bool]:
     """Return a function that finds the change with a number."""
     return lambda request: request.changes == at

@@ -69,6 +69,16 @@ def find_done(files: Directory, moves: Sequence[Move]) -> list[bool]:
     return [is_done(move, there) for move in moves]
 
 
+def is_untouched(files: Directory, journal: Journal) -> bool:
+    """Return whether all old files are in their places, so that the run has moved none: they are the first to move.
+
+    A journal may arrive after ``recover`` has removed the run's folder, so nothing else shows that it changed nothing.
+    """
+    there = stat_files(files, [facts.path for facts in journal.replaced])
+    same = each(files, lambda facts: is_same(files, facts, there.get(facts.path)), journal.replaced)
+    return bool(same) and all(same)
+
+
 def is_done(move: Move, there: Collection[str]) -> bool:
     """Return whether a move is done, by the paths that exist: no other move uses its path in the run's folder."""
     return move.target in there if move.target.startswith(f"{layout.RUNS}/") else move.source not in there

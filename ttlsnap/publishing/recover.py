@@ -30,6 +30,7 @@ from ttlsnap.publishing.moves import (
     find_altered,
     find_done,
     find_rewritten,
+    is_untouched,
     refuse_unclear,
     remove_empty_folders,
 )
@@ -162,6 +163,8 @@ def _find_way(
     Raise RefusedError if the query has continued without the fence, or if a new file is not what the run wrote. Raise
     CorruptionError if files are missing, or if an old file is not what it was.
     """
+    if is_untouched(files, journal):
+        return "withdraw"
     done = find_done(files, journal.moves)
     # Every file is at one end of its move. Undoing only needs the old files, so a new one may be missing then.
     ends = [m.target if d else m.source for m, d in zip(journal.moves, done, strict=True)]
