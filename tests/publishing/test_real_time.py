@@ -138,6 +138,8 @@ def test_a_live_query_is_refused(query: RealTimeQuery) -> None:
     assert digest(query.checkpoint) == before
     query.ask("stop")
     settled(query.checkpoint)
+    for left in query.checkpoint.glob("state/*/*/.*.tmp*"):
+        left.unlink()  # of a task that was stopped while it wrote: another sign, which hides the one in question
     age(query.checkpoint, 3600)
     with pytest.raises(BusyError, match="the query may be running in real-time mode"):
         query.compact(stopped=False)
