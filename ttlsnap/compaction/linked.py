@@ -14,7 +14,8 @@ import numpy as np
 
 from ttlsnap.compaction.dropped import Archive
 from ttlsnap.compaction.results import RowTransformers, make_result
-from ttlsnap.compaction.task import PartitionResults, PartitionTask, Progress
+from ttlsnap.compaction.sinks import Sink
+from ttlsnap.compaction.task import PartitionResults, PartitionTask, Progress, StoreTask
 from ttlsnap.compaction.times import kept_times
 from ttlsnap.entries.batch import RowEntries, StateEntries
 from ttlsnap.entries.descriptor import StateDescriptor
@@ -22,7 +23,7 @@ from ttlsnap.errors import CorruptionError
 from ttlsnap.operators.links import Decisions, Outcome, StateId
 from ttlsnap.operators.work import begin_work
 from ttlsnap.storage.open import open_for_reading
-from ttlsnap.stores.protocols import PartitionOpener, Staging, StoredPartition, Written
+from ttlsnap.stores.protocols import StoredPartition, Written
 from ttlsnap.stores.scan import scan_partition
 from ttlsnap.transform.chain import StateResult
 from ttlsnap.transform.protocols import StateSnapshotTransformer
@@ -43,24 +44,24 @@ class Watcher(Protocol):
 class LinkedStores:
     """Linked stores: all of them are scanned and decided before one of them is written.
 
-    The ``watcher`` also gets the entries of the ``others``, which are states that no transformer sees.
+    The kept entries go to ``sink``, which is needed only to ``run``. The ``watcher`` also gets the entries of the
+    ``others``, which are states that no transformer sees.
     """
 
     def __init__(
         self,
         task: PartitionTask,
-        opener: PartitionOpener,
-        staging: Staging | None = None,
+        sink: Sink | None = None,
         progress: Progress = lambda entries, dropped: None,
         archive: Archive | None = None,
         *,
         others: Sequence[StateDescriptor] = (),
         watcher: Watcher | None = None,
     ) -> None:
-        self._task, self._opener, self._staging = task, opener, staging
+        self._task, self._sink = task, sink
         self._progress, self._archive, self._watcher = progress, archive, watcher
         self._partitions: dict[str, StoredPartition] = {}
-        self._times = kept_times(task, staging)
+        self._times = kept_times(task)
         self._places = {place: state for link in task.links for place, state in link.places.items()}
         self._places |= {state.place: state for store in task.stores for state in store.states}
         self._places |= {state.place: state for state in others} | self._times.others
@@ -71,7 +72,7 @@ class LinkedStores:
         source = open_for_reading(self._task.root)
         with contextlib.ExitStack() as stack:
             for store in self._task.stores:
-                opened = self._opener.open(source, store.lineage, self._task.scratch, keep_in_memory=True)
+                opened = self._task.state_store.open(source, store.lineage, self._task.scratch, keep_in_memory=True)
                 self._partitions[store.name] = stack.enter_context(opened)
             yield
 
@@ -105,7 +106,7 @@ class LinkedStores:
             for store in task.stores:
                 mine = {state: decision for (name, state), decision in final.items() if name == store.name}
                 changed = any(decision.changes for decision in mine.values())
-                written = self._write(store.name, mine) if changed or task.whole else None
+                written = self._write(store, mine) if changed or task.whole else None
                 results.append(make_result(task, store, written, self._states(store.name, deciders, final, outcomes)))
         results = [replace(result, ledgers=self._times.write_ledgers(result.store)) for result in results]
         return (replace(results[0], followed=followed), *results[1:])
@@ -171,19 +172,20 @@ class LinkedStores:
             position += len(batch)
         return Rows.concat(found)
 
-    def _write(self, store: str, decisions: Mapping[str, Decisions]) -> Written:
+    def _write(self, store: StoreTask, decisions: Mapping[str, Decisions]) -> Written:
         """Scan a store again, and write the decisions. Return the new snapshot."""
+        assert self._sink is not None
         position = dict.fromkeys(decisions, 0)
         row = dict.fromkeys(decisions, 0)
-        partition = self._partitions[store]
+        partition = self._partitions[store.name]
         # Lists are split into their values again; for other states the bytes are enough.
-        described = self._states_of(store)
+        described = self._states_of(store.name)
         lists = {name: state for name, state in described.items() if state.lists}
         moves = {state: decision.moves for state, decision in decisions.items() if decision.moves is not None}
         # Lists are rewritten as a whole; the number of changed lists is known only after regrouping.
         changes = sum(decision.changes for state, decision in decisions.items() if state not in lists)
-        with partition.writer(self._staging, self._task.rewrite, described, moves, changes) as writer:
-            for batch in partition.batches(lists):
+        with self._sink.writer(store, partition, described, moves, changes) as writer:
+            for batch in partition.batches({**self._sink.needs_rows_of(store), **lists}):
                 decision = decisions.get(batch.state)
                 if decision is None:
                     writer.keep(batch)

@@ -12,25 +12,25 @@ from dataclasses import replace
 from ttlsnap.compaction.dropped import Archive, archive_for
 from ttlsnap.compaction.linked import LinkedStores
 from ttlsnap.compaction.results import RowTransformers, make_result
+from ttlsnap.compaction.sinks import Sink, SnapshotSink
 from ttlsnap.compaction.task import PartitionResult, PartitionResults, PartitionTask, Progress
 from ttlsnap.compaction.times import kept_times
 from ttlsnap.entries.batch import StateEntries
 from ttlsnap.errors import CorruptionError, TtlsnapError
 from ttlsnap.quoting import without_keys
-from ttlsnap.storage.open import open_directory, open_for_reading
-from ttlsnap.stores.protocols import PartitionOpener, Staging
+from ttlsnap.storage.open import open_for_reading
 from ttlsnap.stores.scan import scan_partition
 
 
 def compact_partition(
-    task: PartitionTask, progress: Progress | None = None, opener: PartitionOpener | None = None
+    task: PartitionTask, progress: Progress | None = None, sink: Sink | None = None
 ) -> PartitionResults:
     """Compact one partition. Return a result for each store. An error of ttlsnap is one result with a ``failure``.
 
-    ``opener`` opens the partitions; by default the task's state store.
+    The kept entries go to ``sink``; by default it is a new snapshot.
     """
     try:
-        return _compact(task, progress or (lambda entries, dropped: None), opener or task.state_store)
+        return _compact(task, progress or (lambda entries, dropped: None), sink or SnapshotSink(task))
     except TtlsnapError as error:
         told = error.text if str(task) in error.text else f"{task}: " + error.text
         if isinstance(error, CorruptionError) and task.root not in told:
@@ -45,29 +45,27 @@ def compact_partition(
     return (PartitionResult(task.operator, task.stores[0].name, task.partition, failure=failure),)
 
 
-def _compact(task: PartitionTask, progress: Progress, opener: PartitionOpener) -> PartitionResults:
-    staging = None
-    if task.staged_below is not None:
-        staging = Staging(open_directory(task.staging_root), task.staged_below)
+def _compact(task: PartitionTask, progress: Progress, sink: Sink) -> PartitionResults:
     with archive_for(task) as archive:
-        compact = _compact_linked if task.links else _compact_store
-        results = compact(task, opener, staging, progress, archive)
+        if task.links:
+            results = LinkedStores(task, sink, progress, archive).run()
+        else:
+            results = _compact_store(task, sink, progress, archive)
     return (replace(results[0], expired=archive.file()), *results[1:]) if archive is not None else results
 
 
-def _compact_store(
-    task: PartitionTask, opener: PartitionOpener, staging: Staging | None, progress: Progress, archive: Archive | None
-) -> PartitionResults:
+def _compact_store(task: PartitionTask, sink: Sink, progress: Progress, archive: Archive | None) -> PartitionResults:
     """Compact the only store of a task."""
     (store,) = task.stores
     described = {state.state: state for state in store.states}
     states = {name: RowTransformers(task, state) for name, state in described.items()}
-    times = kept_times(task, staging)
+    times = kept_times(task)
+    known = described | {name: state for (_, name), state in times.others.items()}
     with (
-        opener.open(open_for_reading(task.root), store.lineage, task.scratch) as partition,
-        partition.writer(staging, task.rewrite, described, {}) as writer,
+        task.state_store.open(open_for_reading(task.root), store.lineage, task.scratch) as partition,
+        sink.writer(store, partition, described, {}) as writer,
     ):
-        for batch, state in scan_partition(partition, described | {name: s for (_, name), s in times.others.items()}):
+        for batch, state in scan_partition(partition, known, with_rows=sink.needs_rows_of(store)):
             if state is None or batch.state not in described:
                 if state is not None:
                     times.keep(state.place, batch.stored[2])
@@ -89,9 +87,3 @@ def _compact_store(
         written = writer.finish() if changed or task.whole else None
     result = make_result(task, store, written, [transformers.result() for transformers in states.values()])
     return (replace(result, ledgers=times.write_ledgers(store.name)),)
-
-
-def _compact_linked(
-    task: PartitionTask, opener: PartitionOpener, staging: Staging | None, progress: Progress, archive: Archive | None
-) -> PartitionResults:
-    return LinkedStores(task, opener, staging, progress, archive).run()

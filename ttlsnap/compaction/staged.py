@@ -7,15 +7,14 @@ from dataclasses import replace
 from ttlsnap.compaction.task import PartitionResult, PartitionTask
 from ttlsnap.errors import StorageError
 from ttlsnap.storage.directory import Directory
-from ttlsnap.storage.open import open_directory
-from ttlsnap.stores.protocols import StagedFile, Staging
+from ttlsnap.stores.protocols import StagedFile
 
 
 def rename_staged(task: PartitionTask, result: PartitionResult) -> PartitionResult:
     """Give a task's staged files their final names. Raise StorageError if they are not what the task left."""
-    if task.staged_below is None:
+    staging = task.staging
+    if staging is None:
         return result
-    staging = Staging(open_directory(task.staging_root), task.staged_below)
     if result.expired is not None:
         settle(staging.files, result.expired, result.expired.target)
     if result.staged is None:

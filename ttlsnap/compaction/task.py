@@ -13,8 +13,9 @@ from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import TtlsnapError
 from ttlsnap.operators.links import Link
 from ttlsnap.quoting import Quoting
+from ttlsnap.storage.open import open_directory
 from ttlsnap.stores.lineage import Lineage
-from ttlsnap.stores.protocols import Rewrite, RewriteChoice, StagedFile, StateStore
+from ttlsnap.stores.protocols import Rewrite, RewriteChoice, StagedFile, Staging, StateStore
 from ttlsnap.transform.chain import StateResult
 from ttlsnap.transform.protocols import StateSnapshotTransformerFactory
 from ttlsnap.written.history import History
@@ -69,6 +70,13 @@ class PartitionTask:
     def size(self) -> int:
         """The size on disk in bytes."""
         return sum(store.lineage.size for store in self.stores)
+
+    @property
+    def staging(self) -> Staging | None:
+        """The place for the new files; None in a dry run."""
+        if self.staged_below is None:
+            return None
+        return Staging(open_directory(self.staging_root), self.staged_below)
 
     @property
     def directory(self) -> str:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from ttlsnap.compaction.task import PartitionTask
 from ttlsnap.storage.open import open_for_reading
-from ttlsnap.stores.protocols import Staging
 from ttlsnap.written.keeping import KeptTimes, StorePart
 
 
-def kept_times(task: PartitionTask, staging: Staging | None) -> KeptTimes:
+def kept_times(task: PartitionTask) -> KeptTimes:
     """Return the times of the entries of a task, which stages new ledgers if it has a ``run``."""
     parts = [StorePart(store.name, store.lineage, store.states, store.others) for store in task.stores]
-    staging = staging if task.run is not None else None
+    staging = task.staging if task.run is not None else None
     return KeptTimes(open_for_reading(task.root), task.state_store, task.history, parts, staging, task.run or "")

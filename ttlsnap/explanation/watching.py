@@ -98,7 +98,7 @@ class Work:
         task = self.task
         watcher = _Watcher(self)
         others = [state for state, _ in self.others.values()]
-        stores = LinkedStores(task, task.state_store, progress=progress, others=others, watcher=watcher)
+        stores = LinkedStores(task, progress=progress, others=others, watcher=watcher)
         with locate_errors(f"{task.directory}, version {task.stores[0].lineage.version}"):
             decided, outcomes = stores.decide()
         derived = {place: one for outcome in outcomes for place, one in outcome.decisions.items()}

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
 
+from ttlsnap.compaction.task import StoreTask
 from ttlsnap.entries.batch import StateEntries
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import UnsupportedError
@@ -25,19 +25,10 @@ from ttlsnap.operators.placement import PlacementCheck, hash_keys
 from ttlsnap.operators.transform_with_state import UNUSED, derived_of, user_part
 from ttlsnap.operators.variables import keys_by_time
 from ttlsnap.quoting import quote
-from ttlsnap.storage.directory import Directory
 from ttlsnap.stores.convert import convert, with_keys, with_values
 from ttlsnap.stores.families import NO_FAMILY_CHANGES, FamilyChanges
 from ttlsnap.stores.lineage import Lineage
-from ttlsnap.stores.protocols import (
-    EntryBatch,
-    Moves,
-    RewriteChoice,
-    Staging,
-    StateStore,
-    StoredPartition,
-    Written,
-)
+from ttlsnap.stores.protocols import EntryBatch, Moves, StateStore, StoredPartition, Written
 from ttlsnap.transform.converters import ConvertsValues
 from ttlsnap.unsaferow.gather import Int64s, Mask
 from ttlsnap.unsaferow.murmur3 import partitions_of
@@ -356,50 +347,27 @@ class Sorter:
 
 
 @dataclass(frozen=True)
-class SortingStore:
-    """A store whose partitions give what a compaction writes to ``sorters``, instead of writing a snapshot.
+class SortingSink:
+    """The sink that gives what a compaction keeps to ``sorters``, one for each store, by name. See ``Sink``."""
 
-    There is a sorter for each partition, by the path of its new snapshot.
-    """
-
-    store: StateStore
     sorters: Mapping[str, Sorter]
 
-    @contextlib.contextmanager
-    def open(
-        self, files: Directory, lineage: Lineage, scratch: str | None, *, keep_in_memory: bool = False
-    ) -> Iterator[_SortingPartition]:
-        """See ``StateStore.open``."""
-        sorter = self.sorters[lineage.new_snapshot]
-        with self.store.open(files, lineage, scratch, keep_in_memory=keep_in_memory) as partition:
-            sorter.converter.families = dict(partition.families)
-            yield _SortingPartition(partition, sorter)
-
-
-class _SortingPartition:
-    """See ``StoredPartition``."""
-
-    def __init__(self, partition: StoredPartition, sorter: Sorter) -> None:
-        self._partition, self._sorter = partition, sorter
-        self.families = partition.families
-        self.change, self.moved = partition.change, partition.moved
-
-    def batches(
-        self, states: Mapping[str, StateDescriptor], only: str | None = None
-    ) -> Generator[EntryBatch, None, None]:
-        """See ``StoredPartition.batches``; the entries of all states have their rows."""
-        return self._partition.batches({**self._sorter.states, **states}, only)
+    def needs_rows_of(self, store: StoreTask) -> Mapping[str, StateDescriptor]:
+        """See ``Sink.needs_rows_of``: all states, because rows are placed."""
+        return self.sorters[store.name].states
 
     def writer(
         self,
-        staging: Staging | None,
-        rewrite: RewriteChoice,
+        store: StoreTask,
+        partition: StoredPartition,
         states: Mapping[str, StateDescriptor],
         moves: Mapping[str, Moves],
         changes: int = 0,
     ) -> _SortingWriter:
-        """See ``StoredPartition.writer``."""
-        return _SortingWriter(self._partition, self._sorter, states, moves)
+        """See ``Sink.writer``."""
+        sorter = self.sorters[store.name]
+        sorter.converter.families = dict(partition.families)
+        return _SortingWriter(partition, sorter, states, moves)
 
 
 class _SortingWriter:

@@ -17,7 +17,7 @@ from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import CorruptionError, RefusedError
 from ttlsnap.migration.fingerprint import add, fingerprint
 from ttlsnap.migration.merging import merge, merge_lists
-from ttlsnap.migration.sorting import Converter, OldPartition, Sorter, SortingStore, Split, times_of
+from ttlsnap.migration.sorting import Converter, OldPartition, Sorter, SortingSink, Split, times_of
 from ttlsnap.migration.spill import SpillWriter, read_spill
 from ttlsnap.migration.times import MovingTimes
 from ttlsnap.operators.links import Link, StateId
@@ -82,11 +82,11 @@ class SplitTask:
                     path = folder / f"{number}{_TIMES}"
                     spill_of_times = stack.enter_context(SpillWriter(path, store.partitions))
                 sorter = Sorter(store, self.state_store, self.new_store, spill, times, spill_of_times)
-                sorters[store.lineage.new_snapshot] = sorter
+                sorters[store.name] = sorter
             compacted: PartitionResults = ()
             if self.compaction is not None:
                 task = replace(self.compaction, scratch=str(folder), whole=True)
-                compacted = compact_partition(task, progress, SortingStore(self.state_store, sorters))
+                compacted = compact_partition(task, progress, SortingSink(sorters))
                 for result in compacted:
                     result.raise_failure()
             else:

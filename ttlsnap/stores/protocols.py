@@ -194,20 +194,7 @@ class StoredPartition(Protocol):
         ...
 
 
-class PartitionOpener(Protocol):
-    """Something that opens the partitions of a store."""
-
-    def open(
-        self, files: Directory, lineage: Lineage, scratch: str | None, *, keep_in_memory: bool = False
-    ) -> AbstractContextManager[StoredPartition]:
-        """Open a partition; ``scratch`` is a local folder for the work, created if needed.
-
-        ``keep_in_memory`` says that the partition will be scanned more than once, so that it may keep its entries.
-        """
-        ...
-
-
-class StateStore(PartitionOpener, Protocol):
+class StateStore(Protocol):
     """Files of a provider, with the settings that a checkpoint pins for them. Picklable.
 
     ``codec`` compresses deltas and changelogs. With ``row_checksums`` each row has a checksum. ``relative_cost`` is
@@ -265,6 +252,15 @@ class StateStore(PartitionOpener, Protocol):
         """Build the snapshot ``target`` of a partition that is new, with the settings of the partition ``like``.
 
         ``changes`` are those of its column families.
+        """
+        ...
+
+    def open(
+        self, files: Directory, lineage: Lineage, scratch: str | None, *, keep_in_memory: bool = False
+    ) -> AbstractContextManager[StoredPartition]:
+        """Open a partition; ``scratch`` is a local folder for the work, created if needed.
+
+        ``keep_in_memory`` says that the partition will be scanned more than once, so that it may keep its entries.
         """
         ...
 

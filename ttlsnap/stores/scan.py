@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Generator, Iterator, Mapping
+from types import MappingProxyType
 
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import CorruptionError
@@ -27,13 +28,15 @@ def scan_partition(
     *,
     only: str | None = None,
     check: CheckBatch | None = check_batch,
+    with_rows: Mapping[str, StateDescriptor] = MappingProxyType({}),
 ) -> Generator[tuple[EntryBatch, StateDescriptor | None], None, None]:
     """Yield each batch of live entries with the descriptor of its state, or None if ``states`` does not have it.
 
     ``only`` limits the scan to one state. ``check`` examines each batch that has a descriptor. It can be None if an
-    earlier scan has checked the rows. Read the generator to its end, or close it before the partition.
+    earlier scan has checked the rows. The batches of the states ``with_rows`` have rows, too. Read the generator to its
+    end, or close it before the partition.
     """
-    with contextlib.closing(partition.batches(states, only=only)) as batches:
+    with contextlib.closing(partition.batches({**with_rows, **states}, only=only)) as batches:
         for batch in batches:
             if only is not None and batch.state != only:
                 continue
