@@ -19,7 +19,7 @@ from ttlsnap.compaction.task import PartitionResults, PartitionTask, Progress
 from ttlsnap.contract.of_query import contract_of_query
 from ttlsnap.engines import automatic
 from ttlsnap.engines.automatic import AutoEngine
-from ttlsnap.engines.local import LocalEngine, measure_work
+from ttlsnap.engines.local import LocalEngine
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 
 from ..samples import sample
@@ -41,7 +41,7 @@ class Elsewhere(LocalEngine):
         self.work = 0
 
     def run(self, tasks: Sequence[PartitionTask], done: Done, progress: Progress) -> list[PartitionResults]:
-        self.work += measure_work(tasks)
+        self.work += sum(task.size * task.state_store.relative_cost for task in tasks)
         return super().run(tasks, done, progress)
 
 

@@ -121,7 +121,8 @@ def test_an_entry_that_spark_loses_is_noticed(spark: Any, tmp_path: Path, monkey
     def lossy(outcomes: Any) -> list[Any]:
         found = real(outcomes)
         if isinstance(found[0], task.Built):
-            found[0] = replace(found[0], fingerprint=found[0].fingerprint + 1)
+            received = replace(found[0].received, sum=found[0].received.sum + 1)
+            found[0] = replace(found[0], received=received)
         return found
 
     monkeypatch.setattr("ttlsnap.engines.spark.take", lossy)

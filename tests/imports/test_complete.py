@@ -14,9 +14,9 @@ import pytest
 
 from ttlsnap import export, import_state, open_checkpoint
 from ttlsnap.errors import BusyError, CorruptionError, RefusedError
+from ttlsnap.imports.partition import TableSource
 from ttlsnap.imports.report import ImportReport
 from ttlsnap.imports.run import SilentListener
-from ttlsnap.imports.sorted_rows import SortedRows
 from ttlsnap.storage.open import open_directory
 from ttlsnap.unsaferow.rows import Rows
 
@@ -48,13 +48,13 @@ def test_a_row_that_does_not_arrive_as_it_was_stops_the_import(
 ) -> None:
     target = sample("agg-deltas-lz4-4.2", tmp_path)
     export(str(target), str(tmp_path / "state"))
-    before, read = bytes_of(target), SortedRows.read
+    before, read = bytes_of(target), TableSource.read
 
-    def careless(self: SortedRows, partition: int) -> Iterator[Part]:
-        for keys, values in read(self, partition):
+    def careless(self: TableSource, folder: Path, partition: int) -> Iterator[Part]:
+        for keys, values in read(self, folder, partition):
             yield change(keys, values) if partition == 1 else (keys, values)
 
-    monkeypatch.setattr(SortedRows, "read", careless)
+    monkeypatch.setattr(TableSource, "read", careless)
     with pytest.raises(CorruptionError, match="the new partitions do not have the rows of the tables"):
         import_state(str(target), str(tmp_path / "state"), mode="replace", stopped=True)
     assert bytes_of(target) == before

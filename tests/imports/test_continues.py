@@ -8,9 +8,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from ttlsnap import export, import_state, open_checkpoint
+from ttlsnap import LocalEngine, SparkEngine, export, import_state, open_checkpoint
 from ttlsnap.checkpoint import Checkpoint
-from ttlsnap.imports.sorted_rows import ROOM, Room
 from ttlsnap.storage.local import LocalDirectory
 
 from ..compaction.stories import BATCHES, WHOLE, settled
@@ -109,14 +108,15 @@ SAMPLES = [
 ]
 
 
-@pytest.mark.parametrize("room", [ROOM, 0], ids=["memory", "disk"])
+@pytest.mark.parametrize("engine", ["threads", "spark"])
 @pytest.mark.parametrize("name", narrow(SAMPLES, 0, 2, 6, 7, 11, 15))
 def test_an_export_is_imported_to_the_same_bytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, room: int
+    request: pytest.FixtureRequest, tmp_path: Path, name: str, engine: str
 ) -> None:
-    monkeypatch.setattr("ttlsnap.imports.run.Room", lambda: Room(room))
+    runs_on = LocalEngine(2) if engine == "threads" else SparkEngine(session=request.getfixturevalue("spark"))
     target, twin = sample(name, tmp_path), sample(name, tmp_path / "twin")
     exported = export(str(target), str(tmp_path / "state"))
-    report = import_state(str(target), str(tmp_path / "state"), mode="replace", stopped=True)
+    report = import_state(str(target), str(tmp_path / "state"), mode="replace", stopped=True, engine=runs_on)
     assert report.rows == sum(exported.rows.values())
+    assert report.engine == runs_on.name
     assert entries_of(target) == entries_of(twin)

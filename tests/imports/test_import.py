@@ -13,9 +13,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ttlsnap import EntryTransformerFactory, Keep, compact, export, history, import_state, rollback
+from ttlsnap import (
+    EntryTransformerFactory,
+    Keep,
+    LocalEngine,
+    SparkEngine,
+    compact,
+    export,
+    history,
+    import_state,
+    rollback,
+)
 from ttlsnap.errors import RefusedError, UnsupportedError, UsageError
-from ttlsnap.imports.sorted_rows import ROOM, Room
 
 from ..cli.running import Ttlsnap
 from ..exports.tables import rows_in
@@ -365,17 +374,23 @@ def test_old_calendars_are_refused_at_any_depth(tmp_path: Path) -> None:
     import_state(str(target), written(old, tmp_path / "new.parquet"), mode="replace", dry_run=True)
 
 
-@pytest.mark.parametrize("room", [ROOM, 0, 500])
-def test_lists_keep_the_order_of_numbered_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int) -> None:
-    """Also if some of the rows, or all, are on disk while they are sorted."""
-    monkeypatch.setattr("ttlsnap.imports.run.Room", lambda: Room(room))
+@pytest.mark.parametrize("sources", [64, 5, 1])
+@pytest.mark.parametrize("engine", ["threads", "spark"])
+def test_lists_keep_the_order_of_numbered_files(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str, sources: int
+) -> None:
+    """Also if a source has several files, and if Spark brings the rows to their partitions in another order."""
+    monkeypatch.setattr("ttlsnap.imports.run.SOURCES", sources)
+    monkeypatch.setattr("ttlsnap.engines.shuffle.PIECE_BYTES", 1)
+    runs_on = LocalEngine(2) if engine == "threads" else SparkEngine(session=request.getfixturevalue("spark"))
     target = sample(LISTS, tmp_path)
     rows = exported(target, tmp_path / "state", "0.recent")
     (folder := tmp_path / "table").mkdir()
     for n in range(12):
         one = with_value(rows.slice(0, 1), "value", "ttlExpirationMs", [4_000_000_000_000 + n])
         written(one, folder / f"part-{n}.parquet")
-    import_state(str(target), str(folder), tables=["0.recent"], mode="replace", stopped=True)
+    report = import_state(str(target), str(folder), tables=["0.recent"], mode="replace", stopped=True, engine=runs_on)
+    assert report.engine == runs_on.name
     export(str(target), str(tmp_path / "after"), tables=["0.recent"])
     found = [row["value"]["ttlExpirationMs"] for row in rows_in(tmp_path / "after/0.recent")]
     assert found == [4_000_000_000_000 + n for n in range(12)]

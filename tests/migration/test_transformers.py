@@ -26,10 +26,10 @@ from ttlsnap import (
 )
 from ttlsnap.clock import Clock
 from ttlsnap.compaction import runner
+from ttlsnap.engines import spill
 from ttlsnap.engines.moving import MovingEngine
 from ttlsnap.entries.batch import RowEntries
 from ttlsnap.errors import RefusedError, StorageError, UsageError
-from ttlsnap.migration import spill
 from ttlsnap.migration.run import SilentListener
 from ttlsnap.transform.protocols import StateSnapshotTransformerFactory
 

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from ttlsnap import migrate, open_checkpoint
+from ttlsnap.engines import proof, spill
 from ttlsnap.engines.moving import Entries as Stored
 from ttlsnap.errors import BusyError, CorruptionError, RefusedError, StorageError, UnsupportedError, UsageError
-from ttlsnap.migration import run, spill, task
+from ttlsnap.migration import run, task
 from ttlsnap.operators.placement import STRICT
 from ttlsnap.operators.registry import describe
 from ttlsnap.storage.local import LocalDirectory
@@ -226,7 +227,7 @@ def test_a_file_in_place_of_a_new_folder_is_refused(tmp_path: Path, name: str, p
 
 def test_a_batch_that_is_committed_meanwhile_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = sample("agg-snapshot-zstd-4.1", tmp_path)
-    real = task.require_all
+    real = proof.require_all
 
     def late(*given: Any) -> None:
         real(*given)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from ttlsnap.compaction.engine import Done
 from ttlsnap.compaction.task import PartitionResults, PartitionTask, Progress
 from ttlsnap.engines.launch import find_session
-from ttlsnap.engines.local import LocalEngine, Work, measure_work
+from ttlsnap.engines.local import LocalEngine
 from ttlsnap.engines.moving import Move, Moved, MovingEngine
 from ttlsnap.engines.spark import SparkEngine
 
@@ -37,15 +37,17 @@ class AutoEngine:
 
     def run(self, tasks: Sequence[PartitionTask], done: Done, progress: Progress) -> list[PartitionResults]:
         """See ``Engine.run``."""
-        return self._choose(tasks).run(tasks, done, progress)
+        work = sum(task.size * task.state_store.relative_cost for task in tasks)
+        return self._choose(work).run(tasks, done, progress)
 
     def move(self, move: Move, done: Done, progress: Progress) -> Moved:
         """See ``MovingEngine.move``."""
-        return self._choose(move.sources).move(move, done, progress)
+        return self._choose(move.size * move.state_store.relative_cost).move(move, done, progress)
 
-    def _choose(self, tasks: Sequence[Work]) -> MovingEngine:
+    def _choose(self, work: int) -> MovingEngine:
+        """Return the engine for so much ``work``, as bytes of HDFS-backed state files."""
         wants_spark = self._what_asks_for_spark()
-        is_large = measure_work(tasks) >= LARGE
+        is_large = work >= LARGE
         engine = self._spark if wants_spark or is_large else self._local
         self.name = engine.name
         self.reason = wants_spark or ("the state is large" if is_large else "the state is not large")

@@ -11,19 +11,17 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed, wait
-from itertools import chain
 from typing import Any, Protocol, TypeVar
 
 from ttlsnap.compaction.engine import Done
 from ttlsnap.compaction.partition import compact_partition
 from ttlsnap.compaction.task import PartitionResults, PartitionTask, Progress
-from ttlsnap.engines.moving import Move, Moved, Source
+from ttlsnap.engines.moving import Move, Moved, Part
 from ttlsnap.storage.uris import is_local
 from ttlsnap.stores.scratch import make_folder, scratch_folder
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
-Work = PartitionTask | Source
 
 _WAITING = 16  # threads for a small checkpoint elsewhere: they mostly wait for the network
 _SMALL = 1 << 30  # bytes of state: as many threads can hold their partitions in memory
@@ -44,7 +42,7 @@ class LocalEngine:
 
     def move(self, move: Move, done: Done, progress: Progress) -> Moved:
         """See ``MovingEngine.move``."""
-        threads = self.parallelism or _useful_threads(move.sources)
+        threads = self.parallelism or useful_threads(move.root, move.size)
 
         def run(work: Callable[[Task, Progress], Result], tasks: Sequence[Task]) -> list[Result]:
             return spread(work, tasks, threads, done, progress)
@@ -75,19 +73,19 @@ class SharedLocalEngine:
 
     def run(self, tasks: Sequence[PartitionTask], done: Done, progress: Progress) -> list[PartitionResults]:
         """See ``Engine.run``."""
-        return spread_on(self._pool(tasks), compact_partition, tasks, done, progress, self._is_stopped)
+        return spread_on(self._pool(_useful_threads(tasks)), compact_partition, tasks, done, progress, self._is_stopped)
 
     def move(self, move: Move, done: Done, progress: Progress) -> Moved:
         """See ``MovingEngine.move``."""
-        pool = self._pool(move.sources)
+        pool = self._pool(useful_threads(move.root, move.size))
 
         def run(work: Callable[[Task, Progress], Result], tasks: Sequence[Task]) -> list[Result]:
             return spread_on(pool, work, tasks, done, progress, self._is_stopped)
 
         return _move(run, move)
 
-    def _pool(self, tasks: Sequence[Work]) -> ThreadPoolExecutor:
-        threads = self._parallelism or _useful_threads(tasks)
+    def _pool(self, useful: int) -> ThreadPoolExecutor:
+        threads = self._parallelism or useful
         with self._lock:
             pool = self._pools.get(threads) or ThreadPoolExecutor(threads)
             self._pools[threads] = pool
@@ -114,13 +112,8 @@ def useful_threads(root: str, size: int) -> int:
     return cores if is_local(root) or size > _SMALL else max(cores, _WAITING)
 
 
-def _useful_threads(tasks: Sequence[Work]) -> int:
+def _useful_threads(tasks: Sequence[PartitionTask]) -> int:
     return useful_threads(tasks[0].root, sum(task.size for task in tasks)) if tasks else 1
-
-
-def measure_work(tasks: Sequence[Work]) -> int:
-    """Return how much work the tasks are, as bytes of HDFS-backed state files."""
-    return sum(task.size * task.state_store.relative_cost for task in tasks)
 
 
 class _Run(Protocol):
@@ -140,8 +133,12 @@ def _move(run: _Run, move: Move) -> Moved:
             return sources[number].split(folders[number], progress)
 
         def build(number: int, progress: Progress) -> Any:
-            parts = (source.read(place, number) for source, place in zip(sources, folders, strict=True))
-            return targets[number].build(chain.from_iterable(parts), folder, progress)
+            parts = (
+                Part(*entries, n, part)
+                for n, (source, place) in enumerate(zip(sources, folders, strict=True))
+                for part, entries in enumerate(source.read(place, number))
+            )
+            return targets[number].build(parts, folder, progress)
 
         found = run(split, range(len(sources)))
         move.check(found)

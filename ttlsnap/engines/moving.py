@@ -1,11 +1,14 @@
-"""The interface of moves: old partitions (sources) are split, and new ones (targets) are built from the parts."""
+"""The interface of moves: sources are split, and new partitions (targets) are built from the parts.
+
+A source is an old partition, or files of a table. Each of its entries goes to one target.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ttlsnap.compaction.engine import Done, Engine
 from ttlsnap.compaction.task import Progress
@@ -13,21 +16,26 @@ from ttlsnap.stores.protocols import StateStore
 from ttlsnap.unsaferow.rows import Rows
 
 Entries = tuple[Rows, Rows]
-"""Keys and values, as they are stored."""
+"""Keys and values, as a source gives them to a target: as they are stored, or as rows."""
+
+
+class Part(NamedTuple):
+    """Some entries for a target: those with this ``number``, in order, of the ``source`` with this number."""
+
+    keys: Rows
+    values: Rows
+    source: int
+    number: int
 
 
 class Source(Protocol):
-    """An old partition, as plain data that can be sent to another process or machine."""
+    """What is moved, as plain data that can be sent to another process or machine."""
 
-    @property
-    def root(self) -> str: ...
     @property
     def size(self) -> int:
         """The size on disk in bytes."""
         ...
 
-    @property
-    def state_store(self) -> StateStore: ...
     @property
     def targets(self) -> Sequence[int]:
         """The numbers of the targets that get its entries."""
@@ -45,8 +53,13 @@ class Source(Protocol):
 class Target(Protocol):
     """A new partition, as plain data that can be sent to another process or machine."""
 
-    def build(self, entries: Iterable[Entries], folder: Path, progress: Progress) -> Any:
-        """Build it from its entries, which come in any order. ``folder`` is for the work. Return plain data."""
+    @property
+    def size(self) -> int:
+        """The bytes on disk that it reads beside its parts."""
+        ...
+
+    def build(self, parts: Iterable[Part], folder: Path, progress: Progress) -> Any:
+        """Build it from its parts, which come in any order. ``folder`` is for the work. Return plain data."""
         ...
 
 
@@ -59,12 +72,22 @@ Check = Callable[[list[Any]], None]
 
 @dataclass(frozen=True)
 class Move:
-    """A move, and the local folder for the work, ``scratch``; by default the temporary folder."""
+    """A move in the checkpoint ``root``, to ``state_store``.
 
+    ``scratch`` is the local folder for the work; by default the temporary folder.
+    """
+
+    root: str
+    state_store: StateStore
     sources: Sequence[Source]
     targets: Sequence[Target]
     check: Check
     scratch: str | None
+
+    @property
+    def size(self) -> int:
+        """The bytes on disk that it reads."""
+        return sum(source.size for source in self.sources) + sum(target.size for target in self.targets)
 
 
 class MovingEngine(Engine, Protocol):

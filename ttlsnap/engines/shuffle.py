@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from ttlsnap import errors
 from ttlsnap.engines.launch import set_temporarily
-from ttlsnap.engines.moving import Entries, Move, Source, Target
+from ttlsnap.engines.moving import Entries, Move, Part, Source, Target
 from ttlsnap.engines.progress import sender
 from ttlsnap.engines.workers import on_workers
 from ttlsnap.errors import TtlsnapError
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 PIECE_BYTES = 4 << 20  # keys and values of a piece, unless one entry is larger
 _AT_ONCE = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _PIECES_AT_ONCE = 16
-_PARTS = "place long, source long, data binary"
+_PARTS = "place long, source long, number long, data binary"
 _OUTCOMES = "is_target boolean, number long, data binary"
-_PART = -1  # as the number of a source: the row has entries, not the result of a source
+_RESULT = -1  # as the number of a part: the row has the result of the source
 
 _one_at_a_time = threading.Lock()
 
@@ -136,26 +136,26 @@ def _split_work(sources: Sequence[bytes], places: Sequence[int], scratch: str | 
     Every target gets a piece, even if it has no entries, because a task without a row builds nothing.
     """
 
-    def rows(number: int) -> Iterator[tuple[int, int, bytes]]:
+    def rows(number: int) -> Iterator[tuple[int, int, int, bytes]]:
         source: Source = pickle.loads(sources[number])
         send = sender(port)
         for target in range(number, len(places), len(sources)):
-            yield places[target], _PART, b""
+            yield places[target], number, 0, b""
         with scratch_folder(scratch) as folder:
             outcome = _attempt(lambda: source.split(folder, send))
-            yield places[number % len(places)], number, pickle.dumps(outcome)
+            yield places[number % len(places)], number, _RESULT, pickle.dumps(outcome)
             if outcome[0]:
                 for target in source.targets:
-                    for piece in cut(source.read(folder, target)):
-                        yield places[target], _PART, piece
+                    for part, piece in enumerate(cut(source.read(folder, target))):
+                        yield places[target], number, part, piece
         send(0, 0, ended=True)
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                for place, source, data in rows(number):
-                    columns = [pa.array([place]), pa.array([source]), pa.array([data])]
-                    yield pa.RecordBatch.from_arrays(columns, ["place", "source", "data"])
+                for row in rows(number):
+                    columns = [pa.array([value]) for value in row]
+                    yield pa.RecordBatch.from_arrays(columns, ["place", "source", "number", "data"])
 
     return work
 
@@ -175,16 +175,16 @@ def _build_work(targets: Sequence[bytes], places: Sequence[int], scratch: str | 
         target: Target = pickle.loads(targets[number])
         results: list[tuple[bool, int, bytes]] = []
 
-        def entries() -> Iterator[Entries]:
-            for place, source, data in chain([first], rows):
+        def parts() -> Iterator[Part]:
+            for place, source, part, data in chain([first], rows):
                 if place != first[0]:
                     raise TtlsnapError(f"Spark sent entries of partition {places.index(place)} to partition {number}")
-                if source != _PART:
+                if part == _RESULT:
                     results.append((False, source, data))
                 elif data:
-                    yield join(data)
+                    yield Part(*join(data), source, part)
 
-        send, given = sender(port), entries()
+        send, given = sender(port), parts()
         with scratch_folder(scratch) as folder:
             outcome = _attempt(lambda: target.build(given, folder, send))
         for _ in given:  # after an error, the results of sources may be among what is left

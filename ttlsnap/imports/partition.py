@@ -1,14 +1,15 @@
-"""The work on the files of the tables, and then on each partition of an operator, as plain data.
+"""The work of an import, as a move: files of the tables are its sources, and partitions of operators its targets.
 
-Each file is read once, and its rows are sorted by partition into scratch files. Then each partition is built from its
-old entries that stay, and from its new ones. Memory is bounded by the new entries of a partition.
+Each partition is built from its old entries that stay, and from its new ones. Memory is bounded by the new entries of a
+partition.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -17,16 +18,17 @@ import pyarrow.compute as pc
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.compaction.task import PartitionResult, Progress
+from ttlsnap.engines.moving import Entries, Part
+from ttlsnap.engines.proof import Fingerprint, Sent
+from ttlsnap.engines.spill import SpillWriter, read_spill
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.entries.json_text import json_texts
 from ttlsnap.errors import CorruptionError
 from ttlsnap.imports.conforming import EXAMPLES, HAS_KEY, Conforming, Misfits
 from ttlsnap.imports.derived import NewEntries, Parts, identities, new_entries
-from ttlsnap.imports.sorted_rows import SortedRows
 from ttlsnap.imports.sources import TableFile
 from ttlsnap.imports.tables import ImportTable
 from ttlsnap.imports.timely import find_untimely
-from ttlsnap.migration.fingerprint import add, fingerprint
 from ttlsnap.operators.links import StateId
 from ttlsnap.operators.placement import find_partitions, is_placed_by_hash
 from ttlsnap.storage.open import for_reading, open_directory
@@ -39,57 +41,85 @@ from ttlsnap.unsaferow.rows import Rows
 from ttlsnap.written.history import History
 from ttlsnap.written.keeping import KeptTimes, StorePart
 
+_ROWS = "rows"
+
 Mode = Literal["insert", "merge", "replace"]
 """What happens to old entries: ``insert`` refuses those with a new key, ``merge`` replaces those, ``replace`` all."""
 
 
 @dataclass(frozen=True)
-class FileTask:
-    """A file of a table, whose rows are sorted by the ``partitions`` of the operator.
+class TableSource:
+    """Some files of a table, in order. Their rows go to the ``partitions`` of the operator, from target ``first`` on.
 
-    ``watermark_ms`` and ``batch_ms`` are the clocks of the last batch. The rows are added to ``rows``.
+    ``watermark_ms`` and ``batch_ms`` are the clocks of the last batch. See ``ttlsnap.engines.moving.Source``.
     """
 
-    file: TableFile
+    files: tuple[TableFile, ...]
     table: ImportTable
+    first: int
     partitions: int
     watermark_ms: int | None
     batch_ms: int
-    rows: SortedRows
 
-    def run(self, progress: Progress) -> FileResult:
-        """Sort the rows. Raise UsageError for a table of another form."""
-        result, state = FileResult(), self.table.identity
-        with self.rows as sorted_rows:
-            for batch in self.file.rows():
-                conforming = Conforming(self.file.where)
-                keys, values = self.table.rows(batch, conforming)
-                result.misfits.include(conforming.misfits)
-                untimely = find_untimely(self.table, keys, values, self.watermark_ms, self.batch_ms)
-                result.misfits.include(untimely.misfits)
-                result.warnings.update(untimely.warnings)
-                if untimely.expired is not None:
-                    result.expired += int(untimely.expired.sum())
-                    keys, values = keys.take(~untimely.expired), values.take(~untimely.expired)
-                places = np.zeros(len(keys), np.int64)
-                if is_placed_by_hash(state):
-                    places = find_partitions(state, keys, self.partitions)
-                sorted_rows.add(keys, values, places)
-                result.fingerprint = add(result.fingerprint, fingerprint(keys, values))
-                result.rows += len(keys)
-                progress(len(keys), 0)
-        return result
+    @property
+    def size(self) -> int:
+        """See ``Source.size``."""
+        return sum(file.size for file in self.files)
+
+    @property
+    def targets(self) -> Sequence[int]:
+        """See ``Source.targets``."""
+        return range(self.first, self.first + self.partitions)
+
+    def split(self, folder: Path, progress: Progress) -> ReadRows:
+        """See ``Source.split``. Raise UsageError for a table of another form."""
+        found, state, fingerprint = ReadRows(), self.table.identity, Fingerprint()
+        with SpillWriter(folder / _ROWS, self.partitions) as spill:
+            for file in self.files:
+                for batch in file.rows():
+                    keys, values = self._rows(file, batch, found)
+                    places = np.zeros(len(keys), np.int64)
+                    if is_placed_by_hash(state):
+                        places = find_partitions(state, keys, self.partitions)
+                    spill.add(keys, values, places)
+                    fingerprint.add(keys, values)
+                    progress(len(keys), 0)
+            spill.finish()
+        found.sent = Sent(tuple(spill.entries.tolist()), fingerprint)
+        return found
+
+    def _rows(self, file: TableFile, batch: pa.RecordBatch, found: ReadRows) -> tuple[Rows, Rows]:
+        """Return the keys and values of the rows that become entries, and put the others into ``found``."""
+        conforming = Conforming(file.where)
+        keys, values = self.table.rows(batch, conforming)
+        found.misfits.include(conforming.misfits)
+        untimely = find_untimely(self.table, keys, values, self.watermark_ms, self.batch_ms)
+        found.misfits.include(untimely.misfits)
+        found.warnings.update(untimely.warnings)
+        if untimely.expired is None:
+            return keys, values
+        found.expired += int(untimely.expired.sum())
+        return keys.take(~untimely.expired), values.take(~untimely.expired)
+
+    def read(self, folder: Path, target: int) -> Iterator[Entries]:
+        """See ``Source.read``. The entries are rows: keys of ``ImportTable.identity``, and values."""
+        if target in self.targets:
+            yield from read_spill(folder / _ROWS, target - self.first, self.partitions)
 
 
 @dataclass
-class FileResult:
-    """The rows of a file that become entries, those that have ``expired``, and those that do not fit."""
+class ReadRows:
+    """The rows of a source that were ``sent``, the number of those that have ``expired``, and those that do not fit."""
 
-    rows: int = 0
+    sent: Sent = field(default_factory=lambda: Sent((), Fingerprint()))
     expired: int = 0
-    fingerprint: int = 0
     misfits: Misfits = field(default_factory=Misfits)
     warnings: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def rows(self) -> int:
+        """The number of rows that become entries."""
+        return self.sent.fingerprint.entries
 
 
 @dataclass(frozen=True)
@@ -102,12 +132,12 @@ class StoreFiles:
 
 
 @dataclass(frozen=True)
-class BuildTask:
+class FilledPartition:
     """A partition of an operator, with the ``stores`` that have states of its ``tables`` or states derived from them.
 
-    ``rows`` are those of the files of each table, in order. New files are staged below ``staged_below`` in
+    ``sources`` are the numbers of the sources of each table. New files are staged below ``staged_below`` in
     ``staging_root``; None in a dry run. New ledgers have the times of the old entries in the ``history``, and
-    ``written_ms`` for the new ones. They belong to ``run_id``.
+    ``written_ms`` for the new ones. They belong to ``run_id``. See ``ttlsnap.engines.moving.Target``.
     """
 
     root: str
@@ -116,49 +146,50 @@ class BuildTask:
     written_ms: int
     operator: int
     partition: int
-    partitions: int
     stores: tuple[StoreFiles, ...]
     tables: tuple[ImportTable, ...]
-    rows: tuple[tuple[SortedRows, ...], ...]
+    sources: tuple[range, ...]
     mode: Mode
     state_store: StateStore
     staging_root: str
     staged_below: str | None
-    scratch: str
 
     @property
     def size(self) -> int:
-        """The size on disk in bytes."""
+        """See ``Target.size``."""
         return sum(store.lineage.size for store in self.stores)
 
-    def run(self, progress: Progress) -> BuildResult:
-        """Build the partition. Raise CorruptionError if it cannot be read, or not be read back as it was written."""
-        result = BuildResult()
+    def build(self, parts: Iterable[Part], folder: Path, progress: Progress) -> Filled:
+        """See ``Target.build``.
+
+        Raise CorruptionError if the partition cannot be read, or not be read back as it was written.
+        """
+        result, received = Filled(), list[Part]()
+        for part in parts:
+            result.received.add(part.keys, part.values)
+            received.append(part)
+            # These rows were counted when they were read first. Here, a run can be stopped.
+            progress(0, 0)
+        received.sort(key=lambda part: (part.source, part.number))
         imported = []
-        for table, files in zip(self.tables, self.rows, strict=True):
-            parts = []
-            for keys, values in (part for rows in files for part in rows.read(self.partition)):
-                result.rows[table.name] += len(keys)
-                result.fingerprint = add(result.fingerprint, fingerprint(keys, values))
-                parts.append((keys, values))
-                # These rows were counted when they were read first. Here, a run can be stopped.
-                progress(0, 0)
-            imported.append(_Imported(table, parts, self.mode))
+        for table, sources in zip(self.tables, self.sources, strict=True):
+            rows = [(part.keys, part.values) for part in received if part.source in sources]
+            imported.append(_Imported(table, rows, self.mode))
             result.misfits.include(imported[-1].duplicates())
         for store in self.stores:
             mine = [one for one in imported if any(name == store.name for name, _ in one.new.states)]
             if self.mode == "replace" or any(len(one.keys) for one in mine):
-                result.stores.append(self._build(store, mine, result, progress))
+                result.stores.append(self._build(store, mine, result, folder, progress))
         return result
 
     def _build(
-        self, store: StoreFiles, imported: Sequence[_Imported], result: BuildResult, progress: Progress
+        self, store: StoreFiles, imported: Sequence[_Imported], result: Filled, folder: Path, progress: Progress
     ) -> PartitionResult:
         files = for_reading(open_directory(self.root))
         staging = None
         if self.staged_below is not None:
             staging = Staging(open_directory(self.staging_root), self.staged_below)
-        lineage, folder = store.lineage, f"{self.scratch}/{self.operator}-{store.name}-{self.partition}"
+        lineage, scratch = store.lineage, f"{folder}/{self.operator}-{store.name}-{self.partition}"
         described = {
             state.state: state for one in imported for state in one.new.states.values() if state.store == store.name
         }
@@ -166,8 +197,8 @@ class BuildTask:
         times = KeptTimes(files, self.state_store, self.history, [part], staging, self.run_id)
         others = {name: state for (_, name), state in times.others.items()}
         with (
-            self.state_store.open(files, lineage, f"{folder}-old") as old,
-            self.state_store.build(files, lineage, lineage.new_snapshot, staging, f"{folder}-new") as builder,
+            self.state_store.open(files, lineage, f"{scratch}-old") as old,
+            self.state_store.build(files, lineage, lineage.new_snapshot, staging, f"{scratch}-new") as builder,
         ):
             families = {name: number for number, name in old.families.items()}
             for batch in old.batches(others | described):
@@ -235,7 +266,7 @@ class _Imported:
         found.add(f"{self._table.name}: the key occurs more than once", len(self.keys) - len(counts), examples)
         return found
 
-    def kept(self, place: StateId, rows: Rows, result: BuildResult, entries: int) -> np.ndarray:
+    def kept(self, place: StateId, rows: Rows, result: Filled, entries: int) -> np.ndarray:
         """Return which stored keys stay (bool[n]); count those that do not, or that exclude an insert."""
         primary = self._table.state.place == place
         if self._mode == "replace":
@@ -258,11 +289,13 @@ class _Imported:
 
 
 @dataclass
-class BuildResult:
-    """The result of a ``BuildTask``: of each store that is written, and the rows and replaced keys of each table."""
+class Filled:
+    """The result of a ``FilledPartition``: the rows that it ``received``, and the results of stores that are written.
 
+    ``replaced`` are the numbers of replaced keys, by table.
+    """
+
+    received: Fingerprint = field(default_factory=Fingerprint)
     stores: list[PartitionResult] = field(default_factory=list)
-    rows: Counter[str] = field(default_factory=Counter)
     replaced: Counter[str] = field(default_factory=Counter)
     misfits: Misfits = field(default_factory=Misfits)
-    fingerprint: int = 0

@@ -25,7 +25,10 @@ class TableReport:
 
 @dataclass(frozen=True, kw_only=True)
 class ImportReport(RunReport):
-    """The result of an import. ``sources`` are the positions from which the query's sources read on, as JSON."""
+    """The result of an import. ``sources`` are the positions from which the query's sources read on, as JSON.
+
+    ``engine_reason`` says why the engine was chosen; None if the caller chose it.
+    """
 
     source: str
     mode: str
@@ -33,6 +36,8 @@ class ImportReport(RunReport):
     sources: tuple[Any, ...]
     bytes_before: int
     bytes_after: int
+    engine: str
+    engine_reason: str | None
 
     @property
     def rows(self) -> int:

@@ -6,7 +6,8 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
+from functools import cached_property
+from itertools import accumulate
 from typing import Protocol, get_args
 
 from ttlsnap.checkpoint import Checkpoint
@@ -14,25 +15,27 @@ from ttlsnap.checkpoint.checkpoint import Schemas
 from ttlsnap.checkpoint.logs import source_positions
 from ttlsnap.compaction.planned_run import PlannedRun
 from ttlsnap.compaction.staged import settle
-from ttlsnap.compaction.task import Progress
+from ttlsnap.engines.automatic import AutoEngine
 from ttlsnap.engines.listener import SilentWorkListener, WorkListener
-from ttlsnap.engines.local import spread, useful_threads
-from ttlsnap.errors import CorruptionError, RefusedError, UsageError
+from ttlsnap.engines.moving import Move, MovingEngine
+from ttlsnap.engines.proof import require_all
+from ttlsnap.errors import RefusedError, UsageError
 from ttlsnap.expired.receivers import Receiver
 from ttlsnap.imports.conforming import HAS_KEY, Misfits
-from ttlsnap.imports.partition import BuildResult, BuildTask, FileResult, FileTask, Mode, StoreFiles
+from ttlsnap.imports.partition import Filled, FilledPartition, Mode, ReadRows, StoreFiles, TableSource
 from ttlsnap.imports.plan import ImportPlan, plan_import
 from ttlsnap.imports.report import ImportReport, TableReport
-from ttlsnap.imports.sorted_rows import Room, SortedRows
-from ttlsnap.migration.fingerprint import add
+from ttlsnap.imports.sources import TableFile
 from ttlsnap.operators.registry import AnyOf, Selection
 from ttlsnap.publishing.runs import Runs
 from ttlsnap.storage.directory import Directory, each
 from ttlsnap.storage.open import open_directory
 from ttlsnap.stores.protocols import Staging
-from ttlsnap.stores.scratch import scratch_folder
 from ttlsnap.transaction.options import RunOptions
 from ttlsnap.transaction.steps import Place, write_new_state
+
+SOURCES = 64
+"""The most sources of a table. Every partition reads a part of each."""
 
 
 class ImportListener(WorkListener, Protocol):
@@ -62,6 +65,7 @@ def import_state(
     planned_batch: bool = True,
     scratch: str | None = None,
     parallelism: int | None = None,
+    engine: MovingEngine | None = None,
     listener: ImportListener | None = None,
 ) -> ImportReport:
     """Fill states of the checkpoint ``target`` with the rows of ``source``, and publish the result.
@@ -69,6 +73,9 @@ def import_state(
     ``source`` is a Parquet file, a folder of them, a Delta table, or a folder that ``export`` wrote, with a folder for
     each table. ``selection`` or the names of ``tables`` say which states to fill. With the mode ``insert``, no row may
     have a key that a state already has. ``merge`` replaces the entries of such keys, and ``replace`` all entries.
+
+    ``engine`` runs the work. By default it is Spark if something asks for it or the tables are large, and otherwise at
+    most ``parallelism`` workers on this machine.
 
     ``output``, ``stopped``, ``planned_batch`` and ``scratch`` are as for ``compact``. Raise a ``TtlsnapError`` (see
     ``ttlsnap.errors``); the checkpoint is then unchanged, unless the message names ``ttlsnap recover``.
@@ -86,7 +93,8 @@ def import_state(
 
     def begin(checkpoint: Checkpoint, runs: Runs, _: Receiver | None) -> Import:
         plan = plan_import(checkpoint, runs, source, selection or Selection(), tables)
-        return Import(plan, runs, options, source, mode, parallelism, listener or SilentListener())
+        chosen = engine or AutoEngine.of(parallelism=parallelism)
+        return Import(plan, runs, options, source, mode, chosen, listener or SilentListener())
 
     return write_new_state(target, options, begin)
 
@@ -103,19 +111,21 @@ class Import(PlannedRun[ImportReport]):
         options: RunOptions,
         source: str,
         mode: Mode,
-        parallelism: int | None,
+        engine: MovingEngine,
         listener: ImportListener,
     ) -> None:
         super().__init__(imported.plan, runs, options)
         self._imported, self._source, self._mode = imported, source, mode
-        self._parallelism, self._listener = parallelism, listener
+        self._engine, self._listener = engine, listener
         self._written_ms = time.time_ns() // 1_000_000
 
     def work(self, place: Place) -> ImportReport:
-        with scratch_folder(place.scratch) as folder:
-            rows = self._places_of_rows(folder)
-            read = self._read_files(folder, rows)
-            built = self._build(folder, rows, place)
+        sources, targets = self._sources(), self._targets(place)
+        self._listener.planned(len(sources) + len(targets))
+        move = Move(self.checkpoint.target, self.plan.state_store, sources, targets, self._check, place.scratch)
+        found, built = self._engine.move(move, self._listener.partition_done, self._listener.progress)
+        self._require_fits(built)
+        read: list[list[ReadRows]] = [found[numbers.start : numbers.stop] for numbers in self._numbers]
         self._require_all(read, built)
         results = [result for partition in built for result in partition.stores]
         if place.below is not None:
@@ -135,97 +145,93 @@ class Import(PlannedRun[ImportReport]):
     def confirm(self, report: ImportReport) -> bool:
         return self._listener.confirm(report)
 
-    def _places_of_rows(self, folder: Path) -> list[list[SortedRows]]:
-        """Return a place for the rows of each file, by table."""
-        room = Room()
-        return [
-            [
-                SortedRows(folder / f"rows-{number}-{n}", len(self._partitions(one.table.state.operator)), room)
-                for n in range(len(one.files))
-            ]
-            for number, one in enumerate(self._imported.filled)
-        ]
+    @cached_property
+    def _runs_of_files(self) -> list[list[tuple[TableFile, ...]]]:
+        """The files of each table, in runs of some that follow one another. Each run is a source."""
+        return [split_evenly(one.files, SOURCES) for one in self._imported.filled]
 
-    def _read_files(self, folder: Path, rows: Sequence[Sequence[SortedRows]]) -> list[list[FileResult]]:
-        """Sort the rows of every file by partition. Return the results by table."""
-        batch = self.checkpoint.batch
-        tasks = [
-            FileTask(
-                file,
+    @property
+    def _numbers(self) -> list[range]:
+        """The numbers of the sources of each table."""
+        ends = list(accumulate(map(len, self._runs_of_files)))
+        return [range(end - len(mine), end) for end, mine in zip(ends, self._runs_of_files, strict=True)]
+
+    @property
+    def _first_targets(self) -> dict[int, int]:
+        """The number of the first target of each operator."""
+        operators = [operator.id for operator in self._imported.operators]
+        counts = [len(self._partitions(operator)) for operator in operators]
+        return dict(zip(operators, accumulate(counts, initial=0), strict=False))
+
+    def _sources(self) -> list[TableSource]:
+        batch, firsts = self.checkpoint.batch, self._first_targets
+        return [
+            TableSource(
+                files,
                 one.table,
+                firsts[one.table.state.operator],
                 len(self._partitions(one.table.state.operator)),
                 batch.watermark_ms,
                 batch.timestamp_ms,
-                rows[number][n],
             )
-            for number, one in enumerate(self._imported.filled)
-            for n, file in enumerate(one.files)
+            for one, runs in zip(self._imported.filled, self._runs_of_files, strict=True)
+            for files in runs
         ]
-        partitions = sum(len(self._partitions(operator.id)) for operator in self._imported.operators)
-        self._listener.planned(len(tasks) + partitions)
-        threads = self._parallelism or useful_threads(folder.as_posix(), sum(task.file.size for task in tasks))
-        results = iter(spread(_read_file, tasks, threads, self._listener.partition_done, self._listener.progress))
-        found = [[next(results) for _ in one.files] for one in self._imported.filled]
-        misfits = Misfits()
-        for result in (result for mine in found for result in mine):
-            misfits.include(result.misfits)
-        self._require_fits(misfits)
-        return found
 
-    def _build(self, folder: Path, rows: Sequence[Sequence[SortedRows]], place: Place) -> list[BuildResult]:
+    def _targets(self, place: Place) -> list[FilledPartition]:
         plan, tasks = self.plan, []
         kept = plan.kept_states()
         for operator in self._imported.operators:
             mine = [
-                (number, one)
-                for number, one in enumerate(self._imported.filled)
-                if one in self._imported.of(operator.id)
+                (one.table, numbers)
+                for one, numbers in zip(self._imported.filled, self._numbers, strict=True)
+                if one.table.state.operator == operator.id
             ]
             stores = [store for store in plan.stores if store.operator == operator.id]
             dated = {s.store: tuple(k for k in kept if k.operator == s.operator and k.store == s.store) for s in stores}
             for number, partition in enumerate(self._partitions(operator.id)):
                 tasks.append(
-                    BuildTask(
+                    FilledPartition(
                         root=self.checkpoint.target,
                         run_id=plan.run,
                         history=plan.history,
                         written_ms=max(self._written_ms, plan.checkpoint.batch.timestamp_ms),
                         operator=operator.id,
                         partition=partition,
-                        partitions=len(self._partitions(operator.id)),
                         stores=tuple(StoreFiles(s.store, s.partitions[number].lineage, dated[s.store]) for s in stores),
-                        tables=tuple(one.table for _, one in mine),
-                        rows=tuple(tuple(rows[number]) for number, _ in mine),
+                        tables=tuple(table for table, _ in mine),
+                        sources=tuple(numbers for _, numbers in mine),
                         mode=self._mode,
                         state_store=plan.state_store,
                         staging_root=place.root,
                         staged_below=place.below,
-                        scratch=str(folder),
                     )
                 )
-        threads = self._parallelism or useful_threads(self.checkpoint.target, sum(task.size for task in tasks))
-        return spread(_build_partition, tasks, threads, self._listener.partition_done, self._listener.progress)
+        return tasks
 
     def _partitions(self, operator: int) -> tuple[int, ...]:
         return next(o.stores[0].partitions for o in self.checkpoint.operators if o.id == operator)
 
-    def _require_all(self, read: Sequence[Sequence[FileResult]], built: Sequence[BuildResult]) -> None:
-        """Raise an error unless every row became an entry, exactly once, and none was refused."""
-        misfits, before, after = Misfits(), 0, 0
-        for result in built:
-            misfits.include(result.misfits)
-            after = add(after, result.fingerprint)
-        self._require_fits(misfits)
-        for file in (file for mine in read for file in mine):
-            before = add(before, file.fingerprint)
-        rows = sum(file.rows for mine in read for file in mine)
-        if before != after or rows != sum(result.rows.total() for result in built):
-            raise CorruptionError(
-                f"{self.checkpoint.target}: the new partitions do not have the rows of the tables. Nothing was "
-                "published. Check the disk and the memory of this machine"
-            )
+    def _check(self, read: Sequence[ReadRows]) -> None:
+        self._require_fits(read)
 
-    def _require_fits(self, misfits: Misfits) -> None:
+    def _require_all(self, read: Sequence[Sequence[ReadRows]], built: Sequence[Filled]) -> None:
+        """Raise CorruptionError unless every row became an entry, exactly once."""
+        for operator, first in self._first_targets.items():
+            sent = [
+                rows.sent
+                for one, mine in zip(self._imported.filled, read, strict=True)
+                for rows in mine
+                if one.table.state.operator == operator
+            ]
+            targets = built[first : first + len(self._partitions(operator))]
+            require_all(self.checkpoint.target, "rows of the tables", sent, [target.received for target in targets])
+
+    def _require_fits(self, parts: Sequence[ReadRows] | Sequence[Filled]) -> None:
+        """Raise RefusedError if a row was refused."""
+        misfits = Misfits()
+        for part in parts:
+            misfits.include(part.misfits)
         if misfits.counts:
             has_keys = any(reason.endswith(HAS_KEY) for reason in misfits.counts)
             raise RefusedError(
@@ -234,7 +240,7 @@ class Import(PlannedRun[ImportReport]):
                 + ("\nTo replace the entries of existing keys, use --mode merge or replace" if has_keys else "")
             )
 
-    def _report(self, read: Sequence[Sequence[FileResult]], built: Sequence[BuildResult]) -> ImportReport:
+    def _report(self, read: Sequence[Sequence[ReadRows]], built: Sequence[Filled]) -> ImportReport:
         checkpoint, replaced, warnings = self.checkpoint, Counter[str](), Counter[str]()
         for result in built:
             replaced.update(result.replaced)
@@ -257,6 +263,8 @@ class Import(PlannedRun[ImportReport]):
             mode=self._mode,
             dry_run=self.options.dry_run,
             published=bool(self.results),
+            engine=self._engine.name,
+            engine_reason=getattr(self._engine, "reason", None),
             batch=checkpoint.batch.id,
             tables=tables,
             sources=tuple(source_positions(checkpoint.files, checkpoint.batch.id)),
@@ -271,9 +279,13 @@ class Import(PlannedRun[ImportReport]):
         return [f"{table.name}: the table has no rows{then}" for table in tables if not table.rows + table.expired]
 
 
-def _read_file(task: FileTask, progress: Progress) -> FileResult:
-    return task.run(progress)
-
-
-def _build_partition(task: BuildTask, progress: Progress) -> BuildResult:
-    return task.run(progress)
+def split_evenly(files: Sequence[TableFile], parts: int) -> list[tuple[TableFile, ...]]:
+    """Split files into at most so many runs of about the same size, each of files that follow one another."""
+    runs: list[list[TableFile]] = [[]]
+    size, done = sum(file.size for file in files), 0
+    for file in files:
+        if runs[-1] and done * parts >= size * len(runs):
+            runs.append([])
+        runs[-1].append(file)
+        done += file.size
+    return [tuple(run) for run in runs]

@@ -114,7 +114,7 @@ class _Stoppable:
 
     def move(self, move: Move, done: Done, progress: Progress) -> Moved:
         """See ``MovingEngine.move``."""
-        with self._watched(move.sources[0].root if move.sources else "no target"):
+        with self._watched(move.root):
             return self._engine.move(move, done, progress)
 
     @contextlib.contextmanager

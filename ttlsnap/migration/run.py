@@ -24,6 +24,7 @@ from ttlsnap.compaction.staged import rename_staged, settle
 from ttlsnap.compaction.task import PartitionResult, PartitionTask
 from ttlsnap.engines.listener import SilentWorkListener, WorkListener
 from ttlsnap.engines.moving import Move, MovingEngine, Target
+from ttlsnap.engines.proof import require_all
 from ttlsnap.errors import RefusedError, UnsupportedError, UsageError
 from ttlsnap.evolution.model import Evolution
 from ttlsnap.evolution.unused import drop_unused, require_consent
@@ -34,7 +35,7 @@ from ttlsnap.migration.plan import MigrationPlan, StoreMigration, plan_migration
 from ttlsnap.migration.publish import change_of, fill_copy, refuse_unmovable
 from ttlsnap.migration.report import MigrationReport, NewPartition, StoreReport
 from ttlsnap.migration.sorting import GONE, OldPartition, Split
-from ttlsnap.migration.task import BuildTask, Built, SplitResult, SplitTask, require_all
+from ttlsnap.migration.task import BuildTask, Built, SplitResult, SplitTask
 from ttlsnap.migration.times import LedgerTask
 from ttlsnap.operators.links import Link
 from ttlsnap.operators.placement import STRICT
@@ -229,7 +230,7 @@ class Migration(StateRun[MigrationReport]):
         ]
         targets += self._ledger_tasks(staging_root, below)
         self._listener.planned(len(sources) + len(targets))
-        move = Move(sources, targets, self._check, place.scratch)
+        move = Move(plan.checkpoint.target, plan.state_store, sources, targets, self._check, place.scratch)
         found, made = self._engine.move(move, self._listener.partition_done, self._listener.progress)
         results: list[SplitResult] = found
         built: list[list[Built]] = [made[first : first + group[0].partitions] for first, group in self._groups]
@@ -239,13 +240,14 @@ class Migration(StateRun[MigrationReport]):
         for group, mine in zip(plan.groups, built, strict=True):
             store, parts = group[0], [split for _ in group for split in next(by_store)]
             if not store.stays:
-                require_all(f"{plan.checkpoint.target}: {store.states[0]}", parts, mine)
+                where, what = f"{plan.checkpoint.target}: {store.states[0]}", "entries of the old ones"
+                require_all(where, what, [part.sent for part in parts], [partition.received for partition in mine])
             elif any(lineage.snapshot is None for lineage in store.lineages):
                 self._require_same_families(store, [(bool(found.entries), found.families) for found in mine])
             self._require_fits(mine)
             for partition in mine:
                 self._unused.update(partition.unused)
-            merged = sum(found.received - found.entries for found in mine)
+            merged = sum(found.received.entries - found.entries for found in mine)
             if merged and store.merged is not None:
                 self._merged[f"{store.operator}.{store.store.name}.{store.states[0].state}"] = merged
         for split in (split for result in results for split in result.splits):
@@ -394,7 +396,7 @@ class Migration(StateRun[MigrationReport]):
                     "not know where Spark would look for them. For example, " + example + ". Nothing was changed. Run: "
                     f"ttlsnap doctor {shell_word(self.plan.checkpoint.target)}"
                 )
-            self._require_same_families(store, [(any(part.entries), part.families) for part in parts])
+            self._require_same_families(store, [(any(part.sent.entries), part.families) for part in parts])
         if self.plan.checkpoint.batch.conf.get(STRICT) != "true":
             self._require_proof(by_store)
 

@@ -10,6 +10,8 @@ from typing import Any, Self
 import numpy as np
 
 from ttlsnap.compaction.task import StoreTask
+from ttlsnap.engines.proof import Fingerprint, Sent
+from ttlsnap.engines.spill import SpillWriter
 from ttlsnap.entries.batch import StateEntries
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import UnsupportedError
@@ -17,8 +19,6 @@ from ttlsnap.evolution.changes import Misfits
 from ttlsnap.evolution.expiry import with_expiry, without_expiry
 from ttlsnap.evolution.model import StateEvolution
 from ttlsnap.evolution.work import converted_values, evolve_keys, evolve_values
-from ttlsnap.migration.fingerprint import add, fingerprint
-from ttlsnap.migration.spill import SpillWriter
 from ttlsnap.migration.times import KeptStates, MovingTimes
 from ttlsnap.operators.join_rows import keys_with_times
 from ttlsnap.operators.placement import PlacementCheck, hash_keys
@@ -69,7 +69,7 @@ class OldPartition:
 
 @dataclass(frozen=True)
 class Split:
-    """The result for an ``OldPartition``: the entries of each new one, counted, and the fingerprint of all of them.
+    """The result for an ``OldPartition``: the entries that it has ``sent`` to the new ones.
 
     ``first``, ``name`` and ``partition`` are those of the ``OldPartition``.
     ``families`` are the column families by their ids. ``misplaced`` counts the keys that are not where Spark's hash
@@ -81,8 +81,7 @@ class Split:
     first: int
     name: str
     partition: int
-    entries: tuple[int, ...]
-    fingerprint: int
+    sent: Sent
     families: Mapping[int, str]
     misplaced: int
     example: str
@@ -291,7 +290,7 @@ class Sorter:
         self._times, self._spill_of_times = times, spill_of_times
         self.states = self.converter.states
         self._checks: dict[str, PlacementCheck] = {}
-        self._fingerprint = 0
+        self._fingerprint = Fingerprint()
         self._hashes: set[int] = set()
 
     def add(self, batch: EntryBatch) -> None:
@@ -302,7 +301,7 @@ class Sorter:
             if self._spill_of_times is not None and (found := times_of(converted, self._times)) is not None:
                 state, times = found
                 self._spill_of_times.add(*self._times.as_entries(state, *times), place)
-            self._fingerprint = add(self._fingerprint, fingerprint(converted.keys, converted.values))
+            self._fingerprint.add(converted.keys, converted.values)
 
     def _place(self, converted: Converted) -> Int64s:
         """Return the new partition of each stored key, and check its old one."""
@@ -334,8 +333,7 @@ class Sorter:
             self._old.first,
             self._old.name,
             self._old.partition,
-            tuple(self._spill.entries.tolist()),
-            self._fingerprint,
+            Sent(tuple(self._spill.entries.tolist()), self._fingerprint),
             self.converter.families,
             sum(found.count for found in misplaced),
             example,

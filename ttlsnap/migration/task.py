@@ -7,18 +7,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 
 from ttlsnap.compaction.partition import compact_partition
 from ttlsnap.compaction.task import PartitionResults, PartitionTask, Progress
-from ttlsnap.engines.moving import Entries
+from ttlsnap.engines.moving import Entries, Part
+from ttlsnap.engines.proof import Fingerprint
+from ttlsnap.engines.spill import SpillWriter, read_spill
 from ttlsnap.entries.descriptor import StateDescriptor
-from ttlsnap.errors import CorruptionError, RefusedError
-from ttlsnap.migration.fingerprint import add, fingerprint
+from ttlsnap.errors import RefusedError
 from ttlsnap.migration.merging import merge, merge_lists
 from ttlsnap.migration.sorting import Converter, OldPartition, Sorter, SortingSink, Split, times_of
-from ttlsnap.migration.spill import SpillWriter, read_spill
 from ttlsnap.migration.times import MovingTimes
 from ttlsnap.operators.links import Link, StateId
 from ttlsnap.operators.work import begin_work
@@ -55,7 +54,7 @@ class SplitTask:
     @property
     def size(self) -> int:
         """See ``Source.size``."""
-        return sum(store.lineage.size for store in self.stores)
+        return 0 if self.stay else sum(store.lineage.size for store in self.stores)
 
     @property
     def targets(self) -> Sequence[int]:
@@ -155,13 +154,19 @@ class BuildTask:
     families: FamilyChanges = NO_FAMILY_CHANGES
     facts: LedgerFacts | None = None
 
-    def build(self, entries: Iterable[Entries], folder: Path, progress: Progress) -> Built:
+    @property
+    def size(self) -> int:
+        """See ``Target.size``."""
+        return self.old.lineage.size if self.old is not None else 0
+
+    def build(self, parts: Iterable[Part], folder: Path, progress: Progress) -> Built:
         """See ``Target.build``. Raise CorruptionError if the partition cannot be read back as it was written."""
         files = for_reading(open_directory(self.root))
         staging = None
         if self.staged_below is not None:
             staging = Staging(open_directory(self.staging_root), self.staged_below)
-        total = count = 0
+        total = Fingerprint()
+        entries: Iterable[Entries] = ((part.keys, part.values) for part in parts)
         converter, families, ledgers = None, dict[int, str](), None
         if self.old is not None and self.old_store is not None:
             converter = Converter(self.old, self.old_store, self.state_store)
@@ -171,10 +176,8 @@ class BuildTask:
         build = self.state_store.build(files, self.like, self.target, staging, str(folder), self.families)
 
         def received() -> Iterator[Entries]:
-            nonlocal total, count
             for keys, values in entries:
-                total = add(total, fingerprint(keys, values))
-                count += len(keys)
+                total.add(keys, values)
                 yield keys, values
                 # Entries that were split were counted when they were read. Here, a run can be stopped.
                 progress(len(keys) if converter is not None else 0, 0)
@@ -199,7 +202,7 @@ class BuildTask:
         misfits = dict(converter.misfits) if converter is not None else {}
         unused = dict(converter.unused) if converter is not None else {}
         paths = ledgers.write(staging) if ledgers is not None and staging is not None else ()
-        return Built(kept, count, total, written.size, written.files, misfits, families, paths, unused)
+        return Built(kept, total, written.size, written.files, misfits, families, paths, unused)
 
     def _read_old(
         self,
@@ -227,32 +230,16 @@ class BuildTask:
 class Built:
     """The result of a ``BuildTask``; ``size`` is in bytes on disk.
 
-    ``fingerprint`` is that of the entries that were ``received``. Its ``entries`` are fewer if some were merged.
+    Its ``entries`` are fewer than those that it ``received`` if some were merged.
     ``misfits`` and ``unused`` are as in ``Split``, and so are ``families``, which are those of the ``old`` partition.
     ``ledgers`` are the paths of its new ledgers.
     """
 
     entries: int
-    received: int
-    fingerprint: int
+    received: Fingerprint
     size: int
     files: tuple[StagedFile, ...]
     misfits: Mapping[str, int] = field(default_factory=dict)
     families: Mapping[int, str] = field(default_factory=dict)
     ledgers: tuple[str, ...] = ()
     unused: Mapping[str, int] = field(default_factory=dict)
-
-
-def require_all(where: str, splits: Sequence[Split], built: Sequence[Built]) -> None:
-    """Raise CorruptionError unless the new partitions have every entry of the old ones, exactly once."""
-    wanted = np.sum([split.entries for split in splits], axis=0, dtype=np.int64).tolist()
-    before = after = 0
-    for split in splits:
-        before = add(before, split.fingerprint)
-    for partition in built:
-        after = add(after, partition.fingerprint)
-    if [partition.received for partition in built] != wanted or before != after:
-        raise CorruptionError(
-            f"{where}: the new partitions do not have the entries of the old ones. Nothing was published. Check the "
-            "disk and the memory of this machine"
-        )

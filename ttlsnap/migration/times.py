@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ttlsnap.compaction.task import Progress
-from ttlsnap.engines.moving import Entries
+from ttlsnap.engines.moving import Entries, Part
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.storage.directory import Directory
 from ttlsnap.storage.open import open_directory
@@ -72,11 +72,16 @@ class LedgerTask:
     staging_root: str
     staged_below: str
 
-    def build(self, entries: Iterable[Entries], folder: Path, progress: Progress) -> tuple[str, ...]:
+    @property
+    def size(self) -> int:
+        """See ``Target.size``."""
+        return 0
+
+    def build(self, parts: Iterable[Part], folder: Path, progress: Progress) -> tuple[str, ...]:
         """See ``Target.build``. Return the paths where the ledgers belong."""
         builder = LedgerBuilder(self.target, self.facts, self.states)
-        for some_keys, some_values in entries:
-            keys, values = _array_of(some_keys, _KEY), _array_of(some_values, _VALUE)
+        for part in parts:
+            keys, values = _array_of(part.keys, _KEY), _array_of(part.values, _VALUE)
             for number in np.unique(keys["state"]).tolist():
                 mine = keys["state"] == number
                 times, older = values["time"][mine], values["older"][mine] != 0

@@ -1,11 +1,11 @@
-"""The entries of one old partition, sorted by their new partitions, in two files of the scratch folder.
+"""The entries of one source, sorted by their new partitions, in two files of the scratch folder.
 
     <name>.data    block, block, ...
                    block: key sizes (int32 LE), value sizes (int32 LE), keys, values; each sorted by new partition
     <name>.index   for each block, four rows of int64 LE with one number for each new partition, and one more:
                    the positions in the data file where the partition's part of each of the four begins
 
-A new partition reads its part of every block of every old partition. Memory is bounded by a block.
+A new partition reads its part of every block of every source. Memory is bounded by a block.
 """
 
 from __future__ import annotations
