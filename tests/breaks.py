@@ -468,8 +468,8 @@ BREAKS = (
     Break(
         "only the last condition counts",
         "exports/plan.py",
-        "mask &= holds(entries, self.partition)",
-        "mask = holds(entries, self.partition)",
+        "mask &= holds(entries, self.source.partition)",
+        "mask = holds(entries, self.source.partition)",
     ),
     Break(
         "the time of a timer is a thousand times too early",

@@ -12,7 +12,7 @@ from ttlsnap.compaction.listener import SilentListener
 from ttlsnap.compaction.options import CompactOptions
 from ttlsnap.compaction.run import Compaction
 from ttlsnap.compaction.staged import rename_staged
-from ttlsnap.compaction.task import PartitionResult, PartitionTask, StoreTask
+from ttlsnap.compaction.task import PartitionResult, PartitionTask
 from ttlsnap.publishing.journal import staged_path
 from ttlsnap.publishing.runs import Runs
 from ttlsnap.publishing.swap import swap
@@ -91,7 +91,7 @@ def rewrite_everything(target: Path) -> None:
     for store in plan.stores:
         for partition in store.partitions:
             with (
-                plan.state_store.open(files, partition.lineage, None) as stored,
+                partition.open(files, None) as stored,
                 stored.writer(staging, "full", {}, {}) as writer,
             ):
                 for batch in stored.batches({}):
@@ -105,11 +105,7 @@ def rewrite_everything(target: Path) -> None:
                 superseded=written.superseded,
             )
             task = PartitionTask(
-                root=files.root,
-                operator=store.operator,
-                partition=partition.partition,
-                stores=(StoreTask(store.store, (), partition.lineage),),
-                state_store=plan.state_store,
+                stores=(partition,),
                 factories=(),
                 clock=plan.clock,
                 staging_root=files.root,

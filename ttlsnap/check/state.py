@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -19,9 +20,8 @@ from ttlsnap.operators.registry import states_of
 from ttlsnap.publishing.reading import open_to_read
 from ttlsnap.schema.types import DoubleType, FloatType, contains
 from ttlsnap.storage.open import open_directory
-from ttlsnap.stores.lineage import Lineage
-from ttlsnap.stores.open import lineages_of, open_state_store
-from ttlsnap.stores.protocols import StateStore
+from ttlsnap.stores.open import open_state_store, partitions_of
+from ttlsnap.stores.partitions import StorePartition
 
 if TYPE_CHECKING:
     from ttlsnap.operators.key_order import TwoOrders
@@ -50,13 +50,13 @@ def examine_state(target: str) -> StateFindings:
         what = f"whether operator {operator.id} has keys {' or '.join(told)}"
         try:
             state_store = open_state_store(checkpoint)
-            lineages = lineages_of(checkpoint, state_store, store)
-            if sum(lineage.size for lineage in lineages) > _MOST_BYTES:
+            partitions = partitions_of(checkpoint, state_store, store)
+            if sum(partition.size for partition in partitions) > _MOST_BYTES:
                 unseen.append(f"{what}: its state is large" + ("; run ttlsnap doctor" if orders else ""))
                 continue
             if has_floats:
-                floats[operator.id] = _find_floats(checkpoint, state_store, lineages, state)
-            found = _find_orders(checkpoint, state_store, lineages, state) if orders else None
+                floats[operator.id] = _find_floats(checkpoint, partitions, state)
+            found = _find_orders(checkpoint, partitions, state) if orders else None
         except (CorruptionError, UnsupportedError) as error:
             unseen.append(f"{what}: its state cannot be read; run ttlsnap doctor (" + error.text + ")")
             continue
@@ -77,9 +77,7 @@ def _states(checkpoint: Checkpoint) -> Iterator[tuple[Operator, Store, StateDesc
                     yield operator, store, state
 
 
-def _find_floats(
-    checkpoint: Checkpoint, state_store: StateStore, lineages: Sequence[Lineage], state: StateDescriptor
-) -> FloatKeys:
+def _find_floats(checkpoint: Checkpoint, partitions: Sequence[StorePartition], state: StateDescriptor) -> FloatKeys:
     """Count the keys that have another form from Spark 4.2 on. Both forms are in one partition."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -90,9 +88,9 @@ def _find_floats(
     evolution = with_normalized_keys(state)
     assert evolution is not None
     keys = both = 0
-    for lineage in lineages:
+    for partition in partitions:
         every, changed = [], []
-        for rows in _keys(checkpoint, state_store, lineage, state):
+        for rows in _keys(checkpoint, partition, state):
             before = rows.to_arrow()
             after = evolve_keys(evolution, state.key_schema, rows, _nothing_misfits).to_arrow()
             every.append(before)
@@ -108,27 +106,25 @@ def _nothing_misfits(place: str, count: int) -> None:
     raise AssertionError(f"{place}: a normalized float has the same type")
 
 
-def _keys(checkpoint: Checkpoint, state_store: StateStore, lineage: Lineage, state: StateDescriptor) -> Iterator[Rows]:
-    from ttlsnap.stores.scan import scan_partition
-
+def _keys(checkpoint: Checkpoint, partition: StorePartition, state: StateDescriptor) -> Iterator[Rows]:
     with (
         tempfile.TemporaryDirectory(prefix="ttlsnap-") as scratch,
-        state_store.open(checkpoint.files, lineage, scratch) as stored,
+        contextlib.closing(partition.scan(checkpoint.files, {state.state: state}, scratch=scratch)) as batches,
     ):
-        for batch, found in scan_partition(stored, {state.state: state}):
+        for batch, found in batches:
             if found is not None:
                 yield batch.keys
 
 
 def _find_orders(
-    checkpoint: Checkpoint, state_store: StateStore, lineages: Sequence[Lineage], state: StateDescriptor
+    checkpoint: Checkpoint, partitions: Sequence[StorePartition], state: StateDescriptor
 ) -> TwoOrders | None:
     from ttlsnap.operators.key_order import KeySampling, find_two_orders
 
     samples = []
-    for lineage in lineages:
-        sampling = KeySampling(state.key_schema, len(lineages))
-        for keys in _keys(checkpoint, state_store, lineage, state):
+    for partition in partitions:
+        sampling = KeySampling(state.key_schema, len(partitions))
+        for keys in _keys(checkpoint, partition, state):
             sampling.look(keys)
         samples.append(sampling.result())
     return find_two_orders(state.key_schema.names, samples)

@@ -29,7 +29,7 @@ def check_given_schemas(plan: Plan, schemas: Schemas, scratch: str | None = None
         if (store.operator, store.store) in schemas:
             (planned,) = store.states  # a given schema describes the whole store
             for partition in store.partitions:
-                with plan.state_store.open(plan.checkpoint.files, partition.lineage, scratch) as stored:
+                with partition.open(plan.checkpoint.files, scratch) as stored:
                     check_partition(stored, planned.state, partition.partition)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from ttlsnap.compaction.dropped import Archive
 from ttlsnap.compaction.results import RowTransformers, make_result
 from ttlsnap.compaction.sinks import Sink
-from ttlsnap.compaction.task import PartitionResults, PartitionTask, Progress, StoreTask
+from ttlsnap.compaction.task import PartitionResults, PartitionTask, Progress
 from ttlsnap.compaction.times import kept_times
 from ttlsnap.entries.batch import RowEntries, StateEntries
 from ttlsnap.entries.descriptor import StateDescriptor
@@ -23,6 +23,7 @@ from ttlsnap.errors import CorruptionError
 from ttlsnap.operators.links import Decisions, Outcome, StateId
 from ttlsnap.operators.work import begin_work
 from ttlsnap.storage.open import open_for_reading
+from ttlsnap.stores.partitions import StorePartition
 from ttlsnap.stores.protocols import StoredPartition, Written
 from ttlsnap.stores.scan import scan_partition
 from ttlsnap.transform.chain import StateResult
@@ -72,7 +73,7 @@ class LinkedStores:
         source = open_for_reading(self._task.root)
         with contextlib.ExitStack() as stack:
             for store in self._task.stores:
-                opened = self._task.state_store.open(source, store.lineage, self._task.scratch, keep_in_memory=True)
+                opened = store.open(source, self._task.scratch, keep_in_memory=True)
                 self._partitions[store.name] = stack.enter_context(opened)
             yield
 
@@ -172,7 +173,7 @@ class LinkedStores:
             position += len(batch)
         return Rows.concat(found)
 
-    def _write(self, store: StoreTask, decisions: Mapping[str, Decisions]) -> Written:
+    def _write(self, store: StorePartition, decisions: Mapping[str, Decisions]) -> Written:
         """Scan a store again, and write the decisions. Return the new snapshot."""
         assert self._sink is not None
         position = dict.fromkeys(decisions, 0)

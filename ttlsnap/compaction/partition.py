@@ -34,7 +34,7 @@ def compact_partition(
     except TtlsnapError as error:
         told = error.text if str(task) in error.text else f"{task}: " + error.text
         if isinstance(error, CorruptionError) and task.root not in told:
-            told = f"{task.directory}, version {task.stores[0].lineage.version}: " + told
+            told = f"{task.stores[0].where}: " + told
         failure = type(error).__name__, str(told), without_keys(told)
     except MemoryError:
         message = (
@@ -62,7 +62,7 @@ def _compact_store(task: PartitionTask, sink: Sink, progress: Progress, archive:
     times = kept_times(task)
     known = described | {name: state for (_, name), state in times.others.items()}
     with (
-        task.state_store.open(open_for_reading(task.root), store.lineage, task.scratch) as partition,
+        store.open(open_for_reading(task.root), task.scratch) as partition,
         sink.writer(store, partition, described, {}) as writer,
     ):
         for batch, state in scan_partition(partition, known, with_rows=sink.needs_rows_of(store)):

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 
 import xxhash
 
-from ttlsnap.checkpoint import Checkpoint, Store, layout
+from ttlsnap.checkpoint import Checkpoint, layout
 from ttlsnap.checkpoint.listing import Listing, list_activity
 from ttlsnap.clock import Clock
 from ttlsnap.compaction.options import CompactOptions
-from ttlsnap.compaction.task import PartitionTask, StoreTask
+from ttlsnap.compaction.task import PartitionTask
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import FutureWatermarkError, UsageError
 from ttlsnap.operators.links import Link, StateId
@@ -32,7 +32,8 @@ from ttlsnap.operators.registry import (
 from ttlsnap.publishing.preflight import describe_refusal, refuse_unsettled
 from ttlsnap.publishing.runs import Runs, new_run_id
 from ttlsnap.stores.lineage import Lineage
-from ttlsnap.stores.open import lineage_of, lineages_of, open_state_store
+from ttlsnap.stores.open import lineage_of, open_state_store, partitions_of
+from ttlsnap.stores.partitions import StorePartition
 from ttlsnap.stores.protocols import RewriteChoice, StateStore
 from ttlsnap.transform.chain import create
 from ttlsnap.transform.protocols import (
@@ -43,14 +44,6 @@ from ttlsnap.transform.protocols import (
     uses_written_times,
 )
 from ttlsnap.written.history import History, history_to_keep
-
-
-@dataclass(frozen=True)
-class PartitionPlan:
-    """One partition of a store, and the files of its version."""
-
-    partition: int
-    lineage: Lineage
 
 
 @dataclass(frozen=True)
@@ -72,7 +65,7 @@ class StorePlan:
     operator: int
     store: str
     states: tuple[StatePlan, ...]
-    partitions: tuple[PartitionPlan, ...]
+    partitions: tuple[StorePartition, ...]
     links: tuple[Link, ...] = ()
     follows: bool = False
 
@@ -89,7 +82,7 @@ class StorePlan:
     @property
     def size(self) -> int:
         """The size of the planned version on disk, in bytes."""
-        return sum(partition.lineage.size for partition in self.partitions)
+        return sum(partition.size for partition in self.partitions)
 
 
 @dataclass(frozen=True)
@@ -141,11 +134,7 @@ class Plan:
         others = self.kept_states()
         return [
             PartitionTask(
-                root=self.checkpoint.target,
-                operator=group[0].operator,
-                partition=partition.partition,
-                stores=tuple(_store_task(store, number, others) for store in group),
-                state_store=self.state_store,
+                stores=tuple(_with_states(store, number, others) for store in group),
                 factories=self.factories,
                 clock=self.clock.of(group[0].operator),
                 staging_root=staging_root,
@@ -157,7 +146,7 @@ class Plan:
                 history=self.history,
             )
             for group in self.groups
-            for number, partition in enumerate(group[0].partitions)
+            for number in range(len(group[0].partitions))
         ]
 
     def for_copy(self) -> Plan:
@@ -182,12 +171,12 @@ class Plan:
                 yield [store, *mine]
 
 
-def _store_task(store: StorePlan, number: int, kept: Sequence[StateDescriptor]) -> StoreTask:
+def _with_states(store: StorePlan, number: int, kept: Sequence[StateDescriptor]) -> StorePartition:
     partition = store.partitions[number]
     states = tuple(replace(state, partition=partition.partition) for state in store.seen_states)
     known = {state.state for state in states}
     mine = (state for state in kept if (state.operator, state.store) == (store.operator, store.store))
-    return StoreTask(store.store, states, partition.lineage, tuple(state for state in mine if state.state not in known))
+    return replace(partition, states=states, others=tuple(state for state in mine if state.state not in known))
 
 
 def fingerprint_of(batch: int, partitions: Iterable[tuple[int, str, int, Lineage]]) -> str:
@@ -295,17 +284,12 @@ def _stores(
             mine = [p for p in mine if p.state.state not in known] + derived
             if mine:
                 follows = bool(derived) and not own
-                yield StorePlan(
-                    operator.id, store.name, tuple(mine), _partitions(checkpoint, state_store, store), own, follows
-                )
+                partitions = tuple(partitions_of(checkpoint, state_store, store))
+                yield StorePlan(operator.id, store.name, tuple(mine), partitions, own, follows)
 
 
 def _primary(link: Link) -> list[StateId]:
     return [place for place, state in link.places.items() if state.role == "primary"]
-
-
-def _partitions(checkpoint: Checkpoint, state_store: StateStore, store: Store) -> tuple[PartitionPlan, ...]:
-    return tuple(map(PartitionPlan, store.partitions, lineages_of(checkpoint, state_store, store)))
 
 
 def explain_left_alone(

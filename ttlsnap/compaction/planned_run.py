@@ -7,7 +7,7 @@ from typing import Literal
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.logs import plan_next
-from ttlsnap.compaction.plan import PartitionPlan, Plan, StorePlan
+from ttlsnap.compaction.plan import Plan, StorePlan
 from ttlsnap.compaction.task import PartitionResult
 from ttlsnap.errors import BusyError, CorruptionError
 from ttlsnap.expired.receivers import Receiver
@@ -18,6 +18,7 @@ from ttlsnap.storage.directory import each
 from ttlsnap.storage.local import LocalDirectory
 from ttlsnap.storage.trees import find_existing
 from ttlsnap.stores.open import lineage_of
+from ttlsnap.stores.partitions import StorePartition
 from ttlsnap.stores.protocols import Staging
 from ttlsnap.transaction.change import Change
 from ttlsnap.transaction.copy import copy_all_but_state, copy_state_files
@@ -42,7 +43,7 @@ class PlannedRun(StateRun[AnyReport]):
         return [path for result in self.results for path in result.ledgers]
 
     @property
-    def _places(self) -> list[tuple[StorePlan, PartitionPlan]]:
+    def _places(self) -> list[tuple[StorePlan, StorePartition]]:
         """The partitions that may get new files."""
         return [(store, partition) for store in self.plan.stores if store.touched for partition in store.partitions]
 
@@ -99,7 +100,7 @@ class PlannedRun(StateRun[AnyReport]):
         places = [place for place in self._places if place[1].lineage.shared]
         each(self.files, lambda place: self._check_partition(*place), places)
 
-    def _check_partition(self, store: StorePlan, partition: PartitionPlan) -> None:
+    def _check_partition(self, store: StorePlan, partition: StorePartition) -> None:
         """Raise BusyError unless a partition has the planned files, with those that its snapshots share."""
         try:
             lineage = self.plan.find(store, partition.partition)
@@ -130,5 +131,5 @@ class PlannedRun(StateRun[AnyReport]):
         renew_ledgers(self.checkpoint, self.plan.history, Staging(staging, ""), self.id, done=self.ledgers)
 
 
-def _folder(store: StorePlan, partition: PartitionPlan) -> str:
+def _folder(store: StorePlan, partition: StorePartition) -> str:
     return layout.store_directory(store.operator, partition.partition, store.store)

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ttlsnap.compaction.shown import Shown
-from ttlsnap.compaction.task import PartitionResult, PartitionTask, StoreTask
+from ttlsnap.compaction.task import PartitionResult, PartitionTask
 from ttlsnap.entries.batch import RowEntries
 from ttlsnap.entries.descriptor import StateDescriptor
+from ttlsnap.stores.partitions import StorePartition
 from ttlsnap.stores.protocols import Written
 from ttlsnap.transform.chain import StateResult, StateTransformers, Watch
 
@@ -26,7 +27,7 @@ class RowTransformers(StateTransformers[RowEntries]):
 
 
 def make_result(
-    task: PartitionTask, store: StoreTask, written: Written | None, states: Sequence[StateResult]
+    task: PartitionTask, store: StorePartition, written: Written | None, states: Sequence[StateResult]
 ) -> PartitionResult:
     """Return the result of a store; ``written`` is None if no entry changed."""
     size = store.lineage.size

@@ -6,21 +6,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from ttlsnap.compaction.task import PartitionTask, StoreTask
+from ttlsnap.compaction.task import PartitionTask
 from ttlsnap.entries.descriptor import StateDescriptor
+from ttlsnap.stores.partitions import StorePartition
 from ttlsnap.stores.protocols import Moves, SnapshotWriter, StoredPartition
 
 
 class Sink(Protocol):
     """The destination of the kept entries of a task's stores."""
 
-    def needs_rows_of(self, store: StoreTask) -> Mapping[str, StateDescriptor]:
+    def needs_rows_of(self, store: StorePartition) -> Mapping[str, StateDescriptor]:
         """Return the states whose batches must have rows, by name, beside those that may change."""
         ...
 
     def writer(
         self,
-        store: StoreTask,
+        store: StorePartition,
         partition: StoredPartition,
         states: Mapping[str, StateDescriptor],
         moves: Mapping[str, Moves],
@@ -36,13 +37,13 @@ class SnapshotSink:
 
     task: PartitionTask
 
-    def needs_rows_of(self, store: StoreTask) -> Mapping[str, StateDescriptor]:
+    def needs_rows_of(self, store: StorePartition) -> Mapping[str, StateDescriptor]:
         """See ``Sink.needs_rows_of``: the stored bytes are enough."""
         return {}
 
     def writer(
         self,
-        store: StoreTask,
+        store: StorePartition,
         partition: StoredPartition,
         states: Mapping[str, StateDescriptor],
         moves: Mapping[str, Moves],

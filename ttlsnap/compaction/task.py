@@ -7,14 +7,12 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ttlsnap import errors
-from ttlsnap.checkpoint import layout
 from ttlsnap.clock import Clock
-from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import TtlsnapError
 from ttlsnap.operators.links import Link
 from ttlsnap.quoting import Quoting
 from ttlsnap.storage.open import open_directory
-from ttlsnap.stores.lineage import Lineage
+from ttlsnap.stores.partitions import StorePartition
 from ttlsnap.stores.protocols import Rewrite, RewriteChoice, StagedFile, Staging, StateStore
 from ttlsnap.transform.chain import StateResult
 from ttlsnap.transform.protocols import StateSnapshotTransformerFactory
@@ -22,33 +20,17 @@ from ttlsnap.written.history import History
 
 
 @dataclass(frozen=True)
-class StoreTask:
-    """One store's part of a task.
-
-    ``states`` are the states that a transformer may see; the ``others`` are copied unchanged, or follow.
-    """
-
-    name: str
-    states: tuple[StateDescriptor, ...]
-    lineage: Lineage
-    others: tuple[StateDescriptor, ...] = ()
-
-
-@dataclass(frozen=True)
 class PartitionTask:
     """One partition to compact, of one store or of several stores with ``links``.
 
+    A transformer may see the ``states`` of a store. Its ``others`` are copied unchanged, or follow.
     New files are staged below ``staged_below`` in ``staging_root``; None in a dry run. ``scratch`` is the local folder
     for the work. ``expired_of`` is the run whose dropped entries are archived, or None. ``whole`` says that every store
     is written, even if nothing in it changes. ``show`` is how many dropped and rewritten entries the result contains.
     ``history`` says when entries were written; None if nobody needs that. A ``run`` that is given writes new ledgers.
     """
 
-    root: str
-    operator: int
-    partition: int
-    stores: tuple[StoreTask, ...]
-    state_store: StateStore
+    stores: tuple[StorePartition, ...]
     factories: tuple[StateSnapshotTransformerFactory, ...]
     clock: Clock
     staging_root: str
@@ -67,9 +49,26 @@ class PartitionTask:
         return str(states[0] if len(states) == 1 else replace(states[0], state="default"))
 
     @property
+    def root(self) -> str:
+        """The checkpoint."""
+        return self.stores[0].root
+
+    @property
+    def operator(self) -> int:
+        return self.stores[0].operator
+
+    @property
+    def partition(self) -> int:
+        return self.stores[0].partition
+
+    @property
+    def state_store(self) -> StateStore:
+        return self.stores[0].state_store
+
+    @property
     def size(self) -> int:
         """The size on disk in bytes."""
-        return sum(store.lineage.size for store in self.stores)
+        return sum(store.size for store in self.stores)
 
     @property
     def staging(self) -> Staging | None:
@@ -81,7 +80,7 @@ class PartitionTask:
     @property
     def directory(self) -> str:
         """The partition's folder in the first store."""
-        return f"{self.root}/{layout.store_directory(self.operator, self.partition, self.stores[0].name)}"
+        return self.stores[0].directory
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from ttlsnap.diagnosis.problems import Problem, Severity, is_cut_off, leads_outs
 from ttlsnap.diagnosis.repair import Confirm, refuse_unknown, repair
 from ttlsnap.diagnosis.report import DoctorReport, Restorable, VersionReport
 from ttlsnap.engines.listener import SilentWorkListener, WorkListener
-from ttlsnap.engines.local import spread, useful_threads
+from ttlsnap.engines.local import read_all
 from ttlsnap.errors import CorruptionError, RefusedError, UnsupportedError, explain_errors
 from ttlsnap.operators.registry import links_of, states_of
 from ttlsnap.printable import shell_word
@@ -82,9 +82,7 @@ def _examine(files: Directory, parallelism: int | None, scratch: str | None, lis
         with tempfile.TemporaryDirectory(prefix="ttlsnap-", dir=scratch) as folder:
             reported = frozenset(path for left in left_over for path in left.files)
             tasks = _tasks(checkpoint, logs, problems, folder, reported)
-            listener.planned(len(tasks))
-            threads = parallelism or useful_threads(files.root, sum(task.size for task in tasks))
-            found = spread(examine_partition, tasks, threads, listener.partition_done, listener.progress)
+            found = read_all(examine_partition, tasks, parallelism, listener)
         results = list(zip(tasks, found, strict=True))
     for _, each in results:
         problems += each.problems

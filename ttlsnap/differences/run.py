@@ -13,7 +13,7 @@ from ttlsnap.compaction.task import Progress
 from ttlsnap.differences.compare import Differences, Side, compare, entry_at
 from ttlsnap.differences.views import View, changed_fields, views
 from ttlsnap.engines.listener import SilentWorkListener, WorkListener
-from ttlsnap.engines.local import spread, useful_threads
+from ttlsnap.engines.local import read_all
 from ttlsnap.entries.batch import RowEntries
 from ttlsnap.entries.json_text import to_json_values
 from ttlsnap.errors import CorruptionError, UsageError
@@ -162,10 +162,7 @@ def diff(
     if before.checkpoint.target == after.checkpoint.target and batches[0] == batches[1]:
         raise UsageError(f"both sides are batch {batches[0]} of {old}. Name another checkpoint, or --old-batch")
     works = list(_works(before, after, examples))
-    listener.planned(len(works))
-    size = sum(task.size for work in works for task in (*work.old, *work.new))
-    threads = parallelism or useful_threads(before.checkpoint.target, size)
-    found = spread(_Work.run, works, threads, listener.partition_done, listener.progress)
+    found = read_all(_Work.run, works, parallelism, listener)
     states = _joined([state for states in found for state in states], examples)
     seconds = time.monotonic() - started
     left_out = tuple(dict.fromkeys(str(one) for one in (*before.left_out, *after.left_out)))
@@ -253,6 +250,16 @@ class _Work:
     pairs: Sequence[tuple[StateTable | None, StateTable | None]]
     unreadable: frozenset[str]
     examples: int
+
+    @property
+    def root(self) -> str:
+        """The old checkpoint, or the new one if only that has the states."""
+        return (*self.old, *self.new)[0].root
+
+    @property
+    def size(self) -> int:
+        """The size of the files, in bytes."""
+        return sum(task.size for task in (*self.old, *self.new))
 
     def run(self, progress: Progress) -> list[StateDiff]:
         """Return the differences in these partitions, for each state."""

@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeVar
 from ttlsnap.compaction.engine import Done
 from ttlsnap.compaction.partition import compact_partition
 from ttlsnap.compaction.task import PartitionResults, PartitionTask, Progress
+from ttlsnap.engines.listener import WorkListener
 from ttlsnap.engines.moving import Move, Moved, Part
 from ttlsnap.storage.uris import is_local
 from ttlsnap.stores.scratch import make_folder, scratch_folder
@@ -106,13 +107,37 @@ def spread(
         return spread_on(pool, work, tasks, done, progress, threading.Event())
 
 
+class Readable(Protocol):
+    """The work of a command that only reads: ``size`` bytes on disk, in the checkpoint ``root``."""
+
+    @property
+    def root(self) -> str: ...
+    @property
+    def size(self) -> int: ...
+
+
+ReadTask = TypeVar("ReadTask", bound=Readable)
+
+
+def read_all(
+    read: Callable[[ReadTask, Progress], Result],
+    tasks: Sequence[ReadTask],
+    parallelism: int | None,
+    listener: WorkListener,
+) -> list[Result]:
+    """Return what ``read`` returns for each task, from ``parallelism`` threads; by default as many as are useful."""
+    listener.planned(len(tasks))
+    threads = parallelism or _useful_threads(tasks)
+    return spread(read, tasks, threads, listener.partition_done, listener.progress)
+
+
 def useful_threads(root: str, size: int) -> int:
     """Return how many threads are useful for so many bytes of state at a place."""
     cores = len(os.sched_getaffinity(0))
     return cores if is_local(root) or size > _SMALL else max(cores, _WAITING)
 
 
-def _useful_threads(tasks: Sequence[PartitionTask]) -> int:
+def _useful_threads(tasks: Sequence[Readable]) -> int:
     return useful_threads(tasks[0].root, sum(task.size for task in tasks)) if tasks else 1
 
 

@@ -15,9 +15,9 @@ from ttlsnap.checkpoint.checkpoint import Schemas
 from ttlsnap.clock import clock_at
 from ttlsnap.compaction.given_schemas import check_given_schemas
 from ttlsnap.compaction.plan import Plan, StorePlan, plan_compaction
-from ttlsnap.compaction.task import PartitionTask, StoreTask
+from ttlsnap.compaction.task import PartitionTask
 from ttlsnap.engines.listener import SilentWorkListener, WorkListener
-from ttlsnap.engines.local import spread, useful_threads
+from ttlsnap.engines.local import read_all
 from ttlsnap.errors import UsageError
 from ttlsnap.explanation.keys import Key, StateKey
 from ttlsnap.explanation.watching import Explanation, Work
@@ -106,16 +106,12 @@ def explain(
     rules = tuple(map(describe_rule, plan.factories))
     works = _works(plan, keys, rules, show, drop_unmatched)
     first, rest = _placed(plan, keys, works)
-    threads = parallelism or useful_threads(checkpoint.target, sum(work.task.size for work in first))
-    listener.planned(len(first))
-    done = list(zip(first, spread(Work.run, first, threads, listener.partition_done, listener.progress), strict=True))
+    done = list(zip(first, read_all(Work.run, first, parallelism, listener), strict=True))
     # A query of old Spark may have had its own partitioning. All entries of a key are then together elsewhere.
     seen = {work.task.operator for work, result in done if result.found}
     again = [work for work in rest if work.task.operator not in seen]
     if again:
-        listener.planned(len(again))
-        more = spread(Work.run, again, threads, listener.partition_done, listener.progress)
-        done += zip(again, more, strict=True)
+        done += zip(again, read_all(Work.run, again, parallelism, listener), strict=True)
     return ExplainReport(
         target=checkpoint.target,
         batch=checkpoint.batch.id,
@@ -181,13 +177,8 @@ def _works(
 
 
 def _untouched(plan: Plan, store: StorePlan, number: int) -> PartitionTask:
-    partition = store.partitions[number]
     return PartitionTask(
-        root=plan.checkpoint.target,
-        operator=store.operator,
-        partition=partition.partition,
-        stores=(StoreTask(store.store, (), partition.lineage),),
-        state_store=plan.state_store,
+        stores=(store.partitions[number],),
         factories=(),
         clock=plan.clock,
         staging_root=plan.checkpoint.target,

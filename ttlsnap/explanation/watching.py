@@ -22,7 +22,6 @@ from ttlsnap.entries.timestamps import WRITTEN
 from ttlsnap.explanation.keys import StateKey
 from ttlsnap.operators.links import Decisions, StateId
 from ttlsnap.operators.showing import show_entry
-from ttlsnap.stores.scan import locate_errors
 from ttlsnap.transform.chain import sees_only_first
 from ttlsnap.transform.protocols import (
     Confines,
@@ -93,13 +92,23 @@ class Work:
     limit: int
     drop_unmatched: bool
 
+    @property
+    def root(self) -> str:
+        """The checkpoint."""
+        return self.task.root
+
+    @property
+    def size(self) -> int:
+        """The size of the files, in bytes."""
+        return self.task.size
+
     def run(self, progress: Progress) -> Explanation:
         """Return the decisions in this partition. Raise CorruptionError for damage."""
         task = self.task
         watcher = _Watcher(self)
         others = [state for state, _ in self.others.values()]
         stores = LinkedStores(task, progress=progress, others=others, watcher=watcher)
-        with locate_errors(f"{task.directory}, version {task.stores[0].lineage.version}"):
+        with task.stores[0].locate():
             decided, outcomes = stores.decide()
         derived = {place: one for outcome in outcomes for place, one in outcome.decisions.items()}
         linked = {place: state for link in task.links for place, state in link.places.items()}

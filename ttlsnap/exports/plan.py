@@ -26,10 +26,10 @@ from ttlsnap.operators.registry import AnyOf, Selection, explain_missing_schema,
 from ttlsnap.operators.transform_with_state import UNUSED
 from ttlsnap.publishing.runs import Runs
 from ttlsnap.storage.open import open_for_reading
-from ttlsnap.stores.lineage import Lineage
-from ttlsnap.stores.open import lineages_of, open_state_store
-from ttlsnap.stores.protocols import StateStore, StoredPartition
-from ttlsnap.stores.scan import locate_errors, scan_partition
+from ttlsnap.stores.open import open_state_store, partitions_of
+from ttlsnap.stores.partitions import StorePartition
+from ttlsnap.stores.protocols import StoredPartition
+from ttlsnap.stores.scan import scan_partition
 from ttlsnap.unsaferow.gather import Mask
 from ttlsnap.written.history import History, history_of
 from ttlsnap.written.times import WrittenTimes
@@ -61,32 +61,33 @@ class Wanted:
 
 @dataclass(frozen=True)
 class ExportTask:
-    """A partition of a store, whose entries become rows of ``tables``.
+    """The partition ``source``, whose entries become rows of ``tables``.
 
     ``history`` says when entries were written, if a table has that time.
     """
 
-    root: str
-    where: str
-    store: StateStore
-    partition: int
-    lineage: Lineage
+    source: StorePartition
     tables: tuple[StateTable, ...]
     conditions: tuple[Condition, ...]
     history: History | None = None
 
     @property
+    def root(self) -> str:
+        """The checkpoint."""
+        return self.source.root
+
+    @property
     def size(self) -> int:
         """The size of the files, in bytes."""
-        return self.lineage.size
+        return self.source.size
 
     def read(
         self, scratch: str | None = None, *, in_order: bool = False
     ) -> Iterator[tuple[StateTable, pa.RecordBatch]]:
         """Yield the rows, a batch at a time; see ``entries``."""
         for table, entries in self.entries(scratch, in_order=in_order):
-            with locate_errors(self.where):
-                rows = table.rows(entries, self.partition)
+            with self.source.locate():
+                rows = table.rows(entries, self.source.partition)
             yield table, rows
 
     def entries(self, scratch: str | None = None, *, in_order: bool = False) -> Iterator[tuple[StateTable, RowEntries]]:
@@ -95,7 +96,7 @@ class ExportTask:
         With ``in_order``, the tables come one after another. Several tables of one store then take longer.
         """
         several = in_order and len(self.tables) > 1
-        with self.store.open(open_for_reading(self.root), self.lineage, scratch, keep_in_memory=several) as stored:
+        with self.source.open(open_for_reading(self.root), scratch, keep_in_memory=several) as stored:
             if not several:
                 yield from self._scan(stored, self.tables)
                 return
@@ -112,15 +113,16 @@ class ExportTask:
         states = {name: table.state for name, table in by_state.items()}
         times: dict[str, WrittenTimes] = {}
         if self.history is not None:
-            times = self.history.times(open_for_reading(self.root), self.store, self.lineage, states)
-        with locate_errors(self.where), contextlib.closing(scan_partition(stored, states, only=only)) as batches:
+            source = self.source
+            times = self.history.times(open_for_reading(self.root), source.state_store, source.lineage, states)
+        with self.source.locate(), contextlib.closing(scan_partition(stored, states, only=only)) as batches:
             for batch, state in batches:
                 if state is None or not len(batch):
                     continue
                 entries = StateEntries.of(state, batch.keys, batch.values, times.get(state.state))
                 mask: Mask = np.ones(len(entries), np.bool_)
                 for holds in filters[batch.state]:
-                    mask &= holds(entries, self.partition)
+                    mask &= holds(entries, self.source.partition)
                 kept = entries.filter(mask)
                 if len(kept):
                     yield by_state[batch.state], cast(RowEntries, kept)
@@ -164,16 +166,13 @@ class ExportPlan:
         state_store = open_state_store(checkpoint)
         uses_written = any(isinstance(table.timestamp, WrittenField) for table in self.tables)
         history = history_of(checkpoint, Runs.read(checkpoint.files)) if uses_written else None
-        found = []
+        found: list[ExportTask] = []
         for operator in checkpoint.operators:
             for store in operator.stores:
                 mine = tuple(t for t in self.tables if (t.state.operator, t.state.store) == (operator.id, store.name))
-                for partition, lineage in zip(
-                    store.partitions, lineages_of(checkpoint, state_store, store) if mine else (), strict=bool(mine)
-                ):
-                    where = f"{checkpoint.target}/{store.directory(partition)}, version {checkpoint.version}"
-                    place = checkpoint.target, where, state_store, partition, lineage
-                    found.append(ExportTask(*place, mine, self.conditions, history))
+                if mine:
+                    partitions = partitions_of(checkpoint, state_store, store)
+                    found += [ExportTask(source, mine, self.conditions, history) for source in partitions]
         return found
 
 

@@ -17,7 +17,7 @@ from ttlsnap.clock import TimeCharacteristic, clock_at
 from ttlsnap.compaction.given_schemas import check_partition
 from ttlsnap.compaction.task import Progress
 from ttlsnap.engines.listener import SilentWorkListener, WorkListener
-from ttlsnap.engines.local import spread, useful_threads
+from ttlsnap.engines.local import read_all
 from ttlsnap.errors import StorageError, UsageError, tidy_after_error
 from ttlsnap.expired.receivers import TABLE
 from ttlsnap.exports.conditions import Condition
@@ -121,15 +121,14 @@ def open_plan(
     for task in plan.tasks if schemas else ():
         (table, *_) = task.tables
         if (table.state.operator, table.state.store) in (schemas or {}):
-            with task.store.open(checkpoint.files, task.lineage, None) as stored:
-                check_partition(stored, table.state, task.partition)
+            with task.source.open(checkpoint.files, None) as stored:
+                check_partition(stored, table.state, task.source.partition)
     return plan
 
 
 def _run(
     tasks: Sequence[ExportTask], sink: Sink, rows: Counter[str], parallelism: int | None, listener: WorkListener
 ) -> None:
-    listener.planned(len(tasks))
     one_at_a_time = threading.Lock()
 
     def work(task: ExportTask, progress: Progress) -> None:
@@ -138,9 +137,7 @@ def _run(
                 rows.update(counts)
             progress(counts.total(), 0)
 
-    size = sum(task.size for task in tasks)
-    threads = (parallelism or useful_threads(tasks[0].root, size)) if sink.is_parallel and tasks else 1
-    spread(work, tasks, threads, listener.partition_done, listener.progress)
+    read_all(work, tasks, parallelism if sink.is_parallel else 1, listener)
 
 
 @contextlib.contextmanager

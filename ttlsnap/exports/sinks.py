@@ -104,7 +104,7 @@ class ParquetFolder:
             writers: dict[str, _PartFile] = {}
             for table, rows in task.read():
                 if table.name not in writers:
-                    writers[table.name] = stack.enter_context(self._part(table, task.partition))
+                    writers[table.name] = stack.enter_context(self._part(table, task.source.partition))
                 writers[table.name].add(rows)
                 yield Counter({table.name: len(rows)})
 

@@ -16,12 +16,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ttlsnap.checkpoint import layout
 from ttlsnap.compaction.task import PartitionResult, Progress
 from ttlsnap.engines.moving import Entries, Part
 from ttlsnap.engines.proof import Fingerprint, Sent
 from ttlsnap.engines.spill import SpillWriter, read_spill
-from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.entries.json_text import json_texts
 from ttlsnap.errors import CorruptionError
 from ttlsnap.imports.conforming import EXAMPLES, HAS_KEY, Conforming, Misfits
@@ -33,13 +31,13 @@ from ttlsnap.operators.links import StateId
 from ttlsnap.operators.placement import find_partitions, is_placed_by_hash
 from ttlsnap.storage.open import for_reading, open_directory
 from ttlsnap.stores.hdfs.key_index import KeyIndex
-from ttlsnap.stores.lineage import Lineage
-from ttlsnap.stores.protocols import PartitionBuilder, Staging, StateStore
+from ttlsnap.stores.partitions import StorePartition
+from ttlsnap.stores.protocols import PartitionBuilder, Staging
 from ttlsnap.stores.scan import check_batch
 from ttlsnap.unsaferow.decode import decode
 from ttlsnap.unsaferow.rows import Rows
 from ttlsnap.written.history import History
-from ttlsnap.written.keeping import KeptTimes, StorePart
+from ttlsnap.written.keeping import KeptTimes
 
 _ROWS = "rows"
 
@@ -123,15 +121,6 @@ class ReadRows:
 
 
 @dataclass(frozen=True)
-class StoreFiles:
-    """One store of a partition, its files, and the states whose ledgers the import must keep."""
-
-    name: str
-    lineage: Lineage
-    kept: tuple[StateDescriptor, ...] = ()
-
-
-@dataclass(frozen=True)
 class FilledPartition:
     """A partition of an operator, with the ``stores`` that have states of its ``tables`` or states derived from them.
 
@@ -140,24 +129,20 @@ class FilledPartition:
     ``written_ms`` for the new ones. They belong to ``run_id``. See ``ttlsnap.engines.moving.Target``.
     """
 
-    root: str
     run_id: str
     history: History | None
     written_ms: int
-    operator: int
-    partition: int
-    stores: tuple[StoreFiles, ...]
+    stores: tuple[StorePartition, ...]
     tables: tuple[ImportTable, ...]
     sources: tuple[range, ...]
     mode: Mode
-    state_store: StateStore
     staging_root: str
     staged_below: str | None
 
     @property
     def size(self) -> int:
         """See ``Target.size``."""
-        return sum(store.lineage.size for store in self.stores)
+        return sum(store.size for store in self.stores)
 
     def build(self, parts: Iterable[Part], folder: Path, progress: Progress) -> Filled:
         """See ``Target.build``.
@@ -183,22 +168,21 @@ class FilledPartition:
         return result
 
     def _build(
-        self, store: StoreFiles, imported: Sequence[_Imported], result: Filled, folder: Path, progress: Progress
+        self, store: StorePartition, imported: Sequence[_Imported], result: Filled, folder: Path, progress: Progress
     ) -> PartitionResult:
-        files = for_reading(open_directory(self.root))
+        files = for_reading(open_directory(store.root))
         staging = None
         if self.staged_below is not None:
             staging = Staging(open_directory(self.staging_root), self.staged_below)
-        lineage, scratch = store.lineage, f"{folder}/{self.operator}-{store.name}-{self.partition}"
+        lineage, scratch = store.lineage, f"{folder}/{store.operator}-{store.name}-{store.partition}"
         described = {
             state.state: state for one in imported for state in one.new.states.values() if state.store == store.name
         }
-        part = StorePart(store.name, lineage, (), store.kept)
-        times = KeptTimes(files, self.state_store, self.history, [part], staging, self.run_id)
+        times = KeptTimes(files, self.history, [store], staging, self.run_id)
         others = {name: state for (_, name), state in times.others.items()}
         with (
-            self.state_store.open(files, lineage, f"{scratch}-old") as old,
-            self.state_store.build(files, lineage, lineage.new_snapshot, staging, f"{scratch}-new") as builder,
+            store.open(files, f"{scratch}-old") as old,
+            store.state_store.build(files, lineage, lineage.new_snapshot, staging, f"{scratch}-new") as builder,
         ):
             families = {name: number for number, name in old.families.items()}
             for batch in old.batches(others | described):
@@ -223,9 +207,9 @@ class FilledPartition:
                         times.add(added.place, keys, self.written_ms)
             written = builder.finish()
         return PartitionResult(
-            self.operator,
+            store.operator,
             store.name,
-            self.partition,
+            store.partition,
             bytes_before=lineage.size,
             bytes_after=written.size,
             staged=None if staging is None else written.files,
@@ -235,14 +219,14 @@ class FilledPartition:
             ledgers=times.write_ledgers(store.name),
         )
 
-    def _put(self, store: StoreFiles, new: NewEntries, families: Mapping[str, int], builder: PartitionBuilder) -> None:
+    @staticmethod
+    def _put(store: StorePartition, new: NewEntries, families: Mapping[str, int], builder: PartitionBuilder) -> None:
         for state, keys, values, owner in new.parts:
             if state.store != store.name or not len(keys):
                 continue
             if families and state.state not in families:
-                directory = layout.store_directory(self.operator, self.partition, store.name)
-                raise CorruptionError(f"{self.root}/{directory}: the column family {state.state} is missing")
-            builder.put(*self.state_store.encode(state, keys, values, family=families.get(state.state), owner=owner))
+                raise CorruptionError(f"{store.directory}: the column family {state.state} is missing")
+            builder.put(*store.state_store.encode(state, keys, values, family=families.get(state.state), owner=owner))
 
 
 class _Imported:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ttlsnap.checkpoint import Checkpoint, Operator
 from ttlsnap.checkpoint.listing import Listing, list_activity
 from ttlsnap.clock import clock_at
-from ttlsnap.compaction.plan import PartitionPlan, Plan, StatePlan, StorePlan
+from ttlsnap.compaction.plan import Plan, StatePlan, StorePlan
 from ttlsnap.errors import RefusedError, UnsupportedError, UsageError
 from ttlsnap.exports.plan import names_of
 from ttlsnap.imports.sources import TableFile, find_files, find_tables
@@ -18,7 +18,7 @@ from ttlsnap.operators.placement import STRICT, is_placed_by_hash
 from ttlsnap.operators.registry import AnyOf, Selection, describe, is_join, links_of
 from ttlsnap.publishing.preflight import refuse_unsettled
 from ttlsnap.publishing.runs import Runs, new_run_id
-from ttlsnap.stores.open import lineages_of, open_state_store
+from ttlsnap.stores.open import open_state_store, partitions_of
 from ttlsnap.written.history import history_to_keep
 
 
@@ -159,7 +159,7 @@ def _plan(checkpoint: Checkpoint, runs: Runs, listing: Listing, tables: Sequence
                 if state.store == store.name
             ]
             if states:
-                partitions = map(PartitionPlan, store.partitions, lineages_of(checkpoint, state_store, store))
+                partitions = partitions_of(checkpoint, state_store, store)
                 plans = tuple(StatePlan(state, None) for state in states)
                 stores.append(StorePlan(operator.id, store.name, plans, tuple(partitions), follows=True))
     return Plan(

@@ -22,7 +22,7 @@ from ttlsnap.engines.proof import require_all
 from ttlsnap.errors import RefusedError, UsageError
 from ttlsnap.expired.receivers import Receiver
 from ttlsnap.imports.conforming import HAS_KEY, Misfits
-from ttlsnap.imports.partition import Filled, FilledPartition, Mode, ReadRows, StoreFiles, TableSource
+from ttlsnap.imports.partition import Filled, FilledPartition, Mode, ReadRows, TableSource
 from ttlsnap.imports.plan import ImportPlan, plan_import
 from ttlsnap.imports.report import ImportReport, TableReport
 from ttlsnap.imports.sources import TableFile
@@ -189,20 +189,16 @@ class Import(PlannedRun[ImportReport]):
             ]
             stores = [store for store in plan.stores if store.operator == operator.id]
             dated = {s.store: tuple(k for k in kept if k.operator == s.operator and k.store == s.store) for s in stores}
-            for number, partition in enumerate(self._partitions(operator.id)):
+            for number in range(len(self._partitions(operator.id))):
                 tasks.append(
                     FilledPartition(
-                        root=self.checkpoint.target,
                         run_id=plan.run,
                         history=plan.history,
                         written_ms=max(self._written_ms, plan.checkpoint.batch.timestamp_ms),
-                        operator=operator.id,
-                        partition=partition,
-                        stores=tuple(StoreFiles(s.store, s.partitions[number].lineage, dated[s.store]) for s in stores),
+                        stores=tuple(replace(s.partitions[number], others=dated[s.store]) for s in stores),
                         tables=tuple(table for table, _ in mine),
                         sources=tuple(numbers for _, numbers in mine),
                         mode=self._mode,
-                        state_store=plan.state_store,
                         staging_root=place.root,
                         staged_below=place.below,
                     )

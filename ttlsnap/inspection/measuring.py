@@ -18,7 +18,7 @@ from ttlsnap.checkpoint.state_schema import DEFAULT_FAMILY
 from ttlsnap.clock import Clock, TimeCharacteristic
 from ttlsnap.compaction.plan import explain_left_alone
 from ttlsnap.engines.listener import SilentWorkListener, WorkListener
-from ttlsnap.engines.local import spread, useful_threads
+from ttlsnap.engines.local import read_all
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.entries.timestamps import WrittenField, field_listing, split_unit
 from ttlsnap.errors import UnsupportedError, UsageError
@@ -37,8 +37,8 @@ from ttlsnap.inspection.partition_sizes import (
 from ttlsnap.inspection.sizes import RuleOutcome, Sizes, StateSizes, StoreSizes
 from ttlsnap.operators.registry import Selection, behind_join, describe, links_of
 from ttlsnap.publishing.runs import Runs
-from ttlsnap.stores.lineage import Lineage
-from ttlsnap.stores.open import lineages_of, open_state_store
+from ttlsnap.stores.open import open_state_store, partitions_of
+from ttlsnap.stores.partitions import StorePartition
 from ttlsnap.transform.protocols import (
     StatesCutoff,
     StateSnapshotTransformerFactory,
@@ -90,39 +90,26 @@ def measure(
     checkpoint = found.checkpoint
     clock = replace(clock, behind_join=behind_join(checkpoint)) if wanted.rule is not None else clock
     plans = _plan(found, wanted, clock)
-    lineages = _lineages(checkpoint, plans)
-    total = sum(lineage.size for each in lineages for lineage in each)
-    share = 1.0 if wanted.limit is None or total <= wanted.limit else wanted.limit / total
-    chosen = [_choose(len(each), share) for each in lineages]
     state_store = open_state_store(checkpoint)
+    partitions = [partitions_of(checkpoint, state_store, plan.store) for plan in plans]
+    total = sum(partition.size for each in partitions for partition in each)
+    share = 1.0 if wanted.limit is None or total <= wanted.limit else wanted.limit / total
+    chosen = [_choose(len(each), share) for each in partitions]
     uses_written = any(isinstance(work.age.field, WrittenField) for plan in plans for work in plan.work if work.age)
     history = (
         history_of(checkpoint, Runs.read(checkpoint.files)) if uses_written or uses_written_times(wanted.rule) else None
     )
     tasks = [
-        MeasuringTask(
-            checkpoint.target,
-            f"{checkpoint.target}/{plan.store.directory(plan.store.partitions[place])}, version {checkpoint.version}",
-            state_store,
-            plan.store.partitions[place],
-            each[place],
-            plan.work,
-            history,
-        )
-        for plan, each, places in zip(plans, lineages, chosen, strict=True)
+        MeasuringTask(each[place], plan.work, history)
+        for plan, each, places in zip(plans, partitions, chosen, strict=True)
         for place in places
     ]
-    listener.planned(len(tasks))
-    threads = parallelism or useful_threads(checkpoint.target, sum(task.size for task in tasks))
-    parts = iter(spread(measure_partition, tasks, threads, listener.partition_done, listener.progress))
+    parts = iter(read_all(measure_partition, tasks, parallelism, listener))
     stores, states = [], []
-    for plan, each, places in zip(plans, lineages, chosen, strict=True):
+    for plan, each, places in zip(plans, partitions, chosen, strict=True):
         mine = [next(parts) for _ in places]
         read = set(places)
-        sizes = tuple(
-            (partition, lineage.size, place in read)
-            for place, (partition, lineage) in enumerate(zip(plan.store.partitions, each, strict=True))
-        )
+        sizes = tuple((one.partition, one.size, place in read) for place, one in enumerate(each))
         stores.append(StoreSizes(plan.store.operator, plan.store.name, sizes))
         states += [
             _merge(stores[-1], state, work, [of_partition[number] for of_partition in mine], plan.reasons[number])
@@ -136,7 +123,7 @@ def measure(
     if not wanted.sizes:
         return None
     keys = sum(part.stored_keys for state in states for part in state.parts)
-    is_whole = all(plan.has_all_states(each) for plan, each in zip(plans, lineages, strict=True))
+    is_whole = all(plan.has_all_states(each) for plan, each in zip(plans, partitions, strict=True))
     is_counted = is_whole and all(store.is_complete for store in stores)
     return Sizes(
         wanted.limit,
@@ -164,9 +151,9 @@ class _StorePlan:
     work: tuple[StateWork, ...]
     reasons: tuple[_Reasons, ...]
 
-    def has_all_states(self, lineages: Sequence[Lineage]) -> bool:
-        """Return whether no state of the store is left out. ``lineages`` are the files of its partitions."""
-        there = {family.name for family in self.store.families}.union(*(each.families for each in lineages))
+    def has_all_states(self, partitions: Sequence[StorePartition]) -> bool:
+        """Return whether no state of the store, which has these partitions, is left out."""
+        there = {family.name for family in self.store.families}.union(*(each.lineage.families for each in partitions))
         return there - {DEFAULT_FAMILY} <= {state.name for state in self.states}
 
 
@@ -263,11 +250,6 @@ def _followers(checkpoint: Checkpoint, operator: Operator) -> dict[tuple[str, st
             if state.role == "primary" and derived:
                 found[place] = (*found.get(place, ()), *derived)
     return found
-
-
-def _lineages(checkpoint: Checkpoint, plans: Sequence[_StorePlan]) -> list[list[Lineage]]:
-    state_store = open_state_store(checkpoint)
-    return [lineages_of(checkpoint, state_store, plan.store) for plan in plans]
 
 
 def _choose(count: int, share: float) -> list[int]:

@@ -23,9 +23,8 @@ from ttlsnap.inspection.distribution import Distribution
 from ttlsnap.inspection.rows_by_key import KeyCount, RowsByKey, has_many_rows
 from ttlsnap.operators.showing import show_key
 from ttlsnap.storage.open import open_for_reading
-from ttlsnap.stores.lineage import Lineage
-from ttlsnap.stores.protocols import EntryBatch, StateStore, StoredSizes
-from ttlsnap.stores.scan import check_batch, locate_errors, scan_partition
+from ttlsnap.stores.partitions import StorePartition
+from ttlsnap.stores.protocols import EntryBatch, StoredSizes
 from ttlsnap.transform.chain import StateTransformers
 from ttlsnap.transform.protocols import StateSnapshotTransformerFactory
 from ttlsnap.unsaferow.decode import decode
@@ -54,20 +53,21 @@ class StateWork:
 
 @dataclass(frozen=True)
 class MeasuringTask:
-    """A partition of a store, whose states are measured. ``history`` says when entries were written, if needed."""
+    """The partition ``source``, whose states are measured. ``history`` says when entries were written, if needed."""
 
-    root: str
-    where: str
-    store: StateStore
-    partition: int
-    lineage: Lineage
+    source: StorePartition
     states: tuple[StateWork, ...]
     history: History | None = None
 
     @property
+    def root(self) -> str:
+        """The checkpoint."""
+        return self.source.root
+
+    @property
     def size(self) -> int:
         """The size of the files, in bytes."""
-        return self.lineage.size
+        return self.source.size
 
 
 @dataclass(frozen=True)
@@ -141,27 +141,19 @@ def measure_partition(task: MeasuringTask, progress: Progress) -> list[StatePart
     """Return the sizes of each state of a task in its partition. Raise CorruptionError for damage."""
     as_rows = {work.name: work.state for work in task.states if work.state is not None and not work.state.opaque}
     only = task.states[0].name if len(task.states) == 1 else None
-    files = open_for_reading(task.root)
+    files, source = open_for_reading(task.root), task.source
     times: dict[str, WrittenTimes] = {}
     if task.history is not None:
-        times = task.history.times(files, task.store, task.lineage, as_rows)
-    scans = {work.name: _StateScan(work, task.partition, times.get(work.name)) for work in task.states}
+        times = task.history.times(files, source.state_store, source.lineage, as_rows)
+    scans = {work.name: _StateScan(work, source.partition, times.get(work.name)) for work in task.states}
 
-    def check(state: StateDescriptor, keys: Rows, values: Rows) -> None:
-        with locate_errors(task.where):
-            check_batch(state, keys, values)
-
-    with (
-        task.store.open(files, task.lineage, None) as stored,
-        contextlib.closing(scan_partition(stored, as_rows, only=only, check=check)) as batches,
-    ):
-        for batch, _ in batches:
-            scan = scans.get(batch.state)
-            if scan is not None:
-                with locate_errors(task.where):
+    with source.locate():
+        with contextlib.closing(source.scan(files, as_rows, only=only)) as batches:
+            for batch, _ in batches:
+                scan = scans.get(batch.state)
+                if scan is not None:
                     scan.add(batch)
-                progress(len(batch), 0)
-    with locate_errors(task.where):
+                    progress(len(batch), 0)
         return [scan.result() for scan in scans.values()]
 
 

@@ -16,9 +16,8 @@ from ttlsnap.entries.json_text import to_json_values
 from ttlsnap.inspection.model import Inspection, StateInspection
 from ttlsnap.operators.registry import AnyOf, Selection
 from ttlsnap.operators.showing import show_entry
-from ttlsnap.stores.open import lineage_of, open_state_store
+from ttlsnap.stores.open import open_state_store, partition_of
 from ttlsnap.stores.protocols import EntryBatch
-from ttlsnap.stores.scan import check_batch, locate_errors, scan_partition
 from ttlsnap.unsaferow.rows import Rows
 
 
@@ -66,25 +65,14 @@ def _scan_store(checkpoint: Checkpoint, store: Store, scans: Sequence[_StateScan
         each.state.name: each.state.descriptor for each in scans if each.state.descriptor and not each.state.opaque
     }
     state_store = open_state_store(checkpoint)
-    for partition in store.partitions:
-        lineage = lineage_of(checkpoint, state_store, store, partition)
-
-        where = f"{checkpoint.target}/{store.directory(partition)}, version {checkpoint.version}"
-
-        def check(state: StateDescriptor, keys: Rows, values: Rows, where: str = where) -> None:
-            with locate_errors(where):
-                check_batch(state, keys, values)
-
-        with (
-            state_store.open(checkpoint.files, lineage, None) as stored,
-            contextlib.closing(scan_partition(stored, as_rows, check=check)) as batches,
-        ):
+    for number in store.partitions:
+        partition = partition_of(checkpoint, state_store, store, number)
+        with partition.locate(), contextlib.closing(partition.scan(checkpoint.files, as_rows)) as batches:
             for batch, _ in batches:
                 mine = by_name.get(batch.state)
                 if mine is None:
                     continue
-                with locate_errors(where):
-                    mine.add(partition, batch)
+                mine.add(number, batch)
                 if all(len(each.samples) >= each.wanted for each in scans):
                     return
     for each in scans:

@@ -9,7 +9,6 @@ from typing import Any, Self
 
 import numpy as np
 
-from ttlsnap.compaction.task import StoreTask
 from ttlsnap.engines.proof import Fingerprint, Sent
 from ttlsnap.engines.spill import SpillWriter
 from ttlsnap.entries.batch import StateEntries
@@ -28,6 +27,7 @@ from ttlsnap.quoting import quote
 from ttlsnap.stores.convert import convert, with_keys, with_values
 from ttlsnap.stores.families import NO_FAMILY_CHANGES, FamilyChanges
 from ttlsnap.stores.lineage import Lineage
+from ttlsnap.stores.partitions import StorePartition
 from ttlsnap.stores.protocols import EntryBatch, Moves, StateStore, StoredPartition, Written
 from ttlsnap.transform.converters import ConvertsValues
 from ttlsnap.unsaferow.gather import Int64s, Mask
@@ -350,13 +350,13 @@ class SortingSink:
 
     sorters: Mapping[str, Sorter]
 
-    def needs_rows_of(self, store: StoreTask) -> Mapping[str, StateDescriptor]:
+    def needs_rows_of(self, store: StorePartition) -> Mapping[str, StateDescriptor]:
         """See ``Sink.needs_rows_of``: all states, because rows are placed."""
         return self.sorters[store.name].states
 
     def writer(
         self,
-        store: StoreTask,
+        store: StorePartition,
         partition: StoredPartition,
         states: Mapping[str, StateDescriptor],
         moves: Mapping[str, Moves],

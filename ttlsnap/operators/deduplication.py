@@ -26,7 +26,7 @@ from ttlsnap.operators import aggregation
 from ttlsnap.operators.scala_order import ORDERED
 from ttlsnap.operators.stored_time import StoredTime
 from ttlsnap.schema.types import NullType, StructField, StructType
-from ttlsnap.stores.open import lineage_of, open_state_store
+from ttlsnap.stores.open import open_state_store, partition_of
 
 if TYPE_CHECKING:
     from ttlsnap.unsaferow.rows import Rows
@@ -109,9 +109,9 @@ def _stores_nothing(checkpoint: Checkpoint, state: StateDescriptor, store: Store
     for partition in store.partitions:
         with contextlib.suppress(CorruptionError, UnsupportedError):
             state_store = open_state_store(checkpoint)
-            lineage = lineage_of(checkpoint, state_store, store, partition)
+            found = partition_of(checkpoint, state_store, store, partition)
             with (
-                state_store.open(checkpoint.files, lineage, None) as stored,
+                found.open(checkpoint.files, None) as stored,
                 contextlib.closing(stored.batches({state.state: state})) as batches,
             ):
                 for batch in batches:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 from ttlsnap.errors import UnsupportedError
 from ttlsnap.storage.directory import each
 from ttlsnap.stores.lineage import Lineage
+from ttlsnap.stores.partitions import StorePartition
+from ttlsnap.stores.protocols import StateStore
 
 if TYPE_CHECKING:
     from ttlsnap.checkpoint import Checkpoint, Store
-from ttlsnap.stores.protocols import StateStore
 
 
 def open_state_store(checkpoint: Checkpoint) -> StateStore:
@@ -38,3 +39,14 @@ def lineage_of(checkpoint: Checkpoint, state_store: StateStore, store: Store, pa
 def lineages_of(checkpoint: Checkpoint, state_store: StateStore, store: Store) -> list[Lineage]:
     """Return the files of every partition of ``store``; raises CorruptionError if one is incomplete."""
     return each(checkpoint.files, lambda p: lineage_of(checkpoint, state_store, store, p), store.partitions)
+
+
+def partition_of(checkpoint: Checkpoint, state_store: StateStore, store: Store, partition: int) -> StorePartition:
+    """Return one partition of ``store`` at the checkpoint's version."""
+    lineage = lineage_of(checkpoint, state_store, store, partition)
+    return StorePartition(checkpoint.target, store.operator, store.name, partition, state_store, lineage)
+
+
+def partitions_of(checkpoint: Checkpoint, state_store: StateStore, store: Store) -> list[StorePartition]:
+    """Return every partition of ``store``; raises CorruptionError if one is incomplete."""
+    return each(checkpoint.files, lambda p: partition_of(checkpoint, state_store, store, p), store.partitions)

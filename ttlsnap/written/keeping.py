@@ -6,7 +6,7 @@ As soon as one run has asked when entries were written, every run that rewrites 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,26 +18,15 @@ from ttlsnap.operators.registry import states_of
 from ttlsnap.publishing.journal import staged_path
 from ttlsnap.storage.directory import Directory, each
 from ttlsnap.storage.open import for_reading
-from ttlsnap.stores.lineage import Lineage
-from ttlsnap.stores.open import lineages_of, open_state_store
-from ttlsnap.stores.protocols import Staging, StateStore
-from ttlsnap.stores.scan import scan_partition
+from ttlsnap.stores.open import open_state_store, partitions_of
+from ttlsnap.stores.partitions import StorePartition
+from ttlsnap.stores.protocols import Staging
 from ttlsnap.unsaferow.gather import Int64s, Mask
 from ttlsnap.unsaferow.rows import Rows
 from ttlsnap.written.hashing import Hashes, hash_keys
 from ttlsnap.written.history import History
 from ttlsnap.written.ledger import Ledger, LedgerFacts, ledger_path
 from ttlsnap.written.times import WrittenTimes
-
-
-@dataclass(frozen=True)
-class StorePart:
-    """The part of a partition in one store. The times of states ``asked`` may be needed for more than ledgers."""
-
-    store: str
-    lineage: Lineage
-    asked: tuple[StateDescriptor, ...]
-    others: tuple[StateDescriptor, ...] = ()
 
 
 class LedgerBuilder:
@@ -71,16 +60,16 @@ class LedgerBuilder:
 class KeptTimes:
     """The times of the entries of a partition, and its new ledgers, for which ``keep`` gets the entries that stay.
 
-    New ledgers are staged, and belong to ``run``. Without a ``staging`` there are none. ``others`` are the states whose
+    The times of the ``states`` of its ``parts`` may be needed for more than ledgers. New ledgers are staged, and belong
+    to ``run``. Without a ``staging`` there are none. ``others`` are the states whose
     entries must be kept, too, although nobody asked for their times.
     """
 
     def __init__(
         self,
         files: Directory,
-        store: StateStore,
         history: History | None,
-        parts: Sequence[StorePart],
+        parts: Sequence[StorePartition],
         staging: Staging | None,
         run: str,
     ) -> None:
@@ -91,16 +80,16 @@ class KeptTimes:
         self.others: dict[StateId, StateDescriptor] = {}
         for part in parts if history is not None else ():
             assert history is not None
-            asked = part.asked if history.is_asked else ()
-            known = [s for s in (*part.asked, *part.others) if history.keeps(s)] if staging is not None else []
+            asked = part.states if history.is_asked else ()
+            known = [s for s in (*part.states, *part.others) if history.keeps(s)] if staging is not None else []
             states = {state.state: state for state in (*known, *asked)}
             if not states:
                 continue
-            times = history.times(files, store, part.lineage, states)
-            self._times |= {(part.store, name): found for name, found in times.items()}
-            self._asked |= {(part.store, state.state) for state in asked}
-            self.others |= {(part.store, state.state): state for state in known if state not in part.asked}
-            self._builders[part.store] = LedgerBuilder(part.lineage.new_snapshot, history.facts_for(run), states)
+            times = history.times(files, part.state_store, part.lineage, states)
+            self._times |= {(part.name, name): found for name, found in times.items()}
+            self._asked |= {(part.name, state.state) for state in asked}
+            self.others |= {(part.name, state.state): state for state in known if state not in part.states}
+            self._builders[part.name] = LedgerBuilder(part.lineage.new_snapshot, history.facts_for(run), states)
 
     def of(self, place: StateId) -> WrittenTimes | None:
         """Return the times of a state; None if nobody asked for them."""
@@ -165,21 +154,20 @@ def renew_ledgers(
         return ()
     files, store = checkpoint.files, open_state_store(checkpoint)
 
-    def renew(part: StorePart) -> tuple[str, ...]:
+    def renew(part: StorePartition) -> tuple[str, ...]:
         states = {state.state: state for state in part.others}
         if {ledger_path(part.lineage.new_snapshot, name) for name in states} <= set(done):
             return ()
-        times = KeptTimes(files, store, replace(history, is_asked=False), [part], staging, run)
-        with store.open(for_reading(files), part.lineage, None) as partition:
-            for batch, state in scan_partition(partition, states):
-                if state is not None:
-                    times.keep(state.place, batch.stored[2])
-        return times.write_ledgers(part.store)
+        times = KeptTimes(files, replace(history, is_asked=False), [part], staging, run)
+        for batch, state in part.scan(for_reading(files), states):
+            if state is not None:
+                times.keep(state.place, batch.stored[2])
+        return times.write_ledgers(part.name)
 
     parts = []
     for operator in checkpoint.operators:
         for kept in operator.stores if operator.id not in operators else ():
             states = tuple(state for state in states_of(checkpoint, operator, kept) if history.keeps(state))
             if states:
-                parts += [StorePart(kept.name, lineage, (), states) for lineage in lineages_of(checkpoint, store, kept)]
+                parts += [replace(part, others=states) for part in partitions_of(checkpoint, store, kept)]
     return tuple(path for paths in each(files, renew, parts) for path in paths)
