@@ -7,14 +7,13 @@ import sys
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ttlsnap.cli.help import Command
-from ttlsnap.cli.options import ShowKeysOption
 from ttlsnap.cli.output import is_special, print_marked, print_warning, write_whole
-from ttlsnap.cli.pages import HTML, check_pages, require_outside, require_place, write_pages
+from ttlsnap.cli.pages import HTML, ShowKeysOption, check_pages, require_outside, require_place, write_pages
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -99,14 +98,14 @@ def check(
         ),
     ] = Direction.BACKWARD,
     renamed: Annotated[
-        Optional[list[str]],  # noqa: UP045
+        list[str] | None,
         typer.Option("--renamed", "--rename", metavar="OLD=NEW", help="A column that was renamed. Can be repeated."),
     ] = None,
     output_format: Annotated[
         CheckFormat, typer.Option("--format", metavar="FORMAT", help="text, json, junit, sarif or github.")
     ] = CheckFormat.TEXT,
     reports: Annotated[
-        Optional[list[str]],  # noqa: UP045
+        list[str] | None,
         typer.Option(
             "--report",
             metavar="FORMAT=FILE",
@@ -128,7 +127,7 @@ def check(
         bool, typer.Option("--strict", help="Also fail if something could not be compared (exit code 3).")
     ] = False,
     ignored: Annotated[
-        Optional[list[str]],  # noqa: UP045
+        list[str] | None,
         typer.Option(
             "--ignore",
             metavar="CODE[:WHERE]",
@@ -136,7 +135,7 @@ def check(
         ),
     ] = None,
     ignore_file: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option(
             "--ignore-file",
             metavar="FILE",

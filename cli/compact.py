@@ -2,65 +2,35 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ttlsnap.cli.compact_report import show_report
-from ttlsnap.cli.dropping import (
-    OPERATORS,
-    DropUnmatchedOption,
-    EngineOption,
-    ExpiredToOption,
-    MaxDropOption,
-    OldTtlOption,
-    OrderedOptions,
-    SetOption,
-    TimeOption,
-    TimerPolicyName,
-    TimersOption,
-    TimestampOption,
-    TransformerOption,
-    TtlOption,
-    make_engine,
-    make_factories,
-    settings_of_transformers,
-)
+from ttlsnap.cli.dropping import OPERATORS, DroppedOptions, OperatorOptions, OrderedOptions
+from ttlsnap.cli.groups import given, separate
 from ttlsnap.cli.options import (
     PUBLISH,
-    EngineName,
+    TABLES,
+    EngineOptions,
     Format,
     FormatOption,
     JarsOption,
-    MasterOption,
-    NoPlannedBatchOption,
     NowOption,
-    OperatorOption,
-    OutputOption,
-    ParallelismOption,
-    ReportOption,
-    SchemaOption,
-    ShowKeysOption,
-    StateOption,
-    StoppedOption,
-    StoreOption,
-    select,
+    PublishingOptions,
+    StateOptions,
 )
 from ttlsnap.cli.output import console, print_error, print_json, print_warning
-from ttlsnap.cli.pages import PageFile, parse_pages, write_pages
-from ttlsnap.cli.places import look_in_current_folder, parse_archive
+from ttlsnap.cli.pages import PageFile, PageOptions, write_pages
 from ttlsnap.cli.progress import TerminalListener
 from ttlsnap.cli.tables import compact_table, refuse
 from ttlsnap.errors import TtlsnapError, UsageError
 
 if TYPE_CHECKING:
     from ttlsnap.compaction.options import CompactOptions
-    from ttlsnap.delta.planning import Limits
-    from ttlsnap.delta.run import Erase
     from ttlsnap.transform.protocols import StateSnapshotTransformerFactory
 
 EXAMPLES = """
@@ -91,8 +61,6 @@ Examples:
   ttlsnap rollback ck --stopped
 """
 
-_TABLES = "Delta tables"
-
 
 class RewriteName(StrEnum):
     """The ways to write a RocksDB partition."""
@@ -102,8 +70,140 @@ class RewriteName(StrEnum):
     TOMBSTONES = "tombstones"
 
 
+@dataclass(frozen=True)
+class TrialOptions:
+    """What a run shows before it changes anything."""
+
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Scan and report, but change nothing.", rich_help_panel=PUBLISH),
+    ] = False
+    show: Annotated[
+        int,
+        typer.Option(
+            "--show",
+            metavar="N",
+            min=0,
+            help="List the first N entries that are dropped or rewritten, with the time and the rule that decided.",
+            rich_help_panel=PUBLISH,
+        ),
+    ] = 0
+
+
+@dataclass(frozen=True)
+class CompactPublishingOptions(PublishingOptions):
+    """What a compaction writes, and what it may do without a question."""
+
+    yes: Annotated[
+        bool,
+        typer.Option(
+            "--yes",
+            "-y",
+            help="Do not ask before publishing. See --max-drop and --retention.",
+            rich_help_panel=PUBLISH,
+        ),
+    ] = False
+
+
+@dataclass(frozen=True)
+class PartitionOptions:
+    """How a partition of RocksDB is written."""
+
+    rewrite: Annotated[
+        RewriteName,
+        typer.Option(
+            "--rewrite",
+            help="RocksDB: full writes the whole partition. tombstones writes only the changes, and keeps the existing "
+            "files. auto decides by how much changes.",
+            rich_help_panel=OPERATORS,
+        ),
+    ] = RewriteName.AUTO
+    scratch: Annotated[
+        str | None,
+        typer.Option(
+            "--scratch",
+            metavar="DIR",
+            help="RocksDB: a local folder for temporary files. Default: beside the new files; in a dry run, TMPDIR.",
+            rich_help_panel=OPERATORS,
+        ),
+    ] = None
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the options as keyword arguments of the library."""
+        return {"rewrite": self.rewrite.value, "scratch": self.scratch}
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """The options of Delta tables."""
+
+    key: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--key",
+            metavar="COLUMN",
+            help="A column of the table's key. Can be repeated. Needed only once: the table remembers its key.",
+            rich_help_panel=TABLES,
+        ),
+    ] = None
+    jars: JarsOption = None
+    max_files: Annotated[
+        int | None,
+        typer.Option(
+            "--max-files",
+            metavar="N",
+            min=1,
+            help="The most files that one commit changes. The oldest files come first.",
+            rich_help_panel=TABLES,
+        ),
+    ] = None
+    max_bytes: Annotated[
+        str | None,
+        typer.Option(
+            "--max-bytes",
+            metavar="SIZE",
+            help="The most bytes of files that one commit changes: 512MiB or 2GB.",
+            rich_help_panel=TABLES,
+        ),
+    ] = None
+    erase: Annotated[
+        bool,
+        typer.Option(
+            "--erase",
+            help="Also erase the dropped rows from storage: purge deletion vectors, and VACUUM old files.",
+            rich_help_panel=TABLES,
+        ),
+    ] = False
+    retention: Annotated[
+        str | None,
+        typer.Option(
+            "--retention",
+            metavar="DURATION",
+            help="With --erase: how long to keep old files. If this is shorter than the table's own retention, it "
+            "needs --yes, and no rollback is possible.",
+            rich_help_panel=TABLES,
+        ),
+    ] = None
+
+    def arguments(self, *, yes: bool) -> dict[str, Any]:
+        """Return the options as keyword arguments of the library."""
+        from ttlsnap.delta.planning import Limits
+        from ttlsnap.delta.run import Erase
+        from ttlsnap.schema.units import parse_retention, parse_size
+
+        if self.retention is not None and not self.erase:
+            raise UsageError("--retention needs --erase")
+        retention_ms = None if self.retention is None else parse_retention(self.retention)
+        return {
+            "key": tuple(self.key or ()),
+            "jars": self.jars,
+            "limits": Limits(self.max_files, None if self.max_bytes is None else parse_size(self.max_bytes)),
+            "erasing": Erase(retention_ms, yes) if self.erase else None,
+        }
+
+
 def register(app: typer.Typer) -> None:
-    app.command("compact", cls=OrderedOptions, epilog=EXAMPLES)(compact)
+    app.command("compact", cls=OrderedOptions, epilog=EXAMPLES)(separate(compact))
 
 
 def compact(
@@ -116,117 +216,17 @@ def compact(
             show_default=False,
         ),
     ],
-    ttl: TtlOption = None,
-    timestamp: TimestampOption = None,
-    old_ttl: OldTtlOption = None,
+    *,
+    dropped: DroppedOptions,
     now: NowOption = "checkpoint",
-    time: TimeOption = None,
-    transformer: TransformerOption = None,
-    settings: SetOption = None,
-    max_drop: MaxDropOption = None,
-    expired_to: ExpiredToOption = None,
-    operator: OperatorOption = None,
-    store: StoreOption = None,
-    state: StateOption = None,
-    schema: SchemaOption = None,
-    dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Scan and report, but change nothing.", rich_help_panel=PUBLISH),
-    ] = False,
-    show: Annotated[
-        int,
-        typer.Option(
-            "--show",
-            metavar="N",
-            min=0,
-            help="List the first N entries that are dropped or rewritten, with the time and the rule that decided.",
-            rich_help_panel=PUBLISH,
-        ),
-    ] = 0,
-    output: OutputOption = None,
-    yes: Annotated[
-        bool,
-        typer.Option(
-            "--yes",
-            "-y",
-            help="Do not ask before publishing. See --max-drop and --retention.",
-            rich_help_panel=PUBLISH,
-        ),
-    ] = False,
-    stopped: StoppedOption = False,
-    no_planned_batch: NoPlannedBatchOption = False,
-    engine: EngineOption = EngineName.AUTO,
-    master: MasterOption = None,
-    parallelism: ParallelismOption = None,
-    rewrite: Annotated[
-        RewriteName,
-        typer.Option(
-            "--rewrite",
-            help="RocksDB: full writes the whole partition. tombstones writes only the changes, and keeps the existing "
-            "files. auto decides by how much changes.",
-            rich_help_panel=OPERATORS,
-        ),
-    ] = RewriteName.AUTO,
-    scratch: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(
-            "--scratch",
-            metavar="DIR",
-            help="RocksDB: a local folder for temporary files. Default: beside the new files; in a dry run, TMPDIR.",
-            rich_help_panel=OPERATORS,
-        ),
-    ] = None,
-    drop_unmatched: DropUnmatchedOption = False,
-    timers: TimersOption = TimerPolicyName.KEEP,
-    key: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Option(
-            "--key",
-            metavar="COLUMN",
-            help="A column of the table's key. Can be repeated. Needed only once: the table remembers its key.",
-            rich_help_panel=_TABLES,
-        ),
-    ] = None,
-    jars: JarsOption = None,
-    max_files: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option(
-            "--max-files",
-            metavar="N",
-            min=1,
-            help="The most files that one commit changes. The oldest files come first.",
-            rich_help_panel=_TABLES,
-        ),
-    ] = None,
-    max_bytes: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(
-            "--max-bytes",
-            metavar="SIZE",
-            help="The most bytes of files that one commit changes: 512MiB or 2GB.",
-            rich_help_panel=_TABLES,
-        ),
-    ] = None,
-    erase: Annotated[
-        bool,
-        typer.Option(
-            "--erase",
-            help="Also erase the dropped rows from storage: purge deletion vectors, and VACUUM old files.",
-            rich_help_panel=_TABLES,
-        ),
-    ] = False,
-    retention: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(
-            "--retention",
-            metavar="DURATION",
-            help="With --erase: how long to keep old files. If this is shorter than the table's own retention, it "
-            "needs --yes, and no rollback is possible.",
-            rich_help_panel=_TABLES,
-        ),
-    ] = None,
-    report: ReportOption = None,
-    show_keys: ShowKeysOption = False,
+    states: StateOptions,
+    trial: TrialOptions,
+    publishing: CompactPublishingOptions,
+    engine: EngineOptions,
+    partitions: PartitionOptions,
+    operators: OperatorOptions,
+    tables: TableOptions,
+    page: PageOptions,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Drop the expired entries from the state of checkpoints or Delta tables, and publish the result.
@@ -236,67 +236,39 @@ def compact(
     restarts. If ttlsnap does not understand something in the checkpoint, it refuses and changes nothing.
     """
     from ttlsnap.compaction.options import CompactOptions
-    from ttlsnap.delta.planning import Limits
-    from ttlsnap.delta.run import Erase
-    from ttlsnap.schema.ddl import parse_schemas
-    from ttlsnap.schema.units import parse_retention, parse_share, parse_size
 
-    if output is not None and len(targets) > 1:
+    if publishing.output is not None and len(targets) > 1:
         raise UsageError("--output works with one checkpoint at a time")
-    if retention is not None and not erase:
-        raise UsageError("--retention needs --erase")
-    if any(":" in name for name in transformer or []):
-        look_in_current_folder()
-    retention_ms = None if retention is None else parse_retention(retention)
+    of_tables = tables.arguments(yes=publishing.yes)
     options = CompactOptions(
         now=now,
-        selection=select(operator, store, state),
-        schemas=parse_schemas(schema),
-        dry_run=dry_run,
-        output=output,
-        rewrite=rewrite.value,
-        scratch=scratch,
-        drop_unmatched=drop_unmatched,
-        timers=timers.value,
-        stopped=stopped,
-        planned_batch=not no_planned_batch,
-        max_drop=None if max_drop is None else parse_share(max_drop),
-        expired_to=parse_archive(expired_to),
-        show=show,
+        dry_run=trial.dry_run,
+        show=trial.show,
+        **states.arguments(),
+        **publishing.arguments(),
+        **partitions.arguments(),
+        **operators.arguments(),
+        **dropped.arguments(),
     )
-    options_of = settings_of_transformers(settings, transformer or [])
     job = _Job(
-        factories=make_factories(ttl, tuple(timestamp or ()), time, old_ttl, transformer or [], options_of),
+        factories=dropped.make_factories(),
         options=options,
         engine=engine,
-        master=master,
-        parallelism=parallelism,
-        key=tuple(key or ()),
-        jars=jars,
-        limits=Limits(max_files, None if max_bytes is None else parse_size(max_bytes)),
-        erasing=Erase(retention_ms, yes) if erase else None,
-        ask=not yes and not dry_run and sys.stdin.isatty(),
+        of_tables=of_tables,
+        ask=publishing.asks(dry_run=trial.dry_run),
         output_format=output_format,
         several=len(targets) > 1,
-        pages=parse_pages(report, show_keys, targets, output),
+        pages=page.parse(targets, publishing.output),
     )
-    for_checkpoints = {
-        "--operator": operator,
-        "--store": store,
-        "--state": state,
-        "--output": output,
-        "--schema": schema,
-        "--engine local": engine is EngineName.LOCAL,
-        "--parallelism": parallelism,
-        "--rewrite": rewrite is not RewriteName.AUTO,
-        "--scratch": scratch,
-        "--drop-unmatched": drop_unmatched,
-        "--no-planned-batch": no_planned_batch,
-        "--timers": timers is not TimerPolicyName.KEEP,
-        "--show": show,
-    }
-    for_tables = {"--key": key, "--jars": jars, "--max-files": max_files, "--max-bytes": max_bytes, "--erase": erase}
-    job.run(targets, for_checkpoints, for_tables)
+    for_checkpoints = [
+        *given(states),
+        *given(trial, "show"),
+        *given(publishing, "output", "no_planned_batch"),
+        *engine.only_for_checkpoints(),
+        *given(partitions),
+        *given(operators),
+    ]
+    job.run(targets, for_checkpoints, given(tables))
 
 
 @dataclass
@@ -305,20 +277,15 @@ class _Job:
 
     factories: Sequence[StateSnapshotTransformerFactory]
     options: CompactOptions
-    engine: EngineName
-    master: str | None
-    parallelism: int | None
-    key: tuple[str, ...]
-    jars: str | None
-    limits: Limits
-    erasing: Erase | None
+    engine: EngineOptions
+    of_tables: Mapping[str, Any]
     ask: bool
     output_format: Format
     several: bool
     pages: Sequence[PageFile]
     documents: list[dict[str, Any]] = field(default_factory=list)
 
-    def run(self, targets: Sequence[str], for_checkpoints: dict[str, Any], for_tables: dict[str, Any]) -> None:
+    def run(self, targets: Sequence[str], for_checkpoints: Sequence[str], for_tables: Sequence[str]) -> None:
         """Compact all targets. The failure of one of several does not stop the others."""
         from ttlsnap.delta import is_table
         from ttlsnap.storage.open import open_directory
@@ -350,7 +317,7 @@ class _Job:
         from ttlsnap.compaction.run import compact as run
 
         text, name = self.output_format is Format.TEXT, target if self.several else None
-        engine = make_engine(self.engine, self.master, self.parallelism)
+        engine = self.engine.make()
         with TerminalListener(text, ask=self.ask, max_drop=self.options.max_drop, target=name) as listener:
             report = run(target, self.factories, self.options, engine, listener)
         for warning in report.warnings:
@@ -360,18 +327,18 @@ class _Job:
             show_report(console(), report, tables=not listener.shown, target=name)
 
     def _compact_table(self, target: str) -> None:
+        options = self.options
         report = compact_table(
             target,
             self.factories,
-            key=self.key,
-            now=self.options.now,
-            dry_run=self.options.dry_run,
-            limits=self.limits,
-            erasing=self.erasing,
-            expired_to=self.options.expired_to,
-            jars=self.jars,
-            master=self.master,
-            max_drop=self.options.max_drop,
+            {
+                **self.of_tables,
+                "now": options.now,
+                "dry_run": options.dry_run,
+                "expired_to": options.expired_to,
+                "max_drop": options.max_drop,
+                "master": self.engine.master,
+            },
             ask=self.ask,
             several=self.several,
             output_format=self.output_format,

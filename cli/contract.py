@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ttlsnap.cli.groups import given, separate
 from ttlsnap.cli.help import Command
 from ttlsnap.cli.output import print_json, tell, write_whole
 from ttlsnap.cli.places import look_in_current_folder
@@ -37,60 +39,76 @@ _MAX_DDL_BYTES = 1 << 20
 _PROPERTY = re.compile(r"([^\s=:]+)[\s=:]\s*(.+)")
 
 
-def register(app: typer.Typer) -> None:
-    app.command("contract", cls=Command, epilog=EXAMPLES)(contract)
+@dataclass(frozen=True)
+class QueryOptions:
+    """How a query is built or started, on empty sources."""
 
-
-def contract(
-    target: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Argument(
-            metavar="TARGET|MODULE:FUNCTION", help="A checkpoint, a Delta table, or the function that builds a query."
-        ),
-    ] = None,
     script: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option("--script", metavar="FILE", help="A script that opens its own sources and starts its own query."),
-    ] = None,
+    ] = None
     arguments: Annotated[
-        Optional[list[str]],  # noqa: UP045
+        list[str] | None,
         typer.Option("--arg", metavar="TEXT", help="An argument for the script. Can be repeated."),
-    ] = None,
+    ] = None
     joined_with: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             "--with",
             metavar="MODULE:FUNCTION",
             help="The query that wrote the checkpoint. It adds what the checkpoint does not record.",
         ),
-    ] = None,
+    ] = None
     schema: Annotated[
-        Optional[list[str]],  # noqa: UP045
+        list[str] | None,
         typer.Option(
             "--schema",
             metavar="[NAME=]FILE|DDL",
             help="The schema of a source, as DDL or a file with DDL. If there are several sources, repeat the option, "
             "each with NAME=.",
         ),
-    ] = None,
+    ] = None
     conf: Annotated[
-        Optional[list[str]],  # noqa: UP045
+        list[str] | None,
         typer.Option("--conf", metavar="NAME=VALUE", help="A setting of the query's Spark session. Can be repeated."),
-    ] = None,
+    ] = None
     properties_file: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option("--properties-file", metavar="FILE", help="Settings as in spark-defaults.conf."),
-    ] = None,
+    ] = None
     output_mode: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option("--output-mode", metavar="MODE", help="append (default), update or complete."),
-    ] = None,
+    ] = None
     query: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option("--query", metavar="NAME", help="The query to use, if the script starts several."),
+    ] = None
+
+    def settings(self) -> dict[str, str]:
+        """Return the settings of the query's Spark session."""
+        return {**_properties(self.properties_file), **dict(_pair("--conf", text) for text in self.conf or ())}
+
+    def schemas(self) -> dict[str, str]:
+        """Return the schemas of the sources by their names, as DDL."""
+        return dict(_schema(text) for text in self.schema or ())
+
+
+def register(app: typer.Typer) -> None:
+    app.command("contract", cls=Command, epilog=EXAMPLES)(separate(contract))
+
+
+def contract(
+    target: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="TARGET|MODULE:FUNCTION", help="A checkpoint, a Delta table, or the function that builds a query."
+        ),
     ] = None,
+    *,
+    query: QueryOptions,
     batch: Annotated[
-        Optional[int],  # noqa: UP045
+        int | None,
         typer.Option(
             "--batch",
             metavar="N",
@@ -98,11 +116,11 @@ def contract(
         ),
     ] = None,
     key: Annotated[
-        Optional[list[str]],  # noqa: UP045
+        list[str] | None,
         typer.Option("--key", metavar="COLUMN", help="A column of a Delta table's key. Can be repeated."),
     ] = None,
     output: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Write the contract to this file instead of stdout."),
     ] = None,
 ) -> None:
@@ -117,31 +135,28 @@ def contract(
     from ttlsnap.storage.open import open_directory
     from ttlsnap.transformers.registry import is_function
 
-    if (target is None) == (script is None):
+    if (target is None) == (query.script is None):
         raise UsageError("name one of these: a checkpoint or table, a module:function, or --script FILE")
-    settings = {**_properties(properties_file), **dict(_pair("--conf", text) for text in conf or [])}
-    schemas = dict(_schema(text) for text in schema or [])
+    settings, schemas = query.settings(), query.schemas()
     if target is None or is_function(target):
-        if joined_with is not None or batch is not None or key:
+        if query.joined_with is not None or batch is not None or key:
             raise UsageError("--with and --batch need a checkpoint, and --key needs a Delta table")
-        made: Contract | TableContract = _of_query(
-            target, script, arguments or [], schemas, settings, output_mode, query
-        )
+        made: Contract | TableContract = _of_query(target, query, schemas, settings)
     elif is_table(open_directory(target)):
-        if joined_with is not None or batch is not None or schemas or settings or output_mode or query or arguments:
+        if given(query) or batch is not None:
             raise UsageError(f"{target} is a Delta table; only --key and --output work with it")
         made = contract_of_table(target, key or ())
     else:
         if key:
             raise UsageError(f"--key needs a Delta table, but {target} is not one")
         made = contract_of_checkpoint(target, batch=batch)
-        if joined_with is not None:
+        if query.joined_with is not None:
             from ttlsnap.contract.of_query import join_contracts
 
             for name in ("spark.sql.shuffle.partitions", *(n for n in made.conf if "stateStore" in n)):
                 settings.setdefault(name, made.conf.get(name, "200"))
-            made = join_contracts(made, _of_query(joined_with, None, [], schemas, settings, output_mode, None))
-        elif schemas or settings or output_mode or query or arguments:
+            made = join_contracts(made, _of_query(query.joined_with, query, schemas, settings))
+        elif given(query):
             raise UsageError(
                 "--schema, --conf, --output-mode, --arg and --query are for a query: module:function or --script"
             )
@@ -154,28 +169,21 @@ def contract(
     tell(f"{output}: {_summary(made)}")
 
 
-def _of_query(
-    function: str | None,
-    script: Path | None,
-    arguments: list[str],
-    schemas: dict[str, str],
-    conf: dict[str, str],
-    output_mode: str | None,
-    query: str | None,
-) -> Contract:
+def _of_query(function: str | None, query: QueryOptions, schemas: dict[str, str], settings: dict[str, str]) -> Contract:
+    """Return the contract of the query that ``function`` builds; without one, of the query that the script starts."""
     from ttlsnap.contract.of_query import contract_of_query, contract_of_script
     from ttlsnap.errors import UsageError
 
-    if script is not None:
-        if output_mode is not None:
-            raise UsageError("--output-mode needs a function; a script sets its own")
-        # As with python, modules beside a script have precedence; also for Spark's workers.
-        here = str(script.resolve().parent)
-        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
-        return contract_of_script(str(script), arguments, schemas, conf=conf, query=query)
-    assert function is not None
-    look_in_current_folder()
-    return contract_of_query(function, schemas, conf=conf, output_mode=output_mode)
+    if function is not None:
+        look_in_current_folder()
+        return contract_of_query(function, schemas, conf=settings, output_mode=query.output_mode)
+    assert query.script is not None
+    if query.output_mode is not None:
+        raise UsageError("--output-mode needs a function; a script sets its own")
+    # As with python, modules beside a script have precedence; also for Spark's workers.
+    here = str(query.script.resolve().parent)
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
+    return contract_of_script(str(query.script), query.arguments or [], schemas, conf=settings, query=query.query)
 
 
 def _schema(text: str) -> tuple[str, str]:

@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ttlsnap.cli.groups import separate
 from ttlsnap.cli.help import Command
-from ttlsnap.cli.options import (
-    Format,
-    FormatOption,
-    OperatorOption,
-    ParallelismOption,
-    SchemaOption,
-    StateOption,
-    StoreOption,
-    TablesOption,
-    select,
-)
+from ttlsnap.cli.options import Format, FormatOption, ParallelismOption, StateOptions, TablesOption
 from ttlsnap.cli.output import console, number, place, print_json, print_warning, table
 from ttlsnap.errors import UnsupportedError
 
@@ -42,7 +33,7 @@ Examples:
 
 
 def register(app: typer.Typer) -> None:
-    app.command("diff", cls=Command, epilog=EXAMPLES)(diff)
+    app.command("diff", cls=Command, epilog=EXAMPLES)(separate(diff))
 
 
 def diff(
@@ -50,11 +41,12 @@ def diff(
         str, typer.Argument(metavar="OLD", help="A checkpoint: a local path, or a URI.", show_default=False)
     ],
     new: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Argument(metavar="[NEW]", help="Another checkpoint. Default: the same one.", show_default=False),
     ] = None,
+    *,
     old_batch: Annotated[
-        Optional[int],  # noqa: UP045
+        int | None,
         typer.Option(
             "--old-batch",
             metavar="N",
@@ -63,17 +55,14 @@ def diff(
         ),
     ] = None,
     new_batch: Annotated[
-        Optional[int],  # noqa: UP045
+        int | None,
         typer.Option("--new-batch", metavar="N", help="The batch of NEW. Default: the last one."),
     ] = None,
     examples: Annotated[
         int, typer.Option("--examples", metavar="N", min=0, help="Show the first N differences of each state in full.")
     ] = 10,
     tables: TablesOption = None,
-    operator: OperatorOption = None,
-    store: StoreOption = None,
-    state: StateOption = None,
-    schema: SchemaOption = None,
+    states: StateOptions,
     parallelism: ParallelismOption = None,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
@@ -84,7 +73,6 @@ def diff(
     """
     from ttlsnap.cli.progress import ReadingProgress
     from ttlsnap.differences.run import diff as run
-    from ttlsnap.schema.ddl import parse_schemas
 
     with ReadingProgress("comparing") as progress:
         report = run(
@@ -92,12 +80,11 @@ def diff(
             new,
             old_batch=old_batch,
             new_batch=new_batch,
-            selection=select(operator, store, state),
             tables=tables or (),
             examples=examples,
-            schemas=parse_schemas(schema),
             parallelism=parallelism,
             listener=progress,
+            **states.arguments(),
         )
     for warning in report.warnings:
         print_warning(warning)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import sys
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
 
+from ttlsnap.cli.groups import separate
 from ttlsnap.cli.help import Command
-from ttlsnap.cli.options import Checkpoint, Format, FormatOption, ReportOption, ShowKeysOption, StoppedOption
+from ttlsnap.cli.options import Checkpoint, Format, FormatOption, StoppedOption
 from ttlsnap.cli.output import ask_person, console, number, place, print_json, table, tell
-from ttlsnap.cli.pages import parse_pages, write_pages
+from ttlsnap.cli.pages import PageOptions, write_pages
 from ttlsnap.printable import shell_word
 
 if TYPE_CHECKING:
@@ -45,13 +46,14 @@ _STYLES = {"error": "bold red", "warning": "yellow", "unknown": "yellow"}
 
 
 def register(app: typer.Typer) -> None:
-    app.command("doctor", cls=Command, epilog=EXAMPLES)(doctor)
+    app.command("doctor", cls=Command, epilog=EXAMPLES)(separate(doctor))
 
 
 def doctor(
     target: Checkpoint,
+    *,
     fix: Annotated[
-        Optional[list[str]],  # noqa: UP045
+        list[str] | None,
         typer.Option(
             "--fix",
             metavar="NAME",
@@ -59,7 +61,7 @@ def doctor(
         ),
     ] = None,
     parallelism: Annotated[
-        Optional[int],  # noqa: UP045
+        int | None,
         typer.Option(
             "--parallelism",
             metavar="N",
@@ -68,7 +70,7 @@ def doctor(
         ),
     ] = None,
     scratch: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option("--scratch", metavar="DIR", help="RocksDB: a local folder for temporary files. Default: TMPDIR."),
     ] = None,
     stopped: StoppedOption = False,
@@ -76,8 +78,7 @@ def doctor(
         bool,
         typer.Option("--yes", help="Do not ask before --fix gives up committed batches. Required without a terminal."),
     ] = False,
-    report: ReportOption = None,
-    show_keys: ShowKeysOption = False,
+    page: PageOptions,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Read everything in a checkpoint, and report what is damaged, which versions can be restored, and what to do.
@@ -87,7 +88,7 @@ def doctor(
     from ttlsnap.cli.progress import ReadingProgress
     from ttlsnap.diagnosis import doctor as look
 
-    pages = parse_pages(report, show_keys, [target])
+    pages = page.parse([target])
     with ReadingProgress() as shown:
         found = look(
             target,

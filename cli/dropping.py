@@ -1,21 +1,20 @@
-"""Options about what is dropped and how it runs, which ``compact`` and ``migrate`` share."""
+"""Options about what is dropped, which ``compact``, ``explain`` and ``migrate`` share."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ttlsnap.cli.help import Command
-from ttlsnap.cli.options import RUN, EngineName
+from ttlsnap.cli.places import look_in_current_folder, parse_archive
 from ttlsnap.errors import UsageError
 
 if TYPE_CHECKING:
-    from ttlsnap.engines.moving import MovingEngine
-    from ttlsnap.transform.converters import ConvertsValues
     from ttlsnap.transform.protocols import StateSnapshotTransformerFactory
+    from ttlsnap.transformers import TtlTransformerFactory
 
 DROPPED = "What is dropped"
 OPERATORS = "RocksDB, joins, timers"
@@ -35,78 +34,10 @@ class TimeName(StrEnum):
     PROCESSING = "processing"
 
 
-TtlOption = Annotated[
-    Optional[str],  # noqa: UP045
+ClockOption = Annotated[
+    TimeName | None,
     typer.Option(
-        "--ttl",
-        metavar="DURATION",
-        help="How long an entry lives: 90s, 36h, 7d, P7D. It expires when timestamp + ttl <= now.",
-        rich_help_panel=DROPPED,
-    ),
-]
-TimestampOption = Annotated[
-    Optional[list[str]],  # noqa: UP045
-    typer.Option(
-        "--timestamp",
-        metavar="FIELD",
-        help="The field with the time of an entry, as inspect shows it: value.last_seen, key.window.end, or "
-        "value.seen:ms (a number needs its unit: s, ms, us, ns). Default: what Spark stores for the operator. "
-        "@written: when the entry was last written. Each side of a join can have its own: left:value.at and "
-        "right:value.then.",
-        rich_help_panel=DROPPED,
-    ),
-]
-OldTtlOption = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option(
-        "--old-ttl",
-        metavar="DURATION",
-        help="The TTL that the query had. Spark stores only when an entry expires; this shows when it was written, "
-        "and --ttl counts from then.",
-        rich_help_panel=DROPPED,
-    ),
-]
-TimeOption = Annotated[
-    Optional[TimeName],  # noqa: UP045
-    typer.Option("--time", help="The clock of the timestamp. Default: that of the operator.", rich_help_panel=DROPPED),
-]
-TransformerOption = Annotated[
-    Optional[list[str]],  # noqa: UP045
-    typer.Option(
-        "--transformer",
-        metavar="NAME",
-        help="Apply a transformer, by name or as module:attribute (this runs its code). Repeat the option to apply "
-        "several, in order.",
-        rich_help_panel=DROPPED,
-    ),
-]
-SetOption = Annotated[
-    Optional[list[str]],  # noqa: UP045
-    typer.Option(
-        "--set",
-        metavar="K=V",
-        help="An option of the --transformer before it. Can be repeated.",
-        rich_help_panel=DROPPED,
-    ),
-]
-MaxDropOption = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option(
-        "--max-drop",
-        metavar="SHARE",
-        help="Refuse to drop more than this share of a state's entries (30% or 0.3) when nobody can be asked: "
-        "without a terminal, or with --yes. Default: refuse only to drop all of them; 100% allows that.",
-        rich_help_panel=DROPPED,
-    ),
-]
-ExpiredToOption = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option(
-        "--expired-to",
-        metavar="PLACE",
-        help="Archive dropped entries: FOLDER writes Parquet, delta:PATH appends to a Delta table, and "
-        "MODULE:FUNCTION is called with each key and value.",
-        rich_help_panel=DROPPED,
+        "--time", help="The clock of that time. Default: the one that Spark stores the time on, or processing."
     ),
 ]
 DropUnmatchedOption = Annotated[
@@ -126,15 +57,162 @@ TimersOption = Annotated[
         rich_help_panel=OPERATORS,
     ),
 ]
-EngineOption = Annotated[
-    EngineName,
-    typer.Option(
-        "--engine",
-        help="spark: run on Spark. local: run in this process, without a JVM. auto: use Spark if "
-        "--master is given, under spark-submit, or if the state is larger than 16 GiB.",
-        rich_help_panel=RUN,
-    ),
-]
+
+
+@dataclass(frozen=True)
+class RuleOptions:
+    """The rules that decide about entries."""
+
+    ttl: Annotated[
+        str | None,
+        typer.Option(
+            "--ttl",
+            metavar="DURATION",
+            help="How long an entry lives: 90s, 36h, 7d, P7D. It expires when timestamp + ttl <= now.",
+            rich_help_panel=DROPPED,
+        ),
+    ] = None
+    timestamp: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--timestamp",
+            metavar="FIELD",
+            help="The field with the time of an entry, as inspect shows it: value.last_seen, key.window.end, or "
+            "value.seen:ms (a number needs its unit: s, ms, us, ns). Default: what Spark stores for the operator. "
+            "@written: when the entry was last written. Each side of a join can have its own: left:value.at and "
+            "right:value.then.",
+            rich_help_panel=DROPPED,
+        ),
+    ] = None
+    old_ttl: Annotated[
+        str | None,
+        typer.Option(
+            "--old-ttl",
+            metavar="DURATION",
+            help="The TTL that the query had. Spark stores only when an entry expires; this shows when it was written, "
+            "and --ttl counts from then.",
+            rich_help_panel=DROPPED,
+        ),
+    ] = None
+    time: Annotated[
+        TimeName | None,
+        typer.Option(
+            "--time", help="The clock of the timestamp. Default: that of the operator.", rich_help_panel=DROPPED
+        ),
+    ] = None
+    transformer: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--transformer",
+            metavar="NAME",
+            help="Apply a transformer, by name or as module:attribute (this runs its code). Repeat the option to apply "
+            "several, in order.",
+            rich_help_panel=DROPPED,
+        ),
+    ] = None
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="K=V",
+            help="An option of the --transformer before it. Can be repeated.",
+            rich_help_panel=DROPPED,
+        ),
+    ] = None
+
+    @property
+    def has_ttl(self) -> bool:
+        """Whether one of the options asks for a TTL."""
+        return self.ttl is not None or bool(self.timestamp) or self.old_ttl is not None
+
+    def make_factories(self) -> list[StateSnapshotTransformerFactory]:
+        """Return the factories of the TTL, if it is wanted or nothing else is, and of the named transformers."""
+        from ttlsnap.transformers.registry import load_factory
+
+        early, *settings = self.group_settings()
+        if early:
+            raise UsageError(
+                f"--set {next(iter(early))} comes before any --transformer; put it after the transformer that it "
+                "configures"
+            )
+        names = self.names()
+        ttl = [self.make_ttl()] if self.has_ttl or not names else []
+        return [*ttl, *map(load_factory, names, settings)]
+
+    def make_ttl(self) -> TtlTransformerFactory:
+        """Return the factory of the TTL."""
+        from ttlsnap.clock import TimeCharacteristic
+        from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_duration
+
+        config = StateTtlConfig(parse_duration(self.ttl)) if self.ttl is not None else None
+        clock = TimeCharacteristic(self.time.value) if self.time is not None else None
+        old_ttl = parse_duration(self.old_ttl) if self.old_ttl else 0
+        return TtlTransformerFactory(config, tuple(self.timestamp or ()) or None, clock, old_ttl)
+
+    def names(self) -> list[str]:
+        """Return the names of the transformers. After that, they can be modules in the current folder."""
+        names = self.transformer or []
+        if any(":" in name for name in names):
+            look_in_current_folder()
+        return names
+
+    def group_settings(self) -> list[dict[str, str]]:
+        """Return the ``--set`` options by name: first those before any transformer, then those of each one."""
+        found: list[dict[str, str]] = [{} for _ in range(len(self.transformer or ()) + 1)]
+        for setting in self.settings or ():
+            place, _, pair = setting.partition(":")
+            key, equals, value = pair.partition("=")
+            if not equals or not key:
+                raise UsageError(f"--set {pair!r} has no name or no value; write --set option=value")
+            if place == "0" and key in found[0]:
+                raise UsageError(f"--set {key} is given twice")
+            found[int(place)][key] = value
+        return found
+
+
+@dataclass(frozen=True)
+class DroppedOptions(RuleOptions):
+    """What is dropped, how much that may be, and the archive that receives it."""
+
+    max_drop: Annotated[
+        str | None,
+        typer.Option(
+            "--max-drop",
+            metavar="SHARE",
+            help="Refuse to drop more than this share of a state's entries (30% or 0.3) when nobody can be asked: "
+            "without a terminal, or with --yes. Default: refuse only to drop all of them; 100% allows that.",
+            rich_help_panel=DROPPED,
+        ),
+    ] = None
+    expired_to: Annotated[
+        str | None,
+        typer.Option(
+            "--expired-to",
+            metavar="PLACE",
+            help="Archive dropped entries: FOLDER writes Parquet, delta:PATH appends to a Delta table, and "
+            "MODULE:FUNCTION is called with each key and value.",
+            rich_help_panel=DROPPED,
+        ),
+    ] = None
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the options as keyword arguments of the library, without the rules."""
+        from ttlsnap.schema.units import parse_share
+
+        max_drop = None if self.max_drop is None else parse_share(self.max_drop)
+        return {"max_drop": max_drop, "expired_to": parse_archive(self.expired_to)}
+
+
+@dataclass(frozen=True)
+class OperatorOptions:
+    """What is dropped from joins and timers."""
+
+    drop_unmatched: DropUnmatchedOption = False
+    timers: TimersOption = TimerPolicyName.KEEP
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the options as keyword arguments of the library."""
+        return {"drop_unmatched": self.drop_unmatched, "timers": self.timers.value}
 
 
 class OrderedOptions(Command):
@@ -155,80 +233,3 @@ class OrderedOptions(Command):
             is_set = arg == "--set" and not is_set
             ordered.append(arg)
         return super().parse_args(ctx, ordered)
-
-
-def group_settings(settings: Sequence[str], transformers: int) -> list[dict[str, str]]:
-    """Return the ``--set`` options by name: first those before any ``--transformer``, then those of each one."""
-    found: list[dict[str, str]] = [{} for _ in range(transformers + 1)]
-    for setting in settings:
-        place, _, pair = setting.partition(":")
-        key, equals, value = pair.partition("=")
-        if not equals or not key:
-            raise UsageError(f"--set {pair!r} has no name or no value; write --set option=value")
-        if place == "0" and key in found[0]:
-            raise UsageError(f"--set {key} is given twice")
-        found[int(place)][key] = value
-    return found
-
-
-def settings_of_transformers(settings: Sequence[str] | None, transformers: Sequence[str]) -> list[dict[str, str]]:
-    """Return the ``--set`` options of each transformer. Raise UsageError for one that comes before them."""
-    early, *found = group_settings(settings or [], len(transformers))
-    if early:
-        raise UsageError(
-            f"--set {next(iter(early))} comes before any --transformer; put it after the transformer that it configures"
-        )
-    return found
-
-
-def make_factories(
-    ttl: str | None,
-    timestamps: tuple[str, ...],
-    time: TimeName | None,
-    old_ttl: str | None,
-    names: Sequence[str],
-    options: Sequence[dict[str, str]],
-    converters: list[ConvertsValues] | None = None,
-) -> list[StateSnapshotTransformerFactory]:
-    """Return the TTL's factory, if it is wanted or nothing else is, and those of the named transformers.
-
-    ``converters`` gets those that give values for a new query; without it, they are wrong.
-    """
-    from ttlsnap.clock import TimeCharacteristic
-    from ttlsnap.transform.converters import ConvertsValues as Converts
-    from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_duration
-    from ttlsnap.transformers.registry import load_factory, load_transformer
-
-    factories: list[StateSnapshotTransformerFactory] = []
-    if ttl is not None or timestamps or old_ttl is not None or not names:
-        config = StateTtlConfig(parse_duration(ttl)) if ttl is not None else None
-        clock = TimeCharacteristic(time.value) if time is not None else None
-        factories.append(
-            TtlTransformerFactory(config, timestamps or None, clock, parse_duration(old_ttl) if old_ttl else 0)
-        )
-    for name, option in zip(names, options, strict=True):
-        if converters is None:
-            factories.append(load_factory(name, option))
-            continue
-        found = load_transformer(name, option)
-        if isinstance(found, Converts):
-            converters.append(found)
-        else:
-            factories.append(found)
-    return factories
-
-
-def make_engine(name: EngineName, master: str | None, parallelism: int | None) -> MovingEngine:
-    if name is EngineName.LOCAL and master is not None:
-        raise UsageError("--master needs --engine spark or auto")
-    if name is EngineName.LOCAL:
-        from ttlsnap.engines.local import LocalEngine
-
-        return LocalEngine(parallelism)
-    if name is EngineName.SPARK:
-        from ttlsnap.engines.spark import SparkEngine
-
-        return SparkEngine(master=master, parallelism=parallelism)
-    from ttlsnap.engines.automatic import AutoEngine
-
-    return AutoEngine.of(master, parallelism)

@@ -4,39 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ttlsnap.amounts import UNITS
 from ttlsnap.cli.dropping import (
     DropUnmatchedOption,
-    OldTtlOption,
+    OperatorOptions,
     OrderedOptions,
-    SetOption,
-    TimeOption,
+    RuleOptions,
     TimerPolicyName,
     TimersOption,
-    TimestampOption,
-    TransformerOption,
-    TtlOption,
-    make_factories,
-    settings_of_transformers,
 )
-from ttlsnap.cli.options import (
-    Checkpoint,
-    Format,
-    FormatOption,
-    NowOption,
-    OperatorOption,
-    ParallelismOption,
-    SchemaOption,
-    StateOption,
-    StoreOption,
-    select,
-)
+from ttlsnap.cli.groups import given, separate
+from ttlsnap.cli.options import Checkpoint, Format, FormatOption, NowOption, ParallelismOption, StateOptions
 from ttlsnap.cli.output import console, number, print_json, print_warning
-from ttlsnap.cli.places import look_beside, look_in_current_folder
+from ttlsnap.cli.places import look_beside
 from ttlsnap.errors import UsageError
 
 if TYPE_CHECKING:
@@ -65,11 +49,12 @@ Examples:
 
 
 def register(app: typer.Typer) -> None:
-    app.command("explain", cls=OrderedOptions, epilog=EXAMPLES)(explain)
+    app.command("explain", cls=OrderedOptions, epilog=EXAMPLES)(separate(explain))
 
 
 def explain(
     target: Checkpoint,
+    *,
     key: Annotated[
         str,
         typer.Option(
@@ -81,26 +66,18 @@ def explain(
         ),
     ],
     policy: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             "--policy",
             metavar="FILE",
             help="A policy of maintain. Its rules for this checkpoint, and their options, apply instead of those here.",
         ),
     ] = None,
-    ttl: TtlOption = None,
-    timestamp: TimestampOption = None,
-    old_ttl: OldTtlOption = None,
+    rules: RuleOptions,
     now: NowOption = _CHECKPOINT,
-    time: TimeOption = None,
-    transformer: TransformerOption = None,
-    settings: SetOption = None,
     timers: TimersOption = TimerPolicyName.KEEP,
     drop_unmatched: DropUnmatchedOption = False,
-    operator: OperatorOption = None,
-    store: StoreOption = None,
-    state: StateOption = None,
-    schema: SchemaOption = None,
+    states: StateOptions,
     show: Annotated[int, typer.Option("--show", metavar="N", min=0, help="Show the first N entries.")] = 100,
     parallelism: ParallelismOption = None,
     output_format: FormatOption = Format.TEXT,
@@ -112,28 +89,16 @@ def explain(
     from ttlsnap.cli.progress import ReadingProgress
     from ttlsnap.compaction.options import CompactOptions
     from ttlsnap.explanation.run import explain as run
-    from ttlsnap.schema.ddl import parse_schemas
 
-    names = transformer or []
-    if any(":" in name for name in names):
-        look_in_current_folder()
+    operators = OperatorOptions(drop_unmatched, timers)
     factories: Sequence[StateSnapshotTransformerFactory]
     if policy is None:
-        options = CompactOptions(
-            now=now,
-            selection=select(operator, store, state),
-            schemas=parse_schemas(schema),
-            timers=timers.value,
-            drop_unmatched=drop_unmatched,
-        )
-        options_of = settings_of_transformers(settings, names)
-        factories = make_factories(ttl, tuple(timestamp or ()), time, old_ttl, names, options_of)
+        options = CompactOptions(now=now, **states.arguments(), **operators.arguments())
+        factories = rules.make_factories()
     else:
-        own: dict[str, Any] = {"--ttl": ttl, "--timestamp": timestamp, "--old-ttl": old_ttl, "--time": time}
-        own |= {"--transformer": names, "--set": settings, "--now": now != _CHECKPOINT, "--schema": schema}
-        own |= {"--operator": operator, "--store": store, "--state": state, "--drop-unmatched": drop_unmatched}
-        own |= {"--timers": timers is not TimerPolicyName.KEEP}
-        factories, options = _rules_of(policy, target, own)
+        for option in (*given(rules), *(["--now"] if now != _CHECKPOINT else []), *given(states), *given(operators)):
+            raise UsageError(f"{option} cannot be used with --policy, which has the rules")
+        factories, options = _rules_of(policy, target)
     with ReadingProgress("reading") as progress:
         report = run(
             target,
@@ -158,15 +123,12 @@ def explain(
         raise typer.Exit(1)
 
 
-def _rules_of(policy: str, target: str, own: Mapping[str, Any]) -> _Rules:
-    """Return the transformers and the options of a policy's target. ``own`` are options against it."""
+def _rules_of(policy: str, target: str) -> _Rules:
+    """Return the transformers and the options of a policy's target."""
     from ttlsnap.maintenance.policy import read_policy
     from ttlsnap.maintenance.rules import options_of, rule_factories
     from ttlsnap.maintenance.runs import target_at
 
-    for name, value in own.items():
-        if value:
-            raise UsageError(f"{name} cannot be used with --policy, which has the rules")
     look_beside(policy)
     found = target_at(read_policy(policy), target).policy
     if not found.rules:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Optional
+from typing import Annotated, Any
 
 import typer
 
-from ttlsnap.cli.dropping import TimeName
+from ttlsnap.cli.dropping import ClockOption
+from ttlsnap.cli.groups import separate
 from ttlsnap.cli.help import Command
 from ttlsnap.cli.options import (
     STATES,
@@ -17,13 +19,9 @@ from ttlsnap.cli.options import (
     Format,
     FormatOption,
     NowOption,
-    OperatorOption,
     ParallelismOption,
-    SchemaOption,
-    StateOption,
-    StoreOption,
+    StateOptions,
     TablesOption,
-    select,
 )
 from ttlsnap.cli.output import console, number, print_json, print_warning, table
 
@@ -57,12 +55,71 @@ class FileFormat(StrEnum):
     CSV = "csv"
 
 
+@dataclass(frozen=True)
+class RowOptions:
+    """Which tables, rows and columns are written."""
+
+    columns: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--columns",
+            metavar="A,B",
+            help="Only these columns, as key.user, value.count, timestamp or age_seconds. Can be repeated.",
+        ),
+    ] = None
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--where",
+            metavar="CONDITION",
+            help="Only entries for which this holds, as 'key.user = u1', 'value.count >= 5', 'matched = false' or "
+            "'age > 30d'. Can be repeated: then all must hold.",
+        ),
+    ] = None
+    timestamp: Annotated[
+        str | None,
+        typer.Option(
+            "--timestamp",
+            metavar="FIELD",
+            help="The time of an entry, for its age. Default: the time that Spark stores for the operator.",
+        ),
+    ] = None
+    time: ClockOption = None
+    now: NowOption = "checkpoint"
+    batch: Annotated[
+        int | None,
+        typer.Option(
+            "--batch",
+            metavar="N",
+            help="The state after this batch, which must still be retained. Default: the last committed batch.",
+            rich_help_panel=STATES,
+        ),
+    ] = None
+    tables: TablesOption = None
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the options as keyword arguments of the library."""
+        from ttlsnap.clock import TimeCharacteristic
+
+        columns = [name.strip() for names in self.columns or () for name in _COMMA.split(names)]
+        return {
+            "columns": columns or None,
+            "where": self.where or (),
+            "timestamp": self.timestamp,
+            "time": None if self.time is None else TimeCharacteristic(self.time.value),
+            "now": self.now,
+            "batch": self.batch,
+            "tables": self.tables or (),
+        }
+
+
 def register(app: typer.Typer) -> None:
-    app.command("export", cls=Command, epilog=EXAMPLES)(export)
+    app.command("export", cls=Command, epilog=EXAMPLES)(separate(export))
 
 
 def export(
     target: Checkpoint,
+    *,
     to: Annotated[
         str,
         typer.Option(
@@ -74,7 +131,7 @@ def export(
         ),
     ],
     file_format: Annotated[
-        Optional[FileFormat],  # noqa: UP045
+        FileFormat | None,
         typer.Option(
             "--file-format",
             help="The format of the entries. Default: parquet in a folder, ndjson on the standard output.",
@@ -87,53 +144,8 @@ def export(
             help="In CSV, write an apostrophe before each text that a spreadsheet may take for a formula.",
         ),
     ] = False,
-    columns: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Option(
-            "--columns",
-            metavar="A,B",
-            help="Only these columns, as key.user, value.count, timestamp or age_seconds. Can be repeated.",
-        ),
-    ] = None,
-    where: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Option(
-            "--where",
-            metavar="CONDITION",
-            help="Only entries for which this holds, as 'key.user = u1', 'value.count >= 5', 'matched = false' or "
-            "'age > 30d'. Can be repeated: then all must hold.",
-        ),
-    ] = None,
-    timestamp: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(
-            "--timestamp",
-            metavar="FIELD",
-            help="The time of an entry, for its age. Default: the time that Spark stores for the operator.",
-        ),
-    ] = None,
-    time: Annotated[
-        Optional[TimeName],  # noqa: UP045
-        typer.Option(
-            "--time",
-            help="The clock of that time. Default: the one that Spark stores the time on, or processing.",
-        ),
-    ] = None,
-    now: NowOption = "checkpoint",
-    batch: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option(
-            "--batch",
-            metavar="N",
-            help="The state after this batch, which must still be retained. Default: the last committed batch.",
-            rich_help_panel=STATES,
-        ),
-    ] = None,
-    tables: TablesOption = None,
-    operator: OperatorOption = None,
-    store: StoreOption = None,
-    state: StateOption = None,
-    schema: SchemaOption = None,
+    rows: RowOptions,
+    states: StateOptions,
     parallelism: ParallelismOption = None,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
@@ -143,9 +155,7 @@ def export(
     of a join, a timer. export needs no JVM, and changes nothing in the checkpoint.
     """
     from ttlsnap.cli.progress import ReadingProgress
-    from ttlsnap.clock import TimeCharacteristic
     from ttlsnap.exports.run import export as run
-    from ttlsnap.schema.ddl import parse_schemas
 
     is_stream = to == STDOUT
     with ReadingProgress("exporting") as progress:
@@ -153,18 +163,11 @@ def export(
             target,
             sys.stdout.buffer if is_stream else to,
             file_format=file_format.value if file_format is not None else None,
-            batch=batch,
-            selection=select(operator, store, state),
-            tables=tables or (),
-            columns=[name.strip() for names in columns for name in _COMMA.split(names)] if columns else None,
-            where=where or (),
-            timestamp=timestamp,
-            time=TimeCharacteristic(time.value) if time is not None else None,
-            now=now,
-            schemas=parse_schemas(schema),
             parallelism=parallelism,
             listener=progress,
             escape_formulas=escape_formulas,
+            **rows.arguments(),
+            **states.arguments(),
         )
     for warning in report.warnings:
         print_warning(warning)
@@ -175,8 +178,8 @@ def export(
     if output_format is Format.JSON:
         print_json(report.to_json())
         return
-    rows = table("table", "state", "rows", right=("rows",))
+    written = table("table", "state", "rows", right=("rows",))
     for name, count in report.rows.items():
-        rows.add_row(name, report.states[name], number(count))
-    console().print(rows)
+        written.add_row(name, report.states[name], number(count))
+    console().print(written)
     console().print(f"Wrote the state after batch {report.batch} to {report.to}")

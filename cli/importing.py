@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ttlsnap.cli.groups import separate
 from ttlsnap.cli.help import Command
 from ttlsnap.cli.options import (
     PUBLISH,
@@ -17,15 +18,9 @@ from ttlsnap.cli.options import (
     Checkpoint,
     Format,
     FormatOption,
-    NoPlannedBatchOption,
-    OperatorOption,
-    OutputOption,
     ParallelismOption,
-    SchemaOption,
-    StateOption,
-    StoppedOption,
-    StoreOption,
-    select,
+    PublishingOptions,
+    StateOptions,
 )
 from ttlsnap.cli.output import ask_person, console, number, place, print_json, print_warning, size, table
 from ttlsnap.cli.progress import ReadingProgress
@@ -61,12 +56,28 @@ class ModeName(StrEnum):
     REPLACE = "replace"
 
 
+@dataclass(frozen=True)
+class ImportPublishingOptions(PublishingOptions):
+    """What an import writes, and what it may do without a question."""
+
+    yes: Annotated[
+        bool,
+        typer.Option(
+            "--yes",
+            "-y",
+            help="Do not ask before publishing. Needed without a terminal if old entries are replaced.",
+            rich_help_panel=PUBLISH,
+        ),
+    ] = False
+
+
 def register(app: typer.Typer) -> None:
-    app.command("import", cls=Command, epilog=EXAMPLES)(import_)
+    app.command("import", cls=Command, epilog=EXAMPLES)(separate(import_))
 
 
 def import_(
     target: Checkpoint,
+    *,
     source: Annotated[
         str,
         typer.Option(
@@ -85,7 +96,7 @@ def import_(
         ),
     ] = ModeName.INSERT,
     tables: Annotated[
-        Optional[list[str]],  # noqa: UP045
+        list[str] | None,
         typer.Option(
             "--table",
             metavar="NAME",
@@ -93,9 +104,7 @@ def import_(
             rich_help_panel=STATES,
         ),
     ] = None,
-    operator: OperatorOption = None,
-    store: StoreOption = None,
-    state: StateOption = None,
+    states: StateOptions,
     dry_run: Annotated[
         bool,
         typer.Option(
@@ -104,22 +113,10 @@ def import_(
             rich_help_panel=PUBLISH,
         ),
     ] = False,
-    output: OutputOption = None,
-    yes: Annotated[
-        bool,
-        typer.Option(
-            "--yes",
-            "-y",
-            help="Do not ask before publishing. Needed without a terminal if old entries are replaced.",
-            rich_help_panel=PUBLISH,
-        ),
-    ] = False,
-    schema: SchemaOption = None,
-    stopped: StoppedOption = False,
-    no_planned_batch: NoPlannedBatchOption = False,
+    publishing: ImportPublishingOptions,
     parallelism: ParallelismOption = None,
     scratch: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             "--scratch",
             metavar="DIR",
@@ -137,25 +134,20 @@ def import_(
     the query first. [bold]ttlsnap rollback[/bold] restores everything.
     """
     from ttlsnap.imports.run import import_state
-    from ttlsnap.schema.ddl import parse_schemas
 
-    text = output_format is Format.TEXT
-    asks = not yes and not dry_run and sys.stdin.isatty()
-    with _Listener(text, ask=asks, agrees=yes) as listener:
+    text, asks = output_format is Format.TEXT, publishing.asks(dry_run=dry_run)
+    with _Listener(text, ask=asks, agrees=publishing.yes) as listener:
         report = import_state(
             target,
             source,
-            selection=select(operator, store, state),
             tables=tables or (),
             mode=mode.value,
-            schemas=parse_schemas(schema),
             dry_run=dry_run,
-            output=output,
-            stopped=stopped,
-            planned_batch=not no_planned_batch,
             scratch=scratch,
             parallelism=parallelism,
             listener=listener,
+            **states.arguments(),
+            **publishing.arguments(),
         )
     for warning in report.warnings:
         print_warning(warning)
@@ -166,7 +158,7 @@ def import_(
     if not listener.shown:
         _show_tables(out, report)
     if report.dry_run:
-        out.print(f"{DRY_RUN} {_after_dry_run(report, yes)}")
+        out.print(f"{DRY_RUN} {_after_dry_run(report, publishing.yes)}")
     elif not report.published:
         out.print("Nothing was changed." if report.rows else "There is nothing to import. Nothing was changed.")
     elif report.output is not None:

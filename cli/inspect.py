@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Optional
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import typer
 
-from ttlsnap.cli.dropping import TimeName
+from ttlsnap.cli.dropping import ClockOption, RuleOptions
+from ttlsnap.cli.groups import given, separate
 from ttlsnap.cli.help import Command
 from ttlsnap.cli.inspection import show_inspection
-from ttlsnap.cli.options import (
-    Format,
-    FormatOption,
-    NowOption,
-    OperatorOption,
-    ParallelismOption,
-    ReportOption,
-    SchemaOption,
-    ShowKeysOption,
-    StateOption,
-    StoreOption,
-    Target,
-    select,
-)
+from ttlsnap.cli.options import Format, FormatOption, NowOption, ParallelismOption, StateOptions, Target
 from ttlsnap.cli.output import console, number, print_json, table
-from ttlsnap.cli.pages import PageFile, parse_pages, write_pages
+from ttlsnap.cli.pages import PageFile, PageOptions, write_pages
 from ttlsnap.cli.sizes import show_sizes
 from ttlsnap.errors import UsageError
 from ttlsnap.printable import shell_word
@@ -55,70 +44,95 @@ Examples:
 """
 
 
-def register(app: typer.Typer) -> None:
-    app.command("inspect", cls=Command, epilog=EXAMPLES)(inspect)
+@dataclass(frozen=True)
+class LookOptions:
+    """What is shown of the state."""
 
-
-def inspect(
-    target: Target,
-    entries: Annotated[int, typer.Option("--entries", metavar="N", min=0, help="Show N entries of each state.")] = 0,
-    age: Annotated[bool, typer.Option("--age", help="Count all entries, grouped by age.")] = False,
+    entries: Annotated[int, typer.Option("--entries", metavar="N", min=0, help="Show N entries of each state.")] = 0
+    age: Annotated[bool, typer.Option("--age", help="Count all entries, grouped by age.")] = False
     sizes: Annotated[
         bool,
         typer.Option(
             "--sizes",
             help="Show what uses the space: sizes by state and partition, the largest entries, ages, growth.",
         ),
-    ] = False,
+    ] = False
     ttl: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             "--ttl",
             metavar="DURATION",
             help="With --sizes: show what compact would drop with this --ttl, --timestamp and --time.",
         ),
-    ] = None,
+    ] = None
     timestamp: Annotated[
-        Optional[list[str]],  # noqa: UP045
+        list[str] | None,
         typer.Option(
             "--timestamp",
             metavar="FIELD",
             help="The field for --age, --sizes and --ttl. Default: the time that Spark stores for the operator. Each "
             "side of a join can have its own: left:value.at and right:value.then.",
         ),
-    ] = None,
-    time: Annotated[
-        Optional[TimeName],  # noqa: UP045
-        typer.Option(
-            "--time",
-            help="The clock of that time. Default: the one that Spark stores the time on, or processing.",
-        ),
-    ] = None,
+    ] = None
+    time: ClockOption = None
     sample: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             "--sample",
             metavar="SIZE",
             help="With --sizes: if the files are larger than this, read only some partitions of each store, as many as "
             "fit, but at least one. all: read everything. Default: 2GB.",
         ),
-    ] = None,
+    ] = None
     batch: Annotated[
-        Optional[int],  # noqa: UP045
+        int | None,
         typer.Option(
             "--batch",
             metavar="N",
             help="Show the state after this batch, which must still be retained. Default: the last committed batch.",
         ),
-    ] = None,
-    now: NowOption = "checkpoint",
-    operator: OperatorOption = None,
-    store: StoreOption = None,
-    state: StateOption = None,
-    schema: SchemaOption = None,
+    ] = None
+    now: NowOption = "checkpoint"
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the options as keyword arguments of the library. Raise UsageError if one needs another."""
+        from ttlsnap.clock import TimeCharacteristic
+        from ttlsnap.inspection.model import SAMPLE
+        from ttlsnap.schema.units import parse_size
+
+        if not self.sizes:
+            for option in given(self, "ttl", "sample"):
+                raise UsageError(f"{option} needs --sizes")
+        if self.age and self.sample and self.sample != "all":
+            raise UsageError(
+                "--age counts all entries; omit --sample. --sizes shows the ages of a sample without --age"
+            )
+        rule = RuleOptions(ttl=self.ttl, timestamp=self.timestamp, time=self.time)
+        sample = SAMPLE if self.sample is None else parse_size(self.sample) if self.sample != "all" else None
+        return {
+            "batch": self.batch,
+            "entries": self.entries,
+            "age": self.age,
+            "sizes": self.sizes,
+            "timestamp": tuple(self.timestamp or ()) or None,
+            "time": None if self.time is None else TimeCharacteristic(self.time.value),
+            "rule": None if self.ttl is None else rule.make_ttl(),
+            "sample": sample,
+            "now": self.now,
+        }
+
+
+def register(app: typer.Typer) -> None:
+    app.command("inspect", cls=Command, epilog=EXAMPLES)(separate(inspect))
+
+
+def inspect(
+    target: Target,
+    *,
+    look: LookOptions,
+    states: StateOptions,
     parallelism: ParallelismOption = None,
-    report: ReportOption = None,
-    show_keys: ShowKeysOption = False,
+    page: PageOptions,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Show the state in a checkpoint or a Delta table: operators, stores, schemas, sizes, entries, age.
@@ -126,63 +140,34 @@ def inspect(
     inspect needs no JVM. Without --entries, --age and --sizes it opens no state file, so it answers at once. For a
     folder that contains checkpoints, it lists them.
     """
+    from ttlsnap.cli.progress import ReadingProgress
     from ttlsnap.delta import is_table
+    from ttlsnap.inspection.run import inspect as run
     from ttlsnap.storage.open import open_directory
 
-    pages = parse_pages(report, show_keys, [target])
+    pages = page.parse([target])
     if is_table(open_directory(target)):
         from ttlsnap.cli.tables import inspect_table, refuse
 
-        given: dict[str, Any] = {
-            "--batch": batch is not None,
-            "--operator": operator,
-            "--store": store,
-            "--state": state,
-        }
-        given |= {"--sizes": sizes, "--ttl": ttl, "--sample": sample, "--time": time}
-        given |= {"--parallelism": parallelism is not None}
-        refuse(target, {**given, "--schema": schema}, "checkpoints")
-        if timestamp and len(timestamp) > 1:
+        for_checkpoints = [*given(look, "batch", "sizes", "ttl", "sample", "time"), *given(states)]
+        refuse(target, [*for_checkpoints, *(["--parallelism"] if parallelism else [])], "checkpoints")
+        if look.timestamp and len(look.timestamp) > 1:
             raise UsageError("a Delta table has one --timestamp")
-        field = timestamp[0] if timestamp else None
         in_table = inspect_table(
-            target, entries=entries, age=age, timestamp=field, now=now, output_format=output_format
+            target,
+            entries=look.entries,
+            age=look.age,
+            timestamp=look.timestamp[0] if look.timestamp else None,
+            now=look.now,
+            output_format=output_format,
         )
         write_pages(pages, "inspect", in_table.to_json())
         return
     if _list_checkpoints(target, output_format, pages):
         return
-    from ttlsnap.cli.dropping import make_factories
-    from ttlsnap.cli.progress import ReadingProgress
-    from ttlsnap.clock import TimeCharacteristic
-    from ttlsnap.inspection.model import SAMPLE
-    from ttlsnap.inspection.run import inspect as look
-    from ttlsnap.schema.ddl import parse_schemas
-    from ttlsnap.schema.units import parse_size
-
-    if not sizes and (option := "--ttl" if ttl else "--sample" if sample else None):
-        raise UsageError(f"{option} needs --sizes")
-    if age and sample and sample != "all":
-        raise UsageError("--age counts all entries; omit --sample. --sizes shows the ages of a sample without --age")
-    names = tuple(timestamp or ())
-    rule = make_factories(ttl, names, time, None, (), ())[0] if ttl is not None else None
+    arguments = {**look.arguments(), **states.arguments()}
     with ReadingProgress("measuring") as progress:
-        found = look(
-            target,
-            batch=batch,
-            entries=entries,
-            age=age,
-            sizes=sizes,
-            timestamp=names or None,
-            time=TimeCharacteristic(time.value) if time is not None else None,
-            rule=rule,
-            sample=None if sample == "all" else parse_size(sample) if sample is not None else SAMPLE,
-            now=now,
-            selection=select(operator, store, state),
-            schemas=parse_schemas(schema),
-            parallelism=parallelism,
-            listener=progress,
-        )
+        found = run(target, parallelism=parallelism, listener=progress, **arguments)
     if output_format is Format.JSON:
         print_json(found.to_json())
     else:

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
 
+from ttlsnap.cli.groups import separate
 from ttlsnap.cli.help import Command
 from ttlsnap.cli.maintenance_log import Log, LogFormat
-from ttlsnap.cli.options import (
-    EngineName,
-    Format,
-    FormatOption,
-    JarsOption,
-    MasterOption,
-    ReportOption,
-    ShowKeysOption,
-)
+from ttlsnap.cli.options import EngineName, Format, FormatOption, JarsOption, MasterOption
 from ttlsnap.cli.output import MISSING, console, number, place, print_json, size, table, write_whole
-from ttlsnap.cli.pages import parse_pages, write_pages
+from ttlsnap.cli.pages import PageOptions, write_pages
 from ttlsnap.cli.places import look_beside
 from ttlsnap.errors import UsageError
 from ttlsnap.interrupts import defer_signals
@@ -31,6 +25,7 @@ from ttlsnap.printable import shell_word
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from ttlsnap.maintenance.plans import ReviewedPlan
     from ttlsnap.maintenance.runs import TargetResult
 
 EXAMPLES = """
@@ -65,56 +60,89 @@ JSON schema ttlsnap/maintenance/policy.schema.json.
 _STYLES = {"failed": "red", "refused": "yellow", "undecided": "yellow", "stopped": "yellow"}
 
 
-def register(app: typer.Typer) -> None:
-    app.command("maintain", cls=Command, epilog=EXAMPLES)(maintain)
+@dataclass(frozen=True)
+class PlanOptions:
+    """A run that somebody looks at before it changes anything."""
 
-
-def maintain(
-    policy: Annotated[str, typer.Argument(metavar="POLICY", help="The policy file (TOML).", show_default=False)],
-    plan: Annotated[
-        bool, typer.Option("--plan", "--dry-run", help="Show what would be done, and change nothing.")
-    ] = False,
+    plan: Annotated[bool, typer.Option("--plan", "--dry-run", help="Show what would be done, and change nothing.")] = (
+        False
+    )
     plan_out: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option("--plan-out", metavar="FILE", help="Like --plan, and write the plan to a file for --apply."),
-    ] = None,
+    ] = None
     apply: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             "--apply", metavar="FILE", help="Carry out a plan that --plan-out wrote for this policy, and nothing else."
         ),
-    ] = None,
+    ] = None
+
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether the run is only planned."""
+        return self.plan or self.plan_out is not None
+
+    def read(self) -> ReviewedPlan | None:
+        """Return the plan that somebody has reviewed, if there is one."""
+        from ttlsnap.maintenance.plans import read_plan
+
+        return read_plan(self.apply) if self.apply is not None else None
+
+
+@dataclass(frozen=True)
+class WorkersOptions:
+    """The workers for all targets. Each option has precedence over the key of that name in the policy's ``[run]``."""
+
     engine: Annotated[
-        Optional[EngineName],  # noqa: UP045
+        EngineName | None,
         typer.Option(
             "--engine",
             help="spark: run on Spark. local: run in this process, without a JVM. Default: that of the "
             "policy, or auto.",
         ),
-    ] = None,
-    master: MasterOption = None,
+    ] = None
+    master: MasterOption = None
     parallelism: Annotated[
-        Optional[int],  # noqa: UP045
+        int | None,
         typer.Option(
             "--parallelism",
             metavar="N",
             min=1,
             help="How many partitions of all targets to process at the same time. Default: the number of cores.",
         ),
-    ] = None,
-    jars: JarsOption = None,
+    ] = None
+    jars: JarsOption = None
+
+    def arguments(self, run: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options as keyword arguments of ``Workers``, those of the policy's ``run`` included."""
+        own = {field.name: getattr(self, field.name) for field in fields(self)}
+        found = {**run, **{name: value for name, value in own.items() if value}}
+        if found.get("engine") == EngineName.LOCAL and "master" in found:
+            raise UsageError("master needs the engine spark or auto")
+        return found
+
+
+def register(app: typer.Typer) -> None:
+    app.command("maintain", cls=Command, epilog=EXAMPLES)(separate(maintain))
+
+
+def maintain(
+    policy: Annotated[str, typer.Argument(metavar="POLICY", help="The policy file (TOML).", show_default=False)],
+    *,
+    plan: PlanOptions,
+    workers: WorkersOptions,
     metrics: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option("--metrics", metavar="FILE", help="Write the results as Prometheus metrics."),
     ] = None,
     log_format: Annotated[
-        Optional[LogFormat],  # noqa: UP045
+        LogFormat | None,
         typer.Option(
             "--log-format", help="Log a line to stderr when a target ends. Default: text, on a terminal only."
         ),
     ] = None,
-    report: ReportOption = None,
-    show_keys: ShowKeysOption = False,
+    page: PageOptions,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Compact every checkpoint and Delta table that a policy names, each by its rules.
@@ -123,52 +151,40 @@ def maintain(
     do if a query is running, if a run was interrupted, and if a checkpoint is damaged or unknown.
     """
     from ttlsnap.maintenance.metrics import metrics as measured
-    from ttlsnap.maintenance.plans import read_plan, write_plan
+    from ttlsnap.maintenance.plans import write_plan
     from ttlsnap.maintenance.policy import read_policy
     from ttlsnap.maintenance.runs import have_tables, targets_of, worst_exit_code
     from ttlsnap.maintenance.runs import maintain as run
     from ttlsnap.maintenance.workers import Workers
-    from ttlsnap.pages.model import count
-    from ttlsnap.pages.words import PLAN
 
-    if apply is not None and (plan or plan_out is not None):
+    if plan.apply is not None and plan.changes_nothing:
         raise UsageError("--apply cannot be used with --plan or --plan-out")
-    plan = plan or plan_out is not None
-    if plan and metrics is not None:
+    if plan.changes_nothing and metrics is not None:
         raise UsageError("--metrics reports what was done; it cannot be used with --plan or --plan-out")
-    for file in filter(None, (metrics, plan_out)):
+    for file in filter(None, (metrics, plan.plan_out)):
         if not file.absolute().parent.is_dir():
             raise UsageError(f"{file}: there is no folder {file.parent} for it")
-    reviewed = read_plan(apply) if apply is not None else None
+    reviewed = plan.read()
     look_beside(policy)
     found = read_policy(policy, wall_us=reviewed.wall_us if reviewed else None)
     if reviewed is not None:
         reviewed.require(found)
-    name = engine.value if engine else found.run.get("engine", "auto")
-    master = master or found.run.get("master")
-    if name == "local" and master is not None:
-        raise UsageError("master needs the engine spark or auto")
+    arguments = workers.arguments(found.run)
     targets = targets_of(found)
-    pages = parse_pages(report, show_keys, [target.path for target in targets])
+    pages = page.parse([target.path for target in targets])
     known: list[TargetResult] = []
     if reviewed is not None:
         known = [*reviewed.missing(targets), *reviewed.failed]
         targets = [target for target in targets if target.path in reviewed.targets]
     tables = have_tables(targets)
-    started, log = time.monotonic(), Log(log_format, plan)
+    started, log = time.monotonic(), Log(log_format, plan.changes_nothing)
     # A signal stops the targets, and the result of each is printed even then.
     with defer_signals() as received:
-        with Workers(
-            name,
-            master=master,
-            parallelism=parallelism or found.run.get("parallelism"),
-            tables=tables,
-            jars=jars or found.run.get("jars"),
-        ) as workers:
+        with Workers(**arguments, tables=tables) as at_work:
             results = run(
                 targets,
-                workers,
-                dry_run=plan,
+                at_work,
+                dry_run=plan.changes_nothing,
                 confirm=reviewed.confirm if reviewed else None,
                 listener=log,
                 known=known,
@@ -180,23 +196,32 @@ def maintain(
             print_json(document)
         else:
             _show(console(), results)
-            if reviewed is not None and (left := sum(result.status == "skipped" for result in results)):
-                console().print(
-                    f"The plan was not carried out on {count(left, 'target')}, which the policy skips. Repeat the "
-                    'command later. With on_busy = "fail", the exit code tells you.'
-                )
-            if plan_out is not None:
-                apply_it = f"ttlsnap maintain {shell_word(str(policy))} --apply {shell_word(str(plan_out))}"
-                console().print(f"The plan is in {plan_out}; no target was changed. To apply it: {apply_it}")
-            elif plan:
-                console().print(f"{PLAN} {_after_plan(results)}")
-        if plan_out is not None:
-            write_whole(plan_out, write_plan(found, results), [result.target for result in results])
+            _show_next(console(), policy, plan, results)
+        if plan.plan_out is not None:
+            write_whole(plan.plan_out, write_plan(found, results), [result.target for result in results])
         write_pages(pages, "maintain", document)
         if metrics is not None:
             write_whole(metrics, measured(results, time.time()).encode())
         signum = received.take()
     raise typer.Exit(worst_exit_code(results) if signum is None else 128 + signum)
+
+
+def _show_next(out: Console, policy: str, plan: PlanOptions, results: list[TargetResult]) -> None:
+    """Print what follows after a plan, or after a run that could not carry out all of one."""
+    from ttlsnap.pages.model import count
+    from ttlsnap.pages.words import PLAN
+
+    skipped = sum(result.status == "skipped" for result in results)
+    if plan.apply is not None and skipped:
+        out.print(
+            f"The plan was not carried out on {count(skipped, 'target')}, which the policy skips. Repeat the command "
+            'later. With on_busy = "fail", the exit code tells you.'
+        )
+    if plan.plan_out is not None:
+        apply_it = f"ttlsnap maintain {shell_word(policy)} --apply {shell_word(str(plan.plan_out))}"
+        out.print(f"The plan is in {plan.plan_out}; no target was changed. To apply it: {apply_it}")
+    elif plan.changes_nothing:
+        out.print(f"{PLAN} {_after_plan(results)}")
 
 
 def _after_plan(results: list[TargetResult]) -> str:

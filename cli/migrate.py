@@ -2,54 +2,30 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ttlsnap.cli.compact_report import show_counts
-from ttlsnap.cli.dropping import (
-    DropUnmatchedOption,
-    EngineOption,
-    ExpiredToOption,
-    MaxDropOption,
-    OldTtlOption,
-    OrderedOptions,
-    TimeOption,
-    TimerPolicyName,
-    TimersOption,
-    TimestampOption,
-    TransformerOption,
-    TtlOption,
-    group_settings,
-    make_engine,
-    make_factories,
-)
+from ttlsnap.cli.dropping import DroppedOptions, OperatorOptions, OrderedOptions
+from ttlsnap.cli.groups import given, separate, values_of
 from ttlsnap.cli.migrate_table import migrate_table
 from ttlsnap.cli.migration_words import describe_changes, describe_settings
-from ttlsnap.cli.new_query import load_new_query, make_answers
+from ttlsnap.cli.new_query import NewQueryOptions
 from ttlsnap.cli.options import (
     PUBLISH,
     RUN,
     Checkpoint,
-    EngineName,
+    EngineOptions,
     Format,
     FormatOption,
     JarsOption,
-    MasterOption,
-    NoPlannedBatchOption,
-    OperatorOption,
-    OutputOption,
-    ParallelismOption,
-    SchemaOption,
-    StateOption,
-    StoppedOption,
-    StoreOption,
-    select,
+    PublishingOptions,
+    StateOptions,
 )
 from ttlsnap.cli.output import (
     MISSING,
@@ -63,7 +39,6 @@ from ttlsnap.cli.output import (
     table,
     write_whole,
 )
-from ttlsnap.cli.places import look_in_current_folder, parse_archive
 from ttlsnap.cli.progress import ReadingProgress, unclosed_words, warn_of_excess
 from ttlsnap.cli.published import describe_published
 from ttlsnap.cli.tables import refuse
@@ -73,22 +48,13 @@ from ttlsnap.printable import shell_word
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from ttlsnap.compaction.options import CompactOptions
     from ttlsnap.migration.report import MigrationReport, StoreReport
     from ttlsnap.migration.reviewed import ReviewedMigration
+    from ttlsnap.repairs.new_query import NewQuery
     from ttlsnap.transform.converters import ConvertsValues
     from ttlsnap.transform.protocols import StateSnapshotTransformerFactory
 
-NEW_QUERY = "The schemas of a new query"
-MomentOption = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option(
-        "--now",
-        metavar="TIME",
-        help="The current time, as for compact: checkpoint, wall, or a time in ISO 8601. Default: checkpoint, but wall "
-        "for a TTL that changes with --to.",
-        show_default=False,
-    ),
-]
 EXAMPLES = """
 Examples:
   # build the new partitions, and show how large and how even they are
@@ -118,97 +84,12 @@ Examples:
 """
 
 
-def register(app: typer.Typer) -> None:
-    app.command("migrate", cls=OrderedOptions, epilog=EXAMPLES)(migrate)
+@dataclass(frozen=True)
+class StoreOptions:
+    """Another number of partitions, another state store."""
 
-
-def migrate(
-    target: Checkpoint,
-    to: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(
-            "--to",
-            metavar="NEW",
-            help="The new query: its contract, or a checkpoint of it. The state gets its schemas.",
-            show_default=False,
-            rich_help_panel=NEW_QUERY,
-        ),
-    ] = None,
-    old: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(
-            "--from",
-            metavar="OLD",
-            help="The contract of the old query. It says what no file of the checkpoint does, such as which "
-            "aggregate a column belongs to.",
-            rich_help_panel=NEW_QUERY,
-        ),
-    ] = None,
-    rename: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Option(
-            "--rename",
-            metavar="OLD=NEW",
-            help="A column that has another name. Can be repeated.",
-            rich_help_panel=NEW_QUERY,
-        ),
-    ] = None,
-    swap: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Option(
-            "--swap",
-            metavar="FIELD,FIELD",
-            help="Two fields of one type that changed places. Can be repeated.",
-            rich_help_panel=NEW_QUERY,
-        ),
-    ] = None,
-    drop: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Option(
-            "--drop",
-            metavar="FIELD",
-            help="An old field that is removed, and is not the new field of the same type. Also, without --to: a state "
-            "variable that the query no longer has, as inspect shows it. Can be repeated.",
-            rich_help_panel=NEW_QUERY,
-        ),
-    ] = None,
-    fill: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Option(
-            "--fill",
-            metavar="FIELD=LITERAL",
-            help="The value that existing entries get for a new field. Can be repeated.",
-            rich_help_panel=NEW_QUERY,
-        ),
-    ] = None,
-    birth: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Option(
-            "--birth",
-            metavar="FIELD|now",
-            help="The time from which a new TTL counts for existing values: a field of them, or now. Can be repeated.",
-            rich_help_panel=NEW_QUERY,
-        ),
-    ] = None,
-    narrow: Annotated[
-        bool,
-        typer.Option(
-            "--narrow",
-            help="Allow types that do not have every old value. A value that does not fit is an error.",
-            rich_help_panel=NEW_QUERY,
-        ),
-    ] = False,
-    ignored: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Option(
-            "--ignore",
-            metavar="CODE[:WHERE]",
-            help="Accept a finding of ttlsnap check. Can be repeated.",
-            rich_help_panel=NEW_QUERY,
-        ),
-    ] = None,
     partitions: Annotated[
-        Optional[int],  # noqa: UP045
+        int | None,
         typer.Option(
             "--partitions",
             metavar="N",
@@ -216,15 +97,21 @@ def migrate(
             help="The new number of partitions. Default: as it is.",
             show_default=False,
         ),
-    ] = None,
+    ] = None
     provider: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             "--provider", metavar="NAME", help="The new state store provider: hdfs or rocksdb. Default: as it is."
         ),
-    ] = None,
+    ] = None
+
+
+@dataclass(frozen=True)
+class MigrationDroppedOptions(DroppedOptions):
+    """What is dropped in the same pass. The first of the settings are those of the state store."""
+
     settings: Annotated[
-        Optional[list[str]],  # noqa: UP045
+        list[str] | None,
         typer.Option(
             "--set",
             metavar="NAME=VALUE",
@@ -232,57 +119,45 @@ def migrate(
             "(1, 2), changelog (true, false), aggregation-format (2), join-format (2, 3, 4), float-keys (normalized) "
             "or interval-keys (4.2, 4.3). Can be repeated. After a --transformer, it is an option of that transformer.",
         ),
-    ] = None,
-    ttl: TtlOption = None,
-    timestamp: TimestampOption = None,
-    old_ttl: OldTtlOption = None,
-    now: MomentOption = None,
-    time: TimeOption = None,
-    transformer: TransformerOption = None,
-    max_drop: MaxDropOption = None,
-    expired_to: ExpiredToOption = None,
-    drop_unmatched: DropUnmatchedOption = False,
-    timers: TimersOption = TimerPolicyName.KEEP,
-    operator: OperatorOption = None,
-    store: StoreOption = None,
-    state: StateOption = None,
-    dry_run: Annotated[
-        bool,
+    ] = None
+    now: Annotated[
+        str | None,
         typer.Option(
-            "--dry-run", help="Build the new partitions and report, but change nothing.", rich_help_panel=PUBLISH
+            "--now",
+            metavar="TIME",
+            help="The current time, as for compact: checkpoint, wall, or a time in ISO 8601. Default: checkpoint, but "
+            "wall for a TTL that changes with --to.",
+            show_default=False,
         ),
-    ] = False,
-    plan_out: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option(
-            "--plan-out",
-            metavar="FILE",
-            help="Like --dry-run, and write the plan to a file for --apply.",
-            rich_help_panel=PUBLISH,
-        ),
-    ] = None,
-    apply: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(
-            "--apply",
-            metavar="FILE",
-            help="Publish only if the migration is the one in this plan, which the same command wrote with --plan-out.",
-            rich_help_panel=PUBLISH,
-        ),
-    ] = None,
-    output: OutputOption = None,
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Do not ask before publishing.", rich_help_panel=PUBLISH)
-    ] = False,
-    schema: SchemaOption = None,
-    stopped: StoppedOption = False,
-    no_planned_batch: NoPlannedBatchOption = False,
-    engine: EngineOption = EngineName.AUTO,
-    master: MasterOption = None,
-    parallelism: ParallelismOption = None,
-    jars: JarsOption = None,
+    ] = None
+
+    @property
+    def has_rules(self) -> bool:
+        """Whether there is a rule for entries. Without one, a migration drops nothing."""
+        return self.has_ttl or bool(self.transformer)
+
+    def make_rules(self) -> tuple[list[StateSnapshotTransformerFactory], list[ConvertsValues]]:
+        """Return the factories of the rules, and the transformers that give values for a new query."""
+        from ttlsnap.transform.converters import ConvertsValues
+        from ttlsnap.transformers.registry import load_transformer
+
+        factories: list[StateSnapshotTransformerFactory] = [self.make_ttl()] if self.has_ttl else []
+        converters: list[ConvertsValues] = []
+        _, *settings = self.group_settings()
+        for found in map(load_transformer, self.names(), settings):
+            if isinstance(found, ConvertsValues):
+                converters.append(found)
+            else:
+                factories.append(found)
+        return factories, converters
+
+
+@dataclass(frozen=True)
+class MigrationEngineOptions(EngineOptions):
+    """The engine that builds the partitions, and the place of its work."""
+
     scratch: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             "--scratch",
             metavar="DIR",
@@ -290,7 +165,75 @@ def migrate(
             "new one; in a dry run, and for a remote checkpoint, TMPDIR.",
             rich_help_panel=RUN,
         ),
-    ] = None,
+    ] = None
+
+
+@dataclass(frozen=True)
+class PlanOptions:
+    """A migration that somebody looks at before it is published."""
+
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="Build the new partitions and report, but change nothing.", rich_help_panel=PUBLISH
+        ),
+    ] = False
+    plan_out: Annotated[
+        Path | None,
+        typer.Option(
+            "--plan-out",
+            metavar="FILE",
+            help="Like --dry-run, and write the plan to a file for --apply.",
+            rich_help_panel=PUBLISH,
+        ),
+    ] = None
+    apply: Annotated[
+        str | None,
+        typer.Option(
+            "--apply",
+            metavar="FILE",
+            help="Publish only if the migration is the one in this plan, which the same command wrote with --plan-out.",
+            rich_help_panel=PUBLISH,
+        ),
+    ] = None
+
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether the migration is only planned."""
+        return self.dry_run or self.plan_out is not None
+
+    def read(self, target: str) -> ReviewedMigration | None:
+        """Return the plan that somebody has reviewed. Raise UsageError if it is not one for ``target``."""
+        from ttlsnap.migration.reviewed import read_plan
+        from ttlsnap.storage.open import open_directory
+
+        if self.apply is not None and self.changes_nothing:
+            raise UsageError("--apply cannot be used with --dry-run or --plan-out")
+        if self.plan_out is not None and not self.plan_out.absolute().parent.is_dir():
+            raise UsageError(f"{self.plan_out}: there is no folder {self.plan_out.parent} for it")
+        if self.apply is None:
+            return None
+        reviewed = read_plan(self.apply)
+        reviewed.require_target(open_directory(target).root)
+        return reviewed
+
+
+def register(app: typer.Typer) -> None:
+    app.command("migrate", cls=OrderedOptions, epilog=EXAMPLES)(separate(migrate))
+
+
+def migrate(
+    target: Checkpoint,
+    *,
+    new_query: NewQueryOptions,
+    store: StoreOptions,
+    dropped: MigrationDroppedOptions,
+    operators: OperatorOptions,
+    states: StateOptions,
+    plan: PlanOptions,
+    publishing: PublishingOptions,
+    engine: MigrationEngineOptions,
+    jars: JarsOption = None,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Change the number of partitions of a checkpoint's state, its state store, or its schemas. The query continues.
@@ -305,154 +248,108 @@ def migrate(
     from ttlsnap.compaction.options import CompactOptions
     from ttlsnap.contract.functions import digest_of_rules
     from ttlsnap.delta import is_table
-    from ttlsnap.expired.receivers import ExpiredCallback
     from ttlsnap.migration.changes import Changes
-    from ttlsnap.migration.reviewed import read_plan, write_plan
+    from ttlsnap.migration.reviewed import write_plan
     from ttlsnap.migration.run import migrate as run
-    from ttlsnap.schema.ddl import parse_schemas
-    from ttlsnap.schema.units import parse_share
     from ttlsnap.storage.open import open_directory
-    from ttlsnap.transform.protocols import describe_rule
 
     if is_table(open_directory(target)):
-        for_checkpoints = {
-            "--from": old,
-            "--partitions": partitions,
-            "--provider": provider,
-            "--set": settings,
-            "--ttl": ttl,
-            "--timestamp": timestamp,
-            "--old-ttl": old_ttl,
-            "--transformer": transformer,
-            "--expired-to": expired_to,
-            "--plan-out": plan_out,
-            "--apply": apply,
-            "--output": output,
-            "--schema": schema,
-            "--scratch": scratch,
-            "--parallelism": parallelism,
-            "--no-planned-batch": no_planned_batch,
-        }
+        for_checkpoints = [
+            *given(new_query, "old"),
+            *given(store),
+            *given(dropped, "settings", "ttl", "timestamp", "old_ttl", "transformer", "expired_to"),
+            *given(states, "schema"),
+            *given(plan, "plan_out", "apply"),
+            *given(publishing, "output", "no_planned_batch"),
+            *given(engine, "parallelism", "scratch"),
+        ]
         refuse(target, for_checkpoints, "checkpoints")
-        if to is None:
-            raise UsageError(f"{target} is a Delta table; name the new stream's table or contract with --to")
-        migrate_table(
-            target,
-            to,
-            make_answers(rename, swap, drop, fill, birth, narrow=narrow),
-            ignored or (),
-            dry_run=dry_run,
-            yes=yes,
-            asks=not yes and not dry_run and sys.stdin.isatty(),
-            jars=jars,
-            master=master,
-            output_format=output_format,
-        )
+        spark = {"jars": jars, "master": engine.master}
+        migrate_table(target, new_query, publishing, dry_run=plan.dry_run, **spark, output_format=output_format)
         return
-    refuse(target, {"--jars": jars}, "Delta tables")
-    names, timestamps = transformer or [], tuple(timestamp or ())
-    store_settings, *options_of = group_settings(settings or [], len(names))
-    if any(":" in name for name in names):
-        look_in_current_folder()
-    factories: list[StateSnapshotTransformerFactory] = []
-    converters: list[ConvertsValues] = []
-    if ttl is not None or timestamps or old_ttl is not None or names:
-        factories = make_factories(ttl, timestamps, time, old_ttl, names, options_of, converters)
-    elif needs := _first_given(
-        {
-            "--time": time,
-            "--max-drop": max_drop,
-            "--expired-to": expired_to,
-            "--drop-unmatched": drop_unmatched,
-            "--timers": timers is not TimerPolicyName.KEEP,
-            "--operator": operator,
-            "--store": store,
-            "--state": state,
-        }
-    ):
-        raise UsageError(f"{needs} needs --ttl or --transformer: without them, a migration drops nothing")
-    if apply is not None and (dry_run or plan_out is not None):
-        raise UsageError("--apply cannot be used with --dry-run or --plan-out")
-    if plan_out is not None and not plan_out.absolute().parent.is_dir():
-        raise UsageError(f"{plan_out}: there is no folder {plan_out.parent} for it")
-    reviewed = None
-    if apply is not None:
-        reviewed = read_plan(apply)
-        reviewed.require_target(open_directory(target).root)
-        if to is None and partitions is None and provider is None and not store_settings and not drop:
-            raise UsageError("--apply needs the options of the plan. Repeat that command, with --apply for --plan-out")
-    archive = parse_archive(expired_to)
-    rules: list[object] = [*factories, *converters]
-    rules += [archive.function] if isinstance(archive, ExpiredCallback) else []
+    refuse(target, ["--jars"] if jars else [], "Delta tables")
+    settings, *_ = dropped.group_settings()
+    factories, converters = dropped.make_rules()
+    _require_rules(dropped, operators, states)
+    reviewed = plan.read(target)
+    if reviewed is not None and not (given(new_query, "to", "drop") or given(store) or settings):
+        raise UsageError("--apply needs the options of the plan. Repeat that command, with --apply for --plan-out")
+    options = CompactOptions(
+        now=dropped.now or "checkpoint",
+        dry_run=plan.changes_nothing,
+        scratch=engine.scratch,
+        **states.arguments(),
+        **publishing.arguments(),
+        **operators.arguments(),
+        **dropped.arguments(),
+    )
+    rules = digest_of_rules([*factories, *converters, *_archive_function(options)])
     kept = {
-        "--no-planned-batch": no_planned_batch,
-        "--output": output,
-        "--expired-to": expired_to,
-        "--operator": operator,
-        "--store": store,
-        "--state": state,
+        **values_of(publishing, "no_planned_batch", "output"),
+        **values_of(dropped, "expired_to"),
+        **values_of(states, "operator", "store", "state"),
     }
     if reviewed is not None:
-        reviewed.require_rules(digest_of_rules(rules))
+        reviewed.require_rules(rules)
         reviewed.require_options(kept)
-    dry_run = dry_run or plan_out is not None
-    asks = not yes and not dry_run and reviewed is None and sys.stdin.isatty()
-    options = CompactOptions(
-        now=now or "checkpoint",
-        selection=select(operator, store, state),
-        schemas=parse_schemas(schema),
-        dry_run=dry_run,
-        output=output,
-        scratch=scratch,
-        drop_unmatched=drop_unmatched,
-        timers=timers.value,
-        stopped=stopped,
-        planned_batch=not no_planned_batch,
-        max_drop=None if max_drop is None else parse_share(max_drop),
-        expired_to=archive,
+    asks = reviewed is None and publishing.asks(dry_run=options.dry_run)
+    may_drop = publishing.yes or asks or reviewed is not None
+    changes = Changes(
+        store.partitions,
+        store.provider,
+        settings,
+        _load_query(new_query, converters, dropped.now, dry_run=options.dry_run, may_drop=may_drop),
+        new_query.drop or () if new_query.to is None else (),
+        may_drop,
     )
-    new_query, may_drop = None, yes or asks or reviewed is not None
-    if to is not None:
-        answers = make_answers(rename, swap, drop, fill, birth, narrow=narrow)
-        new_query = load_new_query(to, old, answers, ignored or (), may_drop=may_drop)
-        new_query = replace(new_query, converters=converters, now=now, dry_run=dry_run)
-    elif needs := _first_given(
-        {
-            "--from": old,
-            "--rename": rename,
-            "--swap": swap,
-            "--fill": fill,
-            "--birth": birth,
-            "--narrow": narrow,
-            "--ignore": ignored,
-        }
-    ):
-        raise UsageError(f"{needs} needs --to, which names the new query")
-    if converters and to is None:
-        raise UsageError(f"{describe_rule(converters[0])} gives values for a new query, and needs --to")
-    unused = drop or () if to is None else ()
-    changes = Changes(partitions, provider, store_settings, new_query, unused, may_drop)
-    text = output_format is Format.TEXT
-    chosen = make_engine(engine, master, parallelism)
-    with (
-        _explain_second_time(reviewed),
-        _Listener(text, reviewed, ask=asks, max_drop=options.max_drop) as listener,
-    ):
+    text, chosen = output_format is Format.TEXT, engine.make()
+    listener = _Listener(text, reviewed, ask=asks, max_drop=options.max_drop)
+    with _explain_second_time(reviewed), listener:
         report = run(target, changes, factories, options, chosen, listener)
     for warning in report.warnings:
         print_warning(warning)
-    has_plan = plan_out is not None and report.changed
-    if plan_out is not None and has_plan:
-        write_whole(plan_out, write_plan(report, digest_of_rules(rules), kept), [target])
-    if text:
-        _show(console(), report, tables=not listener.shown, to=to, planned=plan_out is not None)
-        if has_plan:
-            publish_it = f"the same command, with --apply {shell_word(str(plan_out))}"
-            console().print(f"The plan is in {plan_out}. To publish it: {publish_it}")
-        if factories and not report.stores:
-            console().print("To drop entries without a migration: ttlsnap compact, with the same options")
-    else:
+    plan_out = plan.plan_out if report.changed else None
+    if plan_out is not None:
+        write_whole(plan_out, write_plan(report, rules, kept), [target])
+    if not text:
         print_json(report.to_json())
+        return
+    _show(console(), report, tables=not listener.shown, to=new_query.to, planned=plan.plan_out is not None)
+    if plan_out is not None:
+        publish_it = f"the same command, with --apply {shell_word(str(plan_out))}"
+        console().print(f"The plan is in {plan_out}. To publish it: {publish_it}")
+    if factories and not report.stores:
+        console().print("To drop entries without a migration: ttlsnap compact, with the same options")
+
+
+def _require_rules(dropped: MigrationDroppedOptions, operators: OperatorOptions, states: StateOptions) -> None:
+    """Raise UsageError for an option of what is dropped if there is no rule."""
+    if dropped.has_rules:
+        return
+    needs = [*given(dropped, "time", "max_drop", "expired_to"), *given(operators)]
+    for option in (*needs, *given(states, "operator", "store", "state")):
+        raise UsageError(f"{option} needs --ttl or --transformer: without them, a migration drops nothing")
+
+
+def _archive_function(options: CompactOptions) -> list[object]:
+    """Return the function that receives dropped entries, if one does."""
+    from ttlsnap.expired.receivers import ExpiredCallback
+
+    return [options.expired_to.function] if isinstance(options.expired_to, ExpiredCallback) else []
+
+
+def _load_query(
+    options: NewQueryOptions, converters: Sequence[ConvertsValues], now: str | None, *, dry_run: bool, may_drop: bool
+) -> NewQuery | None:
+    """Return the new query; None without one. Raise UsageError for a transformer that needs one."""
+    from ttlsnap.transform.protocols import describe_rule
+
+    new_query = options.load(may_drop=may_drop)
+    if new_query is not None:
+        return replace(new_query, converters=converters, now=now, dry_run=dry_run)
+    if converters:
+        raise UsageError(f"{describe_rule(converters[0])} gives values for a new query, and needs --to")
+    return None
 
 
 @contextmanager
@@ -468,11 +365,6 @@ def _explain_second_time(reviewed: ReviewedMigration | None) -> Iterator[None]:
             raise
         told = f"{reviewed.target}: this plan was already published, as run {run}. There is nothing to do"
         raise type(error)(told) from error
-
-
-def _first_given(options: Mapping[str, object]) -> str | None:
-    """Return the first option that has a value; None if none has."""
-    return next((option for option, value in options.items() if value), None)
 
 
 class _Listener(ReadingProgress):

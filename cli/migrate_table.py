@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ttlsnap.cli.options import Format
+from ttlsnap.cli.new_query import NewQueryOptions
+from ttlsnap.cli.options import Format, PublishingOptions
 from ttlsnap.cli.output import MISSING, ask_person, console, place, print_json, print_warning, table
 from ttlsnap.errors import RefusedError, UsageError
 
@@ -13,37 +13,35 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ttlsnap.delta.altering import TableMigrationReport
-    from ttlsnap.repairs.answers import Answers
 
 
 def migrate_table(
     target: str,
-    to: str,
-    answers: Answers,
-    ignored: Sequence[str],
+    query: NewQueryOptions,
+    publishing: PublishingOptions,
     *,
     dry_run: bool,
-    yes: bool,
-    asks: bool,
     jars: str | None,
     master: str | None,
     output_format: Format,
 ) -> None:
-    """Give the table ``target`` the columns of the contract or table ``to``, and report."""
-    from ttlsnap.check.ignores import parse_ignore
+    """Give the table ``target`` the columns of the contract or table that ``query`` names, and report."""
     from ttlsnap.check.targets import load_contract
     from ttlsnap.contract.table import TableContract, contract_of_table
     from ttlsnap.delta.altering import alter_table
     from ttlsnap.delta.log import open_table, read_table
     from ttlsnap.repairs.tables import plan_table
 
-    new = load_contract(to)
+    if query.to is None:
+        raise UsageError(f"{target} is a Delta table; name the new stream's table or contract with --to")
+    answers, asks = query.answers(), publishing.asks(dry_run=dry_run)
+    new = load_contract(query.to)
     if not isinstance(new, TableContract):
-        raise UsageError(f"--to {to} is the contract of a query, and {target} is a Delta table")
+        raise UsageError(f"--to {query.to} is the contract of a query, and {target} is a Delta table")
     version = read_table(open_table(target)).version
-    plan, notes = plan_table(target, contract_of_table(target), new, answers, [parse_ignore(text) for text in ignored])
+    plan, notes = plan_table(target, contract_of_table(target), new, answers, query.ignores())
     dropped = [step for step in plan if step.change == "drop"]
-    if dropped and not (yes or asks):
+    if dropped and not (publishing.yes or asks):
         lines = "".join(f"\n  {step}" for step in dropped)
         if not dry_run:
             raise RefusedError(f"{target}: this can drop values:{lines}\nTo agree, add --yes")
@@ -69,7 +67,9 @@ def migrate_table(
         return
     out = console()
     if not report.plan:
-        out.print(f"{report.target}: nothing has to change for {to}, as far as was compared. Nothing was changed.")
+        out.print(
+            f"{report.target}: nothing has to change for {query.to}, as far as was compared. Nothing was changed."
+        )
         return
     if not shown:
         _show_plan(out, report)

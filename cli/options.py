@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import dataclass
 from enum import StrEnum
 from itertools import product
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ttlsnap.cli.groups import given
+from ttlsnap.errors import UsageError
+
 if TYPE_CHECKING:
+    from ttlsnap.engines.moving import MovingEngine
     from ttlsnap.operators.registry import AnyOf, Selection
 
 
@@ -27,10 +33,10 @@ class EngineName(StrEnum):
     LOCAL = "local"
 
 
-REPORT = "Pages"
 STATES = "Which states"
 RUN = "How it runs"
 PUBLISH = "Publishing"
+TABLES = "Delta tables"
 
 Target = Annotated[
     str,
@@ -47,32 +53,10 @@ Checkpoint = Annotated[
     ),
 ]
 FormatOption = Annotated[Format, typer.Option("--format", help="Print a table for people, or one JSON document.")]
-OperatorOption = Annotated[
-    Optional[list[int]],  # noqa: UP045
-    typer.Option("--operator", metavar="N", help="Only this operator. Can be repeated.", rich_help_panel=STATES),
-]
-StoreOption = Annotated[
-    Optional[list[str]],  # noqa: UP045
-    typer.Option("--store", metavar="NAME", help="Only this store. Can be repeated.", rich_help_panel=STATES),
-]
-StateOption = Annotated[
-    Optional[list[str]],  # noqa: UP045
-    typer.Option("--state", metavar="NAME", help="Only this state. Can be repeated.", rich_help_panel=STATES),
-]
 TablesOption = Annotated[
-    Optional[list[str]],  # noqa: UP045
+    list[str] | None,
     typer.Option(
         "--table", metavar="NAME", help="Only this table, as 0.left. Can be repeated.", rich_help_panel=STATES
-    ),
-]
-SchemaOption = Annotated[
-    Optional[list[str]],  # noqa: UP045
-    typer.Option(
-        "--schema",
-        metavar="OP.STORE='KEY | VALUE'",
-        help="The schemas of a store, for checkpoints that record none (Spark before 3.1): "
-        "0.default='user STRING | count BIGINT, last TIMESTAMP'. ttlsnap compares them with the stored bytes.",
-        rich_help_panel=STATES,
     ),
 ]
 NowOption = Annotated[
@@ -85,7 +69,7 @@ NowOption = Annotated[
     ),
 ]
 MasterOption = Annotated[
-    Optional[str],  # noqa: UP045
+    str | None,
     typer.Option(
         "--master",
         metavar="URL",
@@ -94,12 +78,12 @@ MasterOption = Annotated[
     ),
 ]
 JarsOption = Annotated[
-    Optional[str],  # noqa: UP045
+    str | None,
     typer.Option(
         "--jars",
         metavar="PATHS",
         help="Delta's jars, for machines that cannot reach Maven.",
-        rich_help_panel="Delta tables",
+        rich_help_panel=TABLES,
     ),
 ]
 StoppedOption = Annotated[
@@ -111,26 +95,8 @@ StoppedOption = Annotated[
         "recently, or in which a batch was begun and not committed.",
     ),
 ]
-OutputOption = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option(
-        "--output",
-        metavar="DIR",
-        help="Write a new checkpoint there. The source stays as it is.",
-        rich_help_panel=PUBLISH,
-    ),
-]
-NoPlannedBatchOption = Annotated[
-    bool,
-    typer.Option(
-        "--no-planned-batch",
-        help="Omit the planned batch, which stops a query that is still running. Dangerous: such a query would "
-        "damage the state.",
-        rich_help_panel=PUBLISH,
-    ),
-]
 ParallelismOption = Annotated[
-    Optional[int],  # noqa: UP045
+    int | None,
     typer.Option(
         "--parallelism",
         metavar="N",
@@ -139,29 +105,118 @@ ParallelismOption = Annotated[
         rich_help_panel=RUN,
     ),
 ]
-ReportOption = Annotated[
-    Optional[list[str]],  # noqa: UP045
-    typer.Option(
-        "--report",
-        metavar="html=FILE",
-        help="Also write the result as a page for a browser, in one file that needs no network.",
-        rich_help_panel=REPORT,
-    ),
-]
-ShowKeysOption = Annotated[
-    bool,
-    typer.Option(
-        "--show-keys",
-        help="Show keys and values of entries on the page, and texts that may quote them. Default: leave them out.",
-        rich_help_panel=REPORT,
-    ),
-]
 
 
-def select(operators: list[int] | None, stores: list[str] | None, states: list[str] | None) -> Selection | AnyOf:
-    """Return the selection of the states with one of the operators, one of the stores and one of the names."""
-    from ttlsnap.operators.registry import AnyOf, Selection
+@dataclass(frozen=True)
+class StateOptions:
+    """The states that a command is about, and their schemas."""
 
-    chosen = product(operators or (None,), stores or (None,), states or (None,))
-    first, *others = (Selection(*parts) for parts in chosen)
-    return AnyOf((first, *others)) if others else first
+    operator: Annotated[
+        list[int] | None,
+        typer.Option("--operator", metavar="N", help="Only this operator. Can be repeated.", rich_help_panel=STATES),
+    ] = None
+    store: Annotated[
+        list[str] | None,
+        typer.Option("--store", metavar="NAME", help="Only this store. Can be repeated.", rich_help_panel=STATES),
+    ] = None
+    state: Annotated[
+        list[str] | None,
+        typer.Option("--state", metavar="NAME", help="Only this state. Can be repeated.", rich_help_panel=STATES),
+    ] = None
+    schema: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--schema",
+            metavar="OP.STORE='KEY | VALUE'",
+            help="The schemas of a store, for checkpoints that record none (Spark before 3.1): "
+            "0.default='user STRING | count BIGINT, last TIMESTAMP'. ttlsnap compares them with the stored bytes.",
+            rich_help_panel=STATES,
+        ),
+    ] = None
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the options as keyword arguments of the library."""
+        from ttlsnap.schema.ddl import parse_schemas
+
+        return {"selection": self._select(), "schemas": parse_schemas(self.schema)}
+
+    def _select(self) -> Selection | AnyOf:
+        """Return the selection of the states with one of the operators, one of the stores and one of the names."""
+        from ttlsnap.operators.registry import AnyOf, Selection
+
+        chosen = product(self.operator or (None,), self.store or (None,), self.state or (None,))
+        first, *others = (Selection(*parts) for parts in chosen)
+        return AnyOf((first, *others)) if others else first
+
+
+@dataclass(frozen=True)
+class PublishingOptions:
+    """What a run writes, and what it may do without a question."""
+
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            metavar="DIR",
+            help="Write a new checkpoint there. The source stays as it is.",
+            rich_help_panel=PUBLISH,
+        ),
+    ] = None
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before publishing.", rich_help_panel=PUBLISH)] = (
+        False
+    )
+    stopped: StoppedOption = False
+    no_planned_batch: Annotated[
+        bool,
+        typer.Option(
+            "--no-planned-batch",
+            help="Omit the planned batch, which stops a query that is still running. Dangerous: such a query would "
+            "damage the state.",
+            rich_help_panel=PUBLISH,
+        ),
+    ] = False
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the options as keyword arguments of the library."""
+        return {"output": self.output, "stopped": self.stopped, "planned_batch": not self.no_planned_batch}
+
+    def asks(self, *, dry_run: bool) -> bool:
+        """Return whether a run asks a person before it publishes."""
+        return not self.yes and not dry_run and sys.stdin.isatty()
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """The engine that runs the partitions."""
+
+    engine: Annotated[
+        EngineName,
+        typer.Option(
+            "--engine",
+            help="spark: run on Spark. local: run in this process, without a JVM. auto: use Spark if "
+            "--master is given, under spark-submit, or if the state is larger than 16 GiB.",
+            rich_help_panel=RUN,
+        ),
+    ] = EngineName.AUTO
+    master: MasterOption = None
+    parallelism: ParallelismOption = None
+
+    def only_for_checkpoints(self) -> list[str]:
+        """Return the given options that do not apply to Delta tables."""
+        return [*(["--engine local"] if self.engine is EngineName.LOCAL else []), *given(self, "parallelism")]
+
+    def make(self) -> MovingEngine:
+        """Return the engine. Raise UsageError for one that has no master."""
+        if self.engine is EngineName.LOCAL:
+            from ttlsnap.engines.local import LocalEngine
+
+            if self.master is not None:
+                raise UsageError("--master needs --engine spark or auto")
+            return LocalEngine(self.parallelism)
+        if self.engine is EngineName.SPARK:
+            from ttlsnap.engines.spark import SparkEngine
+
+            return SparkEngine(master=self.master, parallelism=self.parallelism)
+        from ttlsnap.engines.automatic import AutoEngine
+
+        return AutoEngine.of(self.master, self.parallelism)

@@ -5,13 +5,54 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from ttlsnap.cli.output import is_special, write_whole
 from ttlsnap.errors import UsageError
 
 HTML = "html"
+_PANEL = "Pages"
 _STATE = ("offsets", "commits", "state", "_delta_log")
+
+ShowKeysOption = Annotated[
+    bool,
+    typer.Option(
+        "--show-keys",
+        help="Show keys and values of entries on the page, and texts that may quote them. Default: leave them out.",
+        rich_help_panel=_PANEL,
+    ),
+]
+
+
+@dataclass(frozen=True)
+class PageOptions:
+    """The pages that a command writes beside its result."""
+
+    report: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--report",
+            metavar="html=FILE",
+            help="Also write the result as a page for a browser, in one file that needs no network.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+    show_keys: ShowKeysOption = False
+
+    def parse(self, targets: Iterable[str], output: str | None = None) -> list[PageFile]:
+        """Return the files of the pages, before anything is done. ``output`` is that of the command.
+
+        Raise UsageError for another kind of report, and for a file that cannot be written or replaced.
+        """
+        files = []
+        for text in self.report or ():
+            kind, _, name = text.partition("=")
+            if kind != HTML or name in ("", "-"):
+                raise UsageError(f"--report is html=FILE, not {text!r}; a page is the only report of this command")
+            files.append(Path(name))
+        return check_pages(files, self.show_keys, targets, output)
 
 
 @dataclass(frozen=True)
@@ -38,26 +79,10 @@ class PageFile:
         write_whole(self.path, page, self.targets if self.show_keys else ())
 
 
-def parse_pages(
-    reports: Sequence[str] | None, show_keys: bool, targets: Iterable[str], output: str | None = None
-) -> list[PageFile]:
-    """Return the files that ``--report`` names, before anything is done. ``output`` is that of the command.
-
-    Raise UsageError for another kind of report, and for a file that cannot be written or replaced.
-    """
-    files = []
-    for text in reports or ():
-        kind, _, name = text.partition("=")
-        if kind != HTML or name in ("", "-"):
-            raise UsageError(f"--report is html=FILE, not {text!r}; a page is the only report of this command")
-        files.append(Path(name))
-    return check_pages(files, show_keys, targets, output)
-
-
 def check_pages(
     files: Sequence[Path], show_keys: bool, targets: Iterable[str], output: str | None = None
 ) -> list[PageFile]:
-    """Return these files as pages. Raise UsageError as ``parse_pages`` does."""
+    """Return these files as pages. Raise UsageError for one that cannot be written or replaced."""
     from ttlsnap.extras import require_package
 
     if not files:

@@ -15,38 +15,26 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ttlsnap.delta.inspecting import TableInspection
-    from ttlsnap.delta.planning import Limits
     from ttlsnap.delta.report import TableReport
-    from ttlsnap.delta.run import Erase
-    from ttlsnap.expired.receivers import ExpiredCallback
     from ttlsnap.transform.protocols import StateSnapshotTransformerFactory
 
 
-def refuse(target: str, options: Mapping[str, Any], meant: str) -> None:
-    """Raise UsageError for one of ``options`` that does not apply to ``target``."""
-    for name, value in options.items():
-        if value:
-            raise UsageError(f"{name} is for {meant}, but {target} is not one")
+def refuse(target: str, options: Sequence[str], meant: str) -> None:
+    """Raise UsageError if there are ``options`` that do not apply to ``target``."""
+    for option in options:
+        raise UsageError(f"{option} is for {meant}, but {target} is not one")
 
 
 def compact_table(
     target: str,
     factories: Sequence[StateSnapshotTransformerFactory],
+    options: Mapping[str, Any],
     *,
-    key: Sequence[str],
-    now: str,
-    dry_run: bool,
-    limits: Limits,
-    erasing: Erase | None,
-    expired_to: str | ExpiredCallback | None,
-    jars: str | None,
-    master: str | None,
-    max_drop: float | None,
     ask: bool,
     several: bool,
     output_format: Format,
 ) -> TableReport:
-    """Compact one table, and print the report. Return it."""
+    """Compact one table, with ``options`` of the library, and print the report. Return it."""
     from ttlsnap.delta.run import compact_table
 
     name = target if several else None
@@ -54,26 +42,12 @@ def compact_table(
     def confirm(report: TableReport) -> bool:
         if output_format is Format.TEXT:
             _show_counts(console(), report)
-        warn_of_excess([report.drop] if report.drop else [], max_drop, name)
+        warn_of_excess([report.drop] if report.drop else [], options["max_drop"], name)
         what = "Delete and rewrite these rows" if report.counts.rewritten else "Delete these rows"
         what += f" from {target}" if several else ""
         return ask_person(f"{what}, and remove old files?" if report.erasing else f"{what}?")
 
-    report = compact_table(
-        target,
-        factories,
-        key=key,
-        now=now,
-        dry_run=dry_run,
-        limits=limits,
-        erasing=erasing,
-        expired_to=expired_to,
-        jars=jars,
-        master=master,
-        confirm=confirm if ask else None,
-        max_drop=max_drop,
-        asks=ask,
-    )
+    report = compact_table(target, factories, **options, confirm=confirm if ask else None, asks=ask)
     for warning in report.warnings:
         print_warning(warning, name)
     if output_format is Format.TEXT:

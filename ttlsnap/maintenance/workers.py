@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Workers:
-    """The engine ``name`` (``auto``, ``spark`` or ``local``) for several threads, until the block ends.
+    """The workers of an ``engine`` (``auto``, ``spark`` or ``local``) for several threads, until the block ends.
 
     ``master`` and ``parallelism`` are as for ``compact``. With ``tables`` the session has Delta, whose ``jars`` come
     from Maven if none are given. If they are not available, only the tables fail.
@@ -31,8 +31,8 @@ class Workers:
 
     def __init__(
         self,
-        name: str = "auto",
         *,
+        engine: str = "auto",
         master: str | None = None,
         parallelism: int | None = None,
         tables: bool = False,
@@ -43,7 +43,7 @@ class Workers:
         self._session: SparkSession | None = None
         self._without_delta: TtlsnapError | None = None
         self._stopped_by: int | None = None
-        self._name = name
+        self._name = engine
         self._local = self._stack.enter_context(SharedLocalEngine(parallelism))
         self._spark = SparkEngine(self.session)
 
