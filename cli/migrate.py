@@ -167,6 +167,9 @@ class MigrationEngineOptions(EngineOptions):
         ),
     ] = None
 
+    def only_for_checkpoints(self) -> list[str]:
+        return [*super().only_for_checkpoints(), *given(self, "scratch")]
+
 
 @dataclass(frozen=True)
 class PlanOptions:
@@ -257,11 +260,12 @@ def migrate(
         for_checkpoints = [
             *given(new_query, "old"),
             *given(store),
-            *given(dropped, "settings", "ttl", "timestamp", "old_ttl", "transformer", "expired_to"),
-            *given(states, "schema"),
+            *given(dropped),
+            *given(operators),
+            *given(states),
             *given(plan, "plan_out", "apply"),
             *given(publishing, "output", "no_planned_batch"),
-            *given(engine, "parallelism", "scratch"),
+            *engine.only_for_checkpoints(),
         ]
         refuse(target, for_checkpoints, "checkpoints")
         spark = {"jars": jars, "master": engine.master}
