@@ -16,9 +16,9 @@ from ttlsnap.cli.options import (
     RUN,
     STATES,
     Checkpoint,
+    EngineOptions,
     Format,
     FormatOption,
-    ParallelismOption,
     PublishingOptions,
     StateOptions,
 )
@@ -114,7 +114,7 @@ def import_(
         ),
     ] = False,
     publishing: ImportPublishingOptions,
-    parallelism: ParallelismOption = None,
+    engine: EngineOptions,
     scratch: Annotated[
         str | None,
         typer.Option(
@@ -144,7 +144,7 @@ def import_(
             mode=mode.value,
             dry_run=dry_run,
             scratch=scratch,
-            parallelism=parallelism,
+            engine=engine.make(),
             listener=listener,
             **states.arguments(),
             **publishing.arguments(),
@@ -227,6 +227,8 @@ def _show_tables(out: Console, report: ImportReport) -> None:
         out.print("Expired rows are left out: their time to live ended before the last batch.")
     before, after = size(report.bytes_before), size(report.bytes_after)
     out.print(f"State files: {before} before, {after} after; changed partitions are written whole.")
+    why = f" ({report.engine_reason})" if report.engine_reason else ""
+    out.print(f"{report.engine} engine{why}, {report.seconds:.1f} s")
     out.print("The query will continue to read at these positions. Rows from after them must not be in the table:")
     for source, position in enumerate(report.sources):
         shown = position if isinstance(position, str) else json.dumps(position)

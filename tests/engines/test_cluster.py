@@ -21,7 +21,7 @@ from typing import Any
 import pyspark
 import pytest
 
-from ttlsnap import LocalEngine, compact, history, inspect, migrate
+from ttlsnap import LocalEngine, compact, export, history, inspect, migrate
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 
 from ..judge.queries import Event, Query, stamp
@@ -250,3 +250,17 @@ def test_a_migration_survives_the_death_of_an_executor(
     assert entries_of(target) == entries_of(reference)
     assert json.loads(printed)["compaction"]["totals"]["dropped"] == KEYS - entries_of(target).total() > 0
     assert not list((target / "_ttlsnap").rglob("*.snapshot*.tmp"))
+
+
+@pytest.mark.parametrize("mode", ["replace"] if FULL else [])
+def test_an_import_runs_on_the_executors(cluster: Cluster, written: Path, tmp_path: Path, mode: str) -> None:
+    target, reference = (Path(shutil.copytree(written, tmp_path / name)) for name in ("target", "reference"))
+    export(str(reference), str(tmp_path / "state"))
+    words = ("import", str(target), "--from", str(tmp_path / "state"), "--mode", mode, "--master", cluster.master)
+    process = cluster.run(sys.executable, "-m", "ttlsnap", *words, "--stopped", "--yes", "--format", "json")
+    printed, said = process.communicate(timeout=240)
+    assert process.returncode == 0, said[-3000:]
+    document = json.loads(printed)
+    assert (document["engine"], document["totals"]["imported"]) == ("spark", KEYS)
+    assert len(cluster.tasks()) == 2
+    assert entries_of(target) == entries_of(reference)
