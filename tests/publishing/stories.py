@@ -48,6 +48,11 @@ def migrate(checkpoint: Path | str, change: Sequence[str] = ("--partitions", "3"
     ]
 
 
+def repair(checkpoint: Path | str) -> list[str]:
+    """Return the command that removes a torn offset."""
+    return ["doctor", str(checkpoint), "--fix", "torn-offset", "--parallelism", "1", "--stopped", "--yes"]
+
+
 def limit(ttl_hours: int = 2) -> int:
     """Return the time, in epoch seconds, up to which entries expire."""
     return NOW - ttl_hours * H

@@ -16,9 +16,9 @@ from ttlsnap import export
 from ..judge.spark import Checkpoint
 from ..matrix import FULL
 from .faults import EIO, KILL, Faults, Point, Step, Workshop, errors, faults, kills, told_well
-from .stories import compact, fill, migrate
+from .stories import compact, fill, migrate, repair
 from .syscalls import Call
-from .trees import copy, is_fenced, tree
+from .trees import copy, is_fenced, newest, tree
 
 FAULTS = [kills, errors] if FULL else [faults]
 
@@ -194,6 +194,17 @@ def test_an_interrupted_import_leaves_the_old_or_the_new_state(
 ) -> None:
     export(str(rich.path), str(tmp_path / "state"))
     step = workshop.step("import", rich.path, lambda path: fill(path, tmp_path / "state"))
+    assert step.old != step.new
+    workshop.check(step, fault(step.calls))
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_an_interrupted_repair_leaves_the_old_or_the_new_state(
+    workshop: Workshop, rich: Checkpoint, fault: Faults
+) -> None:
+    torn = workshop.copy(rich.path)
+    (torn / f"offsets/{newest(torn / 'commits') + 1}").write_bytes(b"")
+    step = workshop.step("repair", torn, repair)
     assert step.old != step.new
     workshop.check(step, fault(step.calls))
 
