@@ -19,7 +19,6 @@ from ttlsnap.publishing.journal import Journal
 from ttlsnap.publishing.recording import write_journal
 from ttlsnap.storage.open import open_directory
 
-from ..matrix import FULL
 from ..operators.snapshots import rewrite
 from ..samples import SAMPLES, bytes_of, sample, without_own
 from .asked import doctor
