@@ -18,6 +18,7 @@ def codec_name(setting: str, where: str) -> str:
 
     Raises UnsupportedError if the codec is unknown.
     """
+    # The setting may be a short name in any case, or a class (Spark's CompressionCodec.createCodec).
     name = _CLASSES.get(setting, setting.lower())
     if name not in CODECS:
         raise UnsupportedError(

@@ -127,6 +127,7 @@ def _read_lz4(source: _Source) -> Iterator[Piece]:
         method, limit = token & 0xF0, 1 << (10 + (token & 0x0F))
         if magic != _LZ4_MAGIC or method not in (_LZ4_STORED, _LZ4_COMPRESSED):
             raise source.damage("an LZ4 block should begin here")
+        # LZ4 makes a block that it cannot compress larger by at most this (LZ4_compressBound).
         if not 0 <= size <= limit or not 0 <= packed <= limit + limit // 255 + 16 or (size == 0) != (packed == 0):
             raise source.damage(f"an LZ4 block claims {packed} bytes for {size} bytes; its limit is {limit}")
         if size == 0:
@@ -168,6 +169,7 @@ def find_lz4() -> Lz4 | None:
 
 
 def _read_zstd(source: _Source) -> Iterator[bytes]:
+    # By default the package stops after the first frame, and the entries of the others would be missing.
     reader = zstandard.ZstdDecompressor().stream_reader(source.file, read_size=_READ, read_across_frames=True)
     while True:
         try:
@@ -187,6 +189,7 @@ def _read_snappy(source: _Source) -> Iterator[bytes]:
         raise source.damage("this is not a snappy stream")
     while not source.at_end():
         prefix = bytes(source.take(4, "a snappy block's size"))
+        # Read as a size, the header's first bytes are negative, so no block begins like this.
         if prefix == _SNAPPY_HEADER[:4]:  # another stream follows
             source.take(12, "the snappy header")
             continue
@@ -261,6 +264,7 @@ class Compressor:
 
     def __init__(self, sink: Sink, codec: str) -> None:
         self._sink = sink
+        # Level 1 is Spark's default (``spark.io.compression.zstd.level``). Spark reads every level.
         self._zstd = zstandard.ZstdCompressor(level=1).compressobj() if codec == "zstd" else None
         self._snappy = pa.Codec("snappy")
         self._pack = {
@@ -323,6 +327,7 @@ class Compressor:
     def _lzf(self, block: memoryview) -> None:
         data = bytes(block)
         packed = lzf.compress(data) if len(data) > 16 else None
+        # The header of a compressed chunk is two bytes longer.
         if packed is None or len(packed) + 2 >= len(data):
             self._sink.write(b"ZV" + struct.pack(">BH", 0, len(data)) + data)
         else:

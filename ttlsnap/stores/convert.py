@@ -90,6 +90,7 @@ def with_keys(
 
 def _elements(values: Rows, store: RocksDbStore) -> Elements:
     """Return the elements of values that are lists."""
+    # With row checksums, each element has its checksum before its size (Spark's KeyValueChecksumEncoder).
     return split(values, CHECKSUM_SIZE - SIZE if store.row_checksums else 0, store.delimiter)[0]
 
 

@@ -34,8 +34,10 @@ class FamilyChanges:
         A family that comes gets the next id after all others.
         """
         if self.all_new:
+            # As in the zips of Spark 4.2: the default family has the id 1, and the others follow.
             return {name: number for number, name in enumerate((DEFAULT_FAMILY, *self.all_new), 1)}
         found = {name: families[old] for old, name in self.names(families).items()}
+        # Spark, too, gives a new family the id after the highest one.
         new = (name for name in self.added if name not in found) if families else ()
         return found | {name: number for number, name in enumerate(new, max(families.values(), default=0) + 1)}
 

@@ -28,6 +28,7 @@ from ttlsnap.storage.directory import Directory, FileInfo, hide_files
 if TYPE_CHECKING:
     from ttlsnap.stores.protocols import StateStore
 
+# The most time between the zip and the changelog of one commit, when the zip comes first.
 _SAME_COMMIT_NS = 60 * 10**9
 
 
@@ -115,6 +116,8 @@ def _doubtful(listing: Mapping[str, FileInfo], path: str, version: int) -> Doubt
 
 def _is_doubtful(snapshot: FileInfo, delta: FileInfo, offsets: FileInfo | None) -> bool:
     later = delta.mtime_ns - snapshot.mtime_ns
+    # Spark writes a snapshot from a state that has its delta already (HDFSBackedStateStoreProvider.doSnapshot and
+    # commitUpdates), so an older snapshot is from an earlier run of the batch.
     if later <= 0 or delta.name.endswith(".delta"):
         return later > 0
     return later > _SAME_COMMIT_NS or (offsets is not None and offsets.mtime_ns > snapshot.mtime_ns)

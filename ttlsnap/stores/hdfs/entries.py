@@ -135,6 +135,7 @@ class _Deltas:
             for batch in read_file(self._files, delta, self._form) if batches is None else batches:
                 is_last = self._is_last[position : position + len(batch.keys)]
                 position += len(batch.keys)
+                # A batch can write a key several times, as a join does with its counts. Only the last write is alive.
                 yield _take(batch, is_last & (batch.records.value_size != DELETED))
 
 
@@ -149,6 +150,7 @@ def read_file(files: Directory, file: StateFile, form: HdfsFormat) -> Iterator[H
     with open_checked(files, file.path) as stream:
         for records in read_records(decompress(stream, form.codec, where, file.size), where):
             limit.count(len(records), int((records.key_size < _LEAST_KEY).sum()))
+            # Spark refuses it, too (HDFSBackedStateStoreProvider.readSnapshotFile).
             if snapshot and (records.value_size == DELETED).any():
                 raise CorruptionError(f"{where}: a snapshot cannot contain a delete")
             yield _batch(records, form, where)

@@ -23,6 +23,7 @@ def find_lineage(files: Directory, directory: str, version: int) -> Lineage:
     deltas: dict[int, FileInfo] = {}
     for info in files.list(directory, (".delta", ".snapshot")):
         parsed = layout.parse_state_file(info.name)
+        # Only RocksDB has names with ids: this provider refuses checkpoint format 2.
         if parsed is None or parsed.unique_id is not None or info.is_dir:
             continue
         (snapshots if parsed.kind == "snapshot" else deltas)[parsed.version] = info
@@ -30,7 +31,11 @@ def find_lineage(files: Directory, directory: str, version: int) -> Lineage:
     def fact(version: int, info: FileInfo) -> StateFile:
         return StateFile(f"{directory}/{info.name}", version, info.size, info.mtime_ns)
 
+    # A batch writes a delta even if it changes nothing, so a gap is damage. Spark fails on it, too
+    # (HDFSBackedStateStoreProvider.updateFromDeltaFile).
     base = base_of(f"{files.root}/{directory}", version, snapshots, deltas, ("snapshot", "delta"))
+    # When a later batch runs again, Spark replaces its delta, but not a snapshot of it. Spark would then load that
+    # snapshot. So publishing must know these files.
     newer = [(v, i) for found in (snapshots, deltas) for v, i in found.items() if v > version]
     return Lineage(
         version=version,

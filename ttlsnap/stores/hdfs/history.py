@@ -20,6 +20,7 @@ def writes(
     folder = lineage.new_snapshot.rpartition("/")[0]
     there = {info.name: info for info in files.list(folder, (".delta",))}
     version = lineage.version
+    # Spark's maintenance removes the oldest deltas. A missing one may have put any key, so older ones prove nothing.
     while (info := there.get(f"{version}.delta")) is not None:
         file = StateFile(f"{folder}/{info.name}", version, info.size, info.mtime_ns)
         yield file, _puts(form, files, file)

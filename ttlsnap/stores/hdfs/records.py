@@ -165,6 +165,8 @@ def _follow(words: memoryview, position: int, most: int) -> tuple[list[int], int
         if value_at >= total:
             return starts, position, loops.MORE
         value_size = words[value_at]
+        # Spark accepts any size of a value, and rounds it down to a multiple of 8, because Spark before 2.3 appended 4
+        # bytes by mistake (HDFSBackedStateStoreProvider.updateFromDeltaFile). The scan refuses such rows.
         if value_size < DELETED or (value_size > 0 and value_size & 3):
             return starts, position, loops.IMPOSSIBLE
         after = value_at + 1 + (max(value_size, 0) >> 2)

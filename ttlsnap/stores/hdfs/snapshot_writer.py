@@ -66,6 +66,7 @@ class SnapshotWriter:
         count, head = len(keys), 0 if sums is None else CHECKSUM_SIZE
         frame = np.empty((count, 2 + bool(head)), "<u4")
         frame[:, 0] = keys.size.astype(np.uint32).byteswap()
+        # As in Spark, the size includes the checksum, which has no size of its own (KeyValueChecksumEncoder).
         frame[:, 1] = (values.size + head).astype(np.uint32).byteswap()
         if sums is not None:
             frame[:, 2] = sums
@@ -81,6 +82,7 @@ class SnapshotWriter:
 
     def close(self) -> str:
         """Write the end mark; return the digest of everything written, to compare with what is read back."""
+        # Only this mark shows that a file is complete: the format has no count and no size.
         self._write(END)
         self._stream.close()
         return self._digest.hexdigest()

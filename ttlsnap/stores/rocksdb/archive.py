@@ -101,11 +101,16 @@ def with_families(metadata: SnapshotMetadata | None, changes: FamilyChanges) -> 
         return metadata
     names = changes.names(metadata.families)
     internal = {name for old, name in names.items() if old in metadata.internal}
+    # The ``$`` marks Spark's own families of transformWithState. Those of joins have no mark, and ``changes`` names
+    # them.
     internal |= {name for name in changes.added if name.startswith("$")} | changes.internal
     document = {**metadata.document, "columnFamilyMapping": ids}
+    # Spark 3.5 and earlier write neither this field nor the next one.
     if document.get("columnFamilyTypeMap") or changes.all_new:
         document["columnFamilyTypeMap"] = {name: name in internal for name in ids}
     if "maxColumnFamilyId" in document or changes.all_new:
+        # Spark gives the next new family the id after this one, so no family may have a higher id
+        # (RocksDB.createColFamilyIfAbsent).
         document["maxColumnFamilyId"] = max(document.get("maxColumnFamilyId", 0), *ids.values())
     return replace(metadata, document=document, families=ids, internal=frozenset(internal))
 
@@ -191,6 +196,7 @@ def _check_member(member: zipfile.ZipInfo, before: Mapping[str, zipfile.ZipInfo]
         raise CorruptionError(f"{where}: {member.orig_filename!r} has a path; Spark writes zips without folders")
     if name in before:
         raise CorruptionError(f"{where}: it contains {name} twice")
+    # Spark puts every file of the database but the tables into the zip. A new kind of file may hold entries.
     if not _MEMBER.fullmatch(name):
         raise UnsupportedError(f"{where}: {name!r} is not a known file of a RocksDB snapshot")
     most = _MAX_BYTES.get(name.partition("-")[0], _MAX_LOG_BYTES)
@@ -230,6 +236,7 @@ def _parse(files: Directory, path: str, data: bytes) -> SnapshotMetadata:
         files_of = [
             _read_shared_file(file, f"{folder}/{kind}", suffix)
             for key, kind, suffix in (("sstFiles", layout.SSTS, "sst"), ("logFiles", layout.LOGS, "log"))
+            # Spark omits the logs if there are none (RocksDBCheckpointMetadata.json).
             for file in require_type(document.get(key) or [], list)
         ]
         counts = [require_type(document.get(name, 0), int) for name in ("numKeys", "numInternalKeys")]
@@ -250,6 +257,7 @@ def _parse(files: Directory, path: str, data: bytes) -> SnapshotMetadata:
         version=version,
         document=document,
         files=tuple(files_of),
+        # -1 means that ``rocksdb.trackTotalNumberOfRows`` was off.
         entries=sum(counts) if min(counts) >= 0 else None,
         families=families,
         internal=frozenset(family for family, internal in types.items() if internal is True),

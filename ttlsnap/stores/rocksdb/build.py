@@ -121,6 +121,8 @@ class RocksDbBuilder:
         """Yield what waits in the order of the keys, and forget it."""
         keys, values = (Rows.concat([pair[kind] for pair in self._waiting]) for kind in (0, 1))
         self._waiting, self._size = [], 0
+        # RocksDB refuses a table whose keys are out of order. Arrow compares bytes, as RocksDB's default comparator
+        # does.
         order = np.asarray(pc.array_sort_indices(keys.to_arrow())).astype(np.int64)
         for start in range(0, len(order), PUT_ENTRIES):
             some = order[start : start + PUT_ENTRIES]

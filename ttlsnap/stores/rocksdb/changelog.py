@@ -120,6 +120,8 @@ def _version(data: bytes, where: str) -> int:
     A file of v1 begins with the length of a key. Other versions begin with bytes that would be a length that no key
     has.
     """
+    # Spark tries to read the same text, and takes a file for v1 if that fails (StateStoreChangelogReaderFactory,
+    # SPARK-51922 and SPARK-52553).
     if data[:3] != b"\0\2v":
         return 1
     if data[3:4] not in (b"2", b"3", b"4"):
@@ -190,6 +192,7 @@ class _Records:
             after = value_at + max(value_size, 0)
             if after > total:
                 break
+            # v1 and v3 have no kinds: there, a delete shows only by its size.
             kinds(DELETE if value_size == -1 else kind)
             keys(data[start : start + key_size])
             values(data[value_at:after])

@@ -124,6 +124,7 @@ def keep_harmless_options(folder: Path, delimiter: bytes, where: str) -> None:
                 kept += [section] if section in _OPTIONS_KEPT else []
                 continue
             name, _, value = (part.strip() for part in line.partition(b"="))
+            # The comparator decides where a key belongs. Another one would make every sorted table wrong.
             if name == b"comparator" and value not in _COMPARATORS:
                 raise UnsupportedError(
                     f"{where}: {path.name} orders keys with {value[:80].decode(errors='replace')}, which ttlsnap does "
@@ -134,6 +135,7 @@ def keep_harmless_options(folder: Path, delimiter: bytes, where: str) -> None:
             if name == b"merge_operator" and b"StringAppend" in value:
                 value = b"{id=StringAppendOperator;delimiter=" + delimiter + b";}"
             elif name == b"filter_policy" and b"loom" in value:
+                # RocksDB 6.20 (Spark 3.2) writes only a name, rocksdb.BuiltinBloomFilter, without the number of bits.
                 value = b"bloomfilter:%d:false" % _BLOOM_BITS
             kept.append(b"  " + name + b"=" + value)
         path.write_bytes(b"\n".join(kept) + b"\n")
@@ -198,6 +200,7 @@ def default_settings(format_version: int) -> Settings:
     table.set_format_version(format_version)
     table.set_bloom_filter(_BLOOM_BITS, False)
     table.set_checksum_type(ChecksumType.crc32c())  # every version reads this type
+    # Only in raw mode does rocksdict store bytes as they are. Otherwise it puts a type before each key and value.
     options = Options(raw_mode=True)
     options.set_block_based_table_factory(table)
     options.set_compression_type(DBCompressionType.lz4())
@@ -244,6 +247,7 @@ def scan(
     if prefix is not None:
         before = end_of_prefix(prefix)
     if before is not None:
+        # RocksDB excludes the bound itself.
         options.set_iterate_upper_bound(before)
     last = None
     with _no_garbage():

@@ -88,6 +88,8 @@ def _read_keys_with_time(raw: Rows, family: int, state: StateDescriptor, where: 
         raise CorruptionError(f"{where}: key " + quote(key.hex()) + " is too short to contain a time")
     before = state.key_time == "before"
     row = raw.start + family + (TIME_SIZE if before else 0)
+    # The flipped sign bit makes negative times sort before positive ones, byte by byte
+    # (TimestampAsPrefixKeyStateEncoder and TimestampAsPostfixKeyStateEncoder).
     time = read_at(raw.data, raw.start + family + (0 if before else size), ">u8") ^ np.uint64(1 << 63)
     rows = _read_rows(Rows(raw.data, row, size), 0, raw, where)
     types = [field.type for field in state.key_schema.fields]
@@ -101,6 +103,8 @@ def _read_numbers(ordered: Rows, where: str) -> Rows:
     marker = read_at(ordered.data, ordered.start + ORDERED_AT, "u1")
     numbers = read_at(ordered.data, ordered.start + ORDERED_AT + 1, ">i8").astype(np.int64)
     word = read_at(ordered.data, ordered.start + 8, "<i8")
+    # The sign comes first, because RocksDB compares bytes without a sign (RangeKeyScanStateEncoder). 02 would be null,
+    # but no index has a null time.
     if ((word != _ORDERED_WORD) | (marker != (numbers >= 0))).any():
         raise CorruptionError(f"{where}: a key does not begin with an ordered number")
     return long_rows(numbers)
@@ -270,6 +274,7 @@ def verify_values(keys: Rows, values: Rows, delimiter: bytes | None, where: str)
             elements, wrong = split(values, CHECKSUM_SIZE - SIZE, delimiter)
             owner, values = elements.owner, elements.pieces
         payload = Rows(values.data, values.start + CHECKSUM_SIZE, values.size - CHECKSUM_SIZE)
+        # The checksum covers the stored key with its family, not only the row in it.
         wrong[owner[read_at(values.data, values.start, "<u4") != row_checksums(keys.take(owner), payload)]] = True
     if wrong.any():
         key = keys.piece(int(np.flatnonzero(wrong)[0])).hex()

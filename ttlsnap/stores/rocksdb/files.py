@@ -118,6 +118,7 @@ def _with_ids(
 
     chain: list[Name] = [*read_lineage(files, path_of(name, "changelog"), codec), name]
     at = max((i for i, known in enumerate(chain) if known in zips), default=None)
+    # A store without column families may have no zip for a long time. Its lineage then begins with version 1.
     if at is None and chain[0][0] != 1:
         raise CorruptionError(
             f"{files.root}/{path_of(chain[0], 'zip')} is missing: {path_of(name, 'changelog')} is based on it"

@@ -12,6 +12,8 @@ from ttlsnap.stores.codec_names import codec_name
 _CONF = "spark.sql.streaming.stateStore."
 
 
+# RocksDB's operator uses a comma by default, and the OPTIONS file does not record another delimiter. From 4.2 on, Spark
+# pins the version, and new queries use none.
 _DELIMITERS = {"1": b",", "2": b""}
 
 

@@ -60,6 +60,7 @@ def split(values: Rows, size_at: int, delimiter: bytes) -> tuple[Elements, Mask]
         owners.append(owner)
         starts.append(position)
         sizes.append(size)
+        # The delimiter cannot be searched for: a row may have the same byte. Only the sizes say where an element ends.
         more = position + size < end[owner]
         owner, position = owner[more], (position + size)[more]
         if gap:

@@ -60,6 +60,7 @@ def _levels(file: BinaryIO, numbers: Collection[int], where: str) -> dict[int, i
         return {}
     levels: dict[int, int] = {}
     # Decoding every edit would take seconds after months of batches, so only edits about these tables are decoded.
+    # ``g`` is the byte 103, the tag of an added table, and the next byte is its level.
     about_them = re.compile(b"g[\0-\x3f](?:%s)" % b"|".join(re.escape(_varint(number)) for number in numbers))
     wanted = frozenset(numbers)
     try:
@@ -143,6 +144,7 @@ def _append(file: BinaryIO, edit: bytes) -> None:
     first = True
     while first or edit:
         room = _BLOCK - position % _BLOCK
+        # A header is never split between two blocks. The end of the first one is filled with zeros.
         if room < _header.size:
             position += file.write(bytes(room))
             continue
@@ -154,6 +156,7 @@ def _append(file: BinaryIO, edit: bytes) -> None:
 
 def _masked_crc(data: bytes) -> int:
     crc: int = google_crc32c.value(data)
+    # RocksDB stores CRCs masked, because a CRC over bytes that contain CRCs is weak (``util/crc32c.h``).
     return ((crc >> 15 | crc << 17) + _CRC_DELTA) & 0xFFFFFFFF
 
 

@@ -45,6 +45,7 @@ def open_partition(
         source.mkdir()
         metadata = assemble(files, lineage.snapshot.path, source, store.delimiter) if lineage.snapshot else None
         with rocksdb_errors(where):
+            # A store that has only changelogs has no OPTIONS file.
             settings = settings_of(source) if metadata else default_settings(store.format_version)
         with database(source, settings, where, new=metadata is None) as base:
             if metadata is not None:

@@ -124,6 +124,7 @@ class RocksDbPartition:
             }
         if self.expected is not None:
             old: Any = self.base.get(list(pending))
+            # The zip counts its own entries, and a changelog has no count.
             self.expected += sum(v is not None for v in pending.values()) - sum(v is not None for v in old)
         batch = WriteBatch(raw_mode=True)
         for key, value in pending.items():
@@ -146,6 +147,7 @@ class RocksDbPartition:
                     pending[key] = [] if old is None else [old]
                 pending[key].append(value)
             else:
+                # A merge after a delete begins a new list: the next value has no delimiter before it.
                 pending[key] = [] if kind == changelog.DELETE else [value]
         return {key: self.store.delimiter.join(parts) if parts else None for key, parts in pending.items()}
 

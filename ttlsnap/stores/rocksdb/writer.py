@@ -166,6 +166,7 @@ class RocksDbWriter:
         base, where = self._partition.base, self._partition.where
         with rocksdb_errors(where):
             ingest(base, self._patch.close())
+            # The least key after ``last``, because RocksDB excludes the bound.
             for keys, values in scan(base, where, before=last + b"\0"):
                 self.put(keys, values)
 
@@ -230,6 +231,8 @@ class RocksDbWriter:
             if name in shared:
                 stored, size = shared[name].path.rpartition("/")[2], shared[name].size
             else:
+                # Spark names tables like this, too (RocksDBFileManager.newDFSFileName). Local names repeat: another
+                # version, or a failed task, may have a table of the same local name.
                 stored, size = f"{name.removesuffix('.sst')}-{uuid.uuid4()}.sst", (folder / name).stat().st_size
                 new.append((folder / name, f"{home}/{layout.SSTS}/{stored}"))
             sizes.append(size)
@@ -238,6 +241,7 @@ class RocksDbWriter:
         options = newest_options(folder).name
         document = self._document(listed)
         snapshot = self._folder / "snapshot.zip"
+        # Without a write-ahead log: the tables have every entry, and RocksDB opens a database that has no log.
         archive.write(snapshot, folder, [current, "CURRENT", options], document, self._version())
         size = snapshot.stat().st_size + sum(sizes)
         if self._staging is None:
@@ -263,6 +267,7 @@ class RocksDbWriter:
         """Return the new snapshot's metadata, with the facts of the old one."""
         metadata = self._partition.metadata
         if metadata is None:
+            # A store without a zip has no column families. Later versions of Spark read these two fields of 3.5, too.
             return {"sstFiles": listed, "numKeys": sum(self._counts.values())}
         document = {**metadata.document, "sstFiles": listed}
         document.pop("logFiles", None)  # not needed by a database that has its tables
@@ -452,6 +457,7 @@ def _find_superseded(partition: RocksDbPartition) -> tuple[str, ...]:
     for info in files.list(home, (".zip",)):
         parsed = layout.parse_state_file(info.name)
         path = f"{home}/{info.name}"
+        # Zips of later versions belong to no committed batch, and move to the backup.
         if parsed is None or path == lineage.new_snapshot or parsed.version > lineage.version:
             continue
         try:
