@@ -35,6 +35,7 @@ ENCODING = "spark.sql.streaming.stateStore.encodingFormat"
 ALWAYS_NULLABLE = "spark.sql.streaming.statefulOperator.alwaysNullableOutput.enabled"
 ROW_CHECKSUM = "spark.sql.streaming.stateStore.rowChecksum.enabled"
 GLOBAL_LIMIT = "globalLimit"
+# The aggregation of real-time mode (Spark 4.3 and later), whose state is an ordinary one.
 REAL_TIME_AGGREGATION = "StatefulStreamlineAggregate"
 _MAX_METADATA_BYTES = 1 << 20
 
@@ -114,6 +115,7 @@ class Checkpoint:
     def provider(self) -> str:
         """``hdfs``, ``rocksdb``, or the class name of a provider that ttlsnap does not know."""
         name = self.batch.conf.get(PROVIDER, HDFS_PROVIDER)
+        # Spark pins the class, and ignores another one of the session (OffsetSeqMetadata).
         return PROVIDERS.get(name, name)
 
     @property
@@ -281,6 +283,7 @@ def state_files(files: Directory, operator: int, partition: int) -> list[tuple[s
     listed = files.list(folder)
     found = [(f"{folder}/{info.name}", info) for info in listed]
     for store in listed:
+        # A join of format 1 or 2 has its four stores in folders of a partition's folder.
         if store.is_dir and store.name not in layout.SHARED:
             found += [(f"{folder}/{store.name}/{info.name}", info) for info in files.list(f"{folder}/{store.name}")]
     return [
@@ -315,6 +318,7 @@ def _store(
     batch: MicroBatch,
     avro: bool = False,
 ) -> Store:
+    # Schemas v1 and v2 are only in partition 0. A later one is named by the operator's metadata.
     base = layout.store_directory(operator, 0, store.name)
     *older, newest = store.schema_files or (f"{base}/_metadata/schema",)
     families = read_state_schema(files, newest) or ()
@@ -326,11 +330,13 @@ def _store(
         for name, family in described.items():
             before.setdefault(name, []).append(family)
     returned &= {family.name for family in families}
+    # Only an Avro row names the schema that it was written with, so only these need the older ones.
     if avro:
         families = tuple(replace(family, older=tuple(before.get(family.name, ()))) for family in families)
     for family in families:
         before.pop(family.name, None)
     unused = tuple(replace(versions[-1], older=tuple(versions[:-1])) for versions in before.values())
+    # A larger number would split a key at a column that it does not have.
     most = max((len(family.key) for family in families), default=store.num_cols_prefix_key)
     if store.num_cols_prefix_key > most:
         where = f"{files.root}/{layout.operator_directory(operator)}/_metadata/metadata"
@@ -361,6 +367,8 @@ def _check_partitions(
 ) -> None:
     """Raise CorruptionError unless exactly the expected partitions exist: the rewritten state must be complete."""
     pinned = metadata.version == 1 and shuffle_partitions(batch.conf) if metadata else None
+    # Metadata v1 is from the first run, and Spark's offline repartition (4.2) does not change it. The pinned number
+    # counts.
     expected = pinned or store.num_partitions or len(partitions)
     # Without grouping columns, and under a global limit, Spark runs the operator in one partition.
     # The key of a global limit is one void field.

@@ -64,6 +64,7 @@ def _verify_hadoop(files: Directory, path: str, checksum_path: str, checksum_siz
         if len(head) < _head.size or not head.startswith(_MAGIC):
             raise CorruptionError(f"{where} is not a Hadoop checksum file; remove it if {path} is known to be good")
         _, step = _head.unpack(head)
+        # The last piece may be shorter, and has a sum, too.
         if step <= 0 or checksum_size != _head.size + 4 * -(-size // step):
             raise CorruptionError(
                 f"{where} does not match the size of {path} ({size} bytes): one of the two is stale or truncated"
@@ -99,6 +100,7 @@ def _first_wrong(data: bytes, step: int, expected: bytes) -> int | None:
 def _verify_spark(files: Directory, path: str, checksum_path: str, size: int) -> None:
     where = f"{files.root}/{checksum_path}"
     try:
+        # On a local disk, Spark's checksum file has a checksum file of Hadoop's itself: ``.name.crc.crc``.
         document = parse_json(read_checked(files, checksum_path, 1 << 20))
         algorithm, value, expected = document["algorithm"], int(document["value"]), document["mainFileSize"]
     except (ValueError, KeyError, TypeError, OverflowError) as error:
@@ -109,6 +111,7 @@ def _verify_spark(files: Directory, path: str, checksum_path: str, size: int) ->
     with files.open(path) as file:
         while piece := file.read(_PIECE):
             found = google_crc32c.extend(found, piece)
+    # Spark writes the CRC as a signed int.
     if expected != size or value & 0xFFFFFFFF != found:
         words = (
             f"{files.root}/{path} does not match the checksum in {checksum_path}. ttlsnap doctor shows whether only "

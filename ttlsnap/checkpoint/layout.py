@@ -34,12 +34,18 @@ MAX_PARTITIONS = 1 << 20
 SHARED = (SSTS, LOGS)
 """Folders, within a store's folder, with the files that its RocksDB snapshots share."""
 
+# Spark writes no leading zeros, but takes any name that Java parses as a long for a batch
+# (HDFSMetadataLog.isBatchFile). ``starting`` looks for such names.
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
 _RUN = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{6}(?:[0-9a-f]{6})?")
 _UNFINISHED_COPY = re.compile(rf".+\.{_RUN.pattern}\.ttlsnap")
+# The id is a UUID of Spark's, and only checkpoint format 2 has it.
 _STATE_FILE = re.compile(r"(0|[1-9][0-9]{0,17})(?:_([0-9A-Za-z-]{1,64}))?\.(delta|snapshot|zip|changelog)")
+# Spark writes ``.7.<uuid>.tmp`` and renames it to ``7`` (CheckpointFileManager.generateTempPath). Hadoop's checksum of
+# that file begins with one more dot.
 _LOG_NAME = re.compile(r"\.*(0|[1-9][0-9]{0,17})(?:\..*)?")
 _STATE_NAME = re.compile(rf"\.*{_STATE_FILE.pattern}(?:\..*)?")
+# The name of a state schema is ``<batch>_<uuid>``.
 _METADATA_NAME = re.compile(r"\.*(0|[1-9][0-9]{0,17})(?:[._].*)?")
 _OPERATOR_METADATA = re.compile(rf"{STATE}/[0-9]+/_metadata/v2/[0-9]+")
 _UNIQUE_ID = re.compile(r"[0-9A-Za-z-]{1,64}")
@@ -106,6 +112,7 @@ def batch_of(path: str) -> int | None:
         match = _METADATA_NAME.fullmatch(name)
     else:
         match = _STATE_NAME.fullmatch(name) if parts[0] == STATE else None
+        # The state after batch N has version N + 1.
         return int(match[1]) - 1 if match else None
     return int(match[1]) if match else None
 
@@ -128,6 +135,8 @@ def operator_directory(operator: int) -> str:
 def store_directory(operator: int, partition: int, store: str) -> str:
     """Return the folder of one partition of one store."""
     base = f"{STATE}/{operator}/{partition}"
+    # The default store is where Spark 2.2 and earlier, which had no names of stores, kept their only one
+    # (StateStoreId.storeCheckpointLocation).
     return base if store == DEFAULT_STORE else f"{base}/{store}"
 
 
@@ -151,6 +160,7 @@ def checksum_files(path: str) -> tuple[str, str]:
 def all_checksums(path: str) -> tuple[str, ...]:
     """Return all checksum files that may lie beside ``path``; the checksum files of a checksum file precede it."""
     hadoop, spark = checksum_files(path)
+    # Hadoop's checksum of Spark's checksum file exists on local disks. If it stayed, it would be stale.
     return (*checksum_files(spark), hadoop, spark)
 
 

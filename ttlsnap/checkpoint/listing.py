@@ -49,6 +49,8 @@ def list_metadata(files: Directory) -> dict[str, FileInfo]:
 
 def is_temporary(path: str) -> bool:
     """Return whether Spark is writing this file, or has left it behind."""
+    # Where files can be renamed, Spark writes each one under such a name first
+    # (CheckpointFileManager.RenameBasedFSDataOutputStream).
     return path.endswith(".tmp")
 
 

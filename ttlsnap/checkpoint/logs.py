@@ -28,10 +28,12 @@ from ttlsnap.storage.directory import Directory
 
 FENCE_MARK = "ttlsnap fence"
 MAX_LOG_BYTES = 64 << 20
+# Offsets v2 need a setting of Spark 4.2. Commits v2 are checkpoint format 2, and v3 adds named sinks (Spark 4.3).
 _OFFSET_VERSIONS, _COMMIT_VERSIONS = ("v1", "v2"), ("v1", "v2", "v3")
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 _DIGITS = re.compile(r"0*([0-9]+)")
 _MAX_OFFSET = 1 << 16  # characters of a source's offset
+# FileStreamSourceOffset, the form of all sources that read files.
 _LOG_OFFSET = re.compile(r'\{\s*"logOffset"\s*:\s*(0|[1-9][0-9]{0,18})\s*\}')
 _OBJECT = re.compile(r'\{\s*("|$)')
 _MAX_MILLIS = ((1 << 63) - 1) // 1000  # the most that is still an int64 in microseconds
@@ -99,6 +101,7 @@ def read_batch(files: Directory, batch: int) -> MicroBatch:
         raise CorruptionError(f"{files.root}/{commit_path} is truncated: it has no nextBatchWatermarkMs")
     return MicroBatch(
         id=batch,
+        # Spark writes 0 while the query has no watermark, or none that has moved.
         watermark_ms=_millis(files, offset_path, metadata, "batchWatermarkMs") or None,
         timestamp_ms=_millis(files, offset_path, metadata, "batchTimestampMs"),
         next_watermark_ms=_millis(files, commit_path, committed, "nextBatchWatermarkMs") or None,
@@ -156,6 +159,7 @@ def with_unique_ids(files: Directory, batch: int, ids: Mapping[int, Sequence[Seq
     if ids:
         committed["stateUniqueIds"] = known | {str(operator): partitions for operator, partitions in ids.items()}
         version = "v2" if version == "v1" else version
+    # Version 2 has nothing but the ids beyond version 1. Version 3 also has the sinks.
     elif version == "v2":
         version = "v1"
     return "\n".join([version, json.dumps(committed, separators=(",", ":"), ensure_ascii=False), *lines[2:]])
@@ -173,6 +177,7 @@ def plan_next(files: Directory, batch: MicroBatch, conf: Mapping[str, str] | Non
     metadata = _offset_metadata(files, path, lines)
     metadata["batchWatermarkMs"] = max(batch.watermark_ms or 0, batch.next_watermark_ms or 0)
     metadata["conf"] |= conf or {}
+    # The lines of the sources stay: if two batches have the same offsets, the second one reads nothing.
     lines[1] = json.dumps(metadata, separators=(",", ":"), ensure_ascii=False)
     return "\n".join(lines)
 
@@ -206,6 +211,7 @@ def read_file_logs(files: Directory, batch: int, before: Mapping[int, int]) -> d
     if lines[0].strip() != "v1":  # later versions identify sources by name
         return {}
     found = {}
+    # Version 1 has no names of sources: the number of the line is the number of the source.
     for source, line in enumerate(lines[2:]):
         try:
             number = _log_offset(line.strip())
@@ -274,6 +280,7 @@ def _offset_lines(files: Directory, path: str) -> list[str]:
 def _offset_metadata(files: Directory, path: str, lines: list[str]) -> dict[str, Any]:
     metadata = _json_object(files, path, lines[1])
     conf = metadata.get("conf")
+    # In place of a missing setting, Spark takes that of the session, which may be another one.
     if not isinstance(conf, dict) or not conf or not all(isinstance(v, str) for v in conf.values()):
         raise CorruptionError(f"{files.root}/{path}: 'conf' is missing, or not an object of strings")
     if SHUFFLE_PARTITIONS not in conf and lines[0].strip() == "v1":  # Spark 4.2.0 leaves it out in version 2
@@ -306,6 +313,7 @@ def _lines(files: Directory, path: str, known: Sequence[str]) -> list[str]:
     info = files.stat(path)
     if info is None or info.is_dir:
         raise CorruptionError(f"{files.root}/{path} is missing; ttlsnap cannot read the batch without it")
+    # Spark refuses to start with such a file: "Incomplete log file".
     if info.size == 0:
         raise CorruptionError(f"{files.root}/{path} is empty: its content never reached the disk, or was truncated")
     try:

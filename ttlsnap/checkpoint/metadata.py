@@ -155,6 +155,7 @@ def with_one_store(files: Directory, path: str, home: str, store: str, schema_fi
                     "stateSchemaFilePaths": [f"{hadoop_uri(home)}/{schema_file}"],
                 }
             ],
+            # As Spark writes it for a join with one store (StreamingJoinOperatorProperties).
             "operatorPropertiesJson": json.dumps({"useVirtualColumnFamilies": True}, separators=(",", ":")),
         }
     return b"v2\n" + json.dumps(document, separators=(",", ":")).encode()
@@ -169,6 +170,7 @@ def metadata_file(files: Directory, operator: int, batch: int) -> str | None:
     """Return the path of the operator metadata that applies at ``batch``, or None."""
     base = f"{layout.operator_directory(operator)}/_metadata"
     batches = (layout.parse_number(info.name) for info in files.list(f"{base}/v2") if not info.is_dir)
+    # Each restart of a query can add a file, also one with a batch that was never committed.
     versions = [b for b in batches if b is not None and b <= batch]
     if versions:
         return f"{base}/v2/{max(versions)}"
@@ -201,6 +203,7 @@ def is_elsewhere(path: str, root: str, folder: str = layout.STATE) -> bool:
         if scheme != "file":
             return False
         path = rest
+    # Hadoop's Path writes a local path as ``file:/a``, and other tools as ``file:///a``.
     lies = os.path.realpath("/" + path.lstrip("/"))
     return lies != f"{root}/{folder}/" + path.rpartition(f"/{folder}/")[2]
 
@@ -267,6 +270,7 @@ def _text(properties: dict[str, Any], name: str) -> str | None:
 def _store(files: Directory, document: dict[str, Any]) -> StoreMetadata:
     partitions = _number(document, "numPartitions", 1, layout.MAX_PARTITIONS)
     name = require_type(document["storeName"], str)
+    # The name becomes part of a path.
     if not name or "/" in name or "\0" in name or name in (".", ".."):
         raise ValueError(f"storeName is {name!r}")
     return StoreMetadata(

@@ -39,11 +39,13 @@ def list_source_log(files: Directory, source: int, last: int) -> SourceLog:
     numbers = {name: layout.parse_number(name.removesuffix(_COMPACT)) for name in listed}
     batches = {name: number for name, number in numbers.items() if number is not None}
     compacted = [number for name, number in batches.items() if name.endswith(_COMPACT)]
+    # Spark writes a ``.compact`` file in place of every tenth file by default (CompactibleFileStreamLog).
     first = max((number for number in compacted if number <= last), default=-1)
     # Spark reads all of them, up to the newest.
     last = max((last, *(number for name, number in batches.items() if name.isdigit() and not listed[name].is_dir)))
     # The search ends at the first missing file, even if a damaged offset names a huge number.
     missing = next((number for number in range(first + 1, last + 1) if str(number) not in listed), None)
+    # A ``.compact`` file repeats what all files before it have, so Spark reads none of these.
     read = (name for name, number in batches.items() if number > first or name == f"{first}{_COMPACT}")
     return SourceLog(folder, listed, tuple(read), missing)
 

@@ -58,11 +58,14 @@ def find_obstacles(files: Directory, logs: Logs) -> Iterator[Obstacle]:
     last, committed = logs.offsets[-1], logs.commits[-1]
     if last < committed:
         return  # reading the committed batch fails
+    # Spark reads the offsets of two batches: they are the end and the start of the newest one
+    # (MicroBatchExecution.populateStartOffsets).
     if last > 0 and last - 1 not in logs.offsets:
         path = layout.offset_file(last - 1)
         words = f"{files.root}/{path} is missing, and Spark reads it when the query starts with batch {last}"
         yield Obstacle("damaged-log", path, words)
     uncommitted = [batch for batch in logs.offsets if batch > committed]
+    # Spark runs only the newest one again. The one before it would be skipped.
     if len(uncommitted) > 1:
         words = f"batches {uncommitted[0]} to {last} were started, but the last committed batch is {committed}"
         yield Obstacle("missing-commit", layout.commit_file(last - 1), words)
@@ -142,6 +145,8 @@ def describe_missing_commits(files: Directory, offsets: Sequence[int]) -> str:
                 f"{told}. The names of its files have ids (checkpoint format 2), which only the commit log has, so "
                 "Spark does not load the state. Restore the folder commits from a copy"
             )
+        # Without commits, Spark runs the newest batch again. It loads the state before that batch, whose version is the
+        # batch's own number.
         if newest < offsets[-1]:
             return f"{told}. Spark needs version {offsets[-1]}. Restore the checkpoint from a copy"
         return (
@@ -172,6 +177,8 @@ def _find_blocked(files: Directory, logs: Logs) -> Iterator[Obstacle]:
     """Yield what Spark takes for a batch to come, and can neither read nor replace."""
     for folder, batches in ((layout.OFFSETS, logs.offsets), (layout.COMMITS, logs.commits)):
         for info in files.list(folder):
+            # Spark takes names like ``007`` for a batch, and then opens ``7``, which does not exist. Spark 3.1 to 3.3
+            # also count folders.
             number = int(info.name) if _LONG.fullmatch(info.name) else -1
             if not max(batches, default=-1) < number <= _MAX_LONG:
                 continue
@@ -206,6 +213,7 @@ def _find_changes(files: Directory, before: int, batch: int, committed: int) -> 
     old, new = source_offsets(files, before), source_offsets(files, batch)
     if not found:
         return  # a source of another kind, or a log that names its sources
+    # Offsets belong to the sources of the query by their positions. Spark refuses another number of them.
     if len(old) != len(new):
         words = f"{files.root}/{path} has the offsets of {len(new)} sources, and {old_path} of {len(old)}"
         yield Obstacle("damaged-log", path, words)
@@ -230,6 +238,8 @@ def _find_torn(files: Directory, last: int, committed: int) -> Iterator[Obstacle
         then = shuffle_partitions(read_conf(files, committed))
     except (CorruptionError, UnsupportedError):
         return  # the committed batch cannot be read, which is another problem
+    # From 4.2 on, Spark's offline repartition writes the offsets of a batch with the new number first, and commits it
+    # last.
     if None not in (count, then) and count != then:
         words = f"batch {last} is an unfinished repartition from {then} to {count} partitions; Spark refuses to start"
         yield Obstacle("unfinished-repartition", path, words, count)

@@ -29,6 +29,7 @@ from ttlsnap.storage.directory import Directory
 DEFAULT_FAMILY = "default"
 _MAX_SCHEMA_BYTES = 64 << 20
 _MAX_UTF = 65535  # bytes of a ``utf``
+# What Spark writes for a family that is not a map (SchemaHelper.SchemaV3Writer), with four spaces.
 _NO_USER_KEY = "{    }"
 _CHUNK = 8192  # characters; each takes at most 6 bytes
 
@@ -79,6 +80,7 @@ def _family(reader: _Reader) -> ColumnFamilySchema:
     key_id, key = reader.short(), reader.struct(reader.text())
     value_id, value = reader.short(), reader.struct(reader.text())
     encoder, text = reader.json(), reader.text()
+    # An empty object in place of a schema: the family is not a map.
     user_key = reader.struct(text) if text.strip("{} ") else None
     return ColumnFamilySchema(name, key, value, encoder, user_key, key_id, value_id)
 
@@ -135,12 +137,15 @@ def _family_bytes(name: str, key_id: int, key: str, value_id: int, value: str, e
 
 
 def _text(text: str) -> bytes:
+    # Java's writeUTF fails beyond 65535 bytes. Spark cuts after 65535 characters, which are more bytes if not all are
+    # ASCII.
     pieces = [text[at : at + _CHUNK] for at in range(0, len(text), _CHUNK)]
     return struct.pack(">i", len(pieces)) + b"".join(map(_utf, pieces))
 
 
 def _utf(text: str) -> bytes:
     data = encode_modified_utf8(text)
+    # Spark 3.1.1 itself could not write such a schema. That is why there is a version 2.
     if len(data) > _MAX_UTF:
         raise UnsupportedError(f"a schema of {len(data):,} bytes does not fit into a state schema file of version 1")
     return struct.pack(">H", len(data)) + data
