@@ -25,6 +25,7 @@ NAMES = (NAME, REAL_TIME_AGGREGATION)
 EMITS_ON_CLOSE = True
 """In append mode Spark emits a group when it closes it."""
 
+# The metadata that ``withWatermark`` gives a column (Spark's EventTimeWatermark.delayKey).
 WATERMARK = "spark.watermarkDelayMs"
 
 
@@ -47,6 +48,7 @@ def times_of(key: StructType, value: StructType, side: str) -> tuple[str, ...]:
         if len(field.path) == 1 and isinstance(field.type, TimestampType):
             found.append(field.name)
         elif len(field.path) == 1 and is_window(field.type):
+            # Spark evicts a window by its end, which is its second field (WatermarkSupport).
             found += [inner.name for inner in fields if inner.path == (*field.path, 1)]
     return tuple(found)
 

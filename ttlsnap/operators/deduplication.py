@@ -44,6 +44,7 @@ WITHOUT_TIME = (
 )
 """The advice for a state of keys without any time."""
 
+# An UnsafeRow of one null field: the null bits and the word, 8 bytes each.
 _ONE_NULL = b"\1" + bytes(15)
 
 # The same rule: the watermarked key column.
@@ -58,6 +59,8 @@ def stored_by_any(key: StructType, value: StructType) -> StoredTime | None:
 def stored_limit(key: StructType, value: StructType) -> StoredTime | None:
     """Return ``expiresAtMicros``, the time of the event plus the delay of the watermark, in microseconds."""
     if any(field.name == "expiresAtMicros" for field in value.fields):
+        # Spark stores a bigint and no timestamp, so the unit is not in the schema
+        # (StreamingDeduplicateWithinWatermarkExec).
         return StoredTime("value.expiresAtMicros:us", TimeCharacteristic.EVENT, written_plus_ttl=True)
     return None
 
@@ -71,6 +74,7 @@ def is_deduplication(state: StateDescriptor) -> bool:
 
 def has_values_of_one(key: StructType, value: StructType) -> bool:
     """Return whether a state's values are those of one of these operators, which emit a row at once and never later."""
+    # Without a name only the value remains: no other operator stores nothing, or this field.
     return value == NOTHING or stored_limit(key, value) is not None
 
 

@@ -27,6 +27,7 @@ def stored_time(value: StructType) -> StoredTime | None:
     """Return the time of the timeout, if the query has timeouts. No file records its clock."""
     if all(field.name != TIMEOUT for field in value.fields):
         return None
+    # -1 (NO_TIMESTAMP) is a group without a timeout.
     return StoredTime(f"value.{TIMEOUT}:ms", None, written_plus_ttl=True, is_timeout=True)
 
 
@@ -37,4 +38,5 @@ def as_stored(operator: Operator, family: ColumnFamilySchema) -> ColumnFamilySch
     *others, last = family.value.fields
     if last.name != TIMEOUT or not isinstance(last.type, IntegerType):
         return family
+    # Spark declares an int, and then calls setLong and getLong (FlatMapGroupsWithStateExecHelper.StateManagerImplV1).
     return replace(family, value=StructType((*others, replace(last, type=LongType()))))

@@ -43,6 +43,8 @@ TIMED_VALUES = "keyWithTsToValues"
 TIMES = "tsWithKey"
 _ROWS = (VALUES, TIMED_VALUES)
 _KINDS = {VALUES: "row", COUNTS: "count", TIMED_VALUES: "row", TIMES: "index"}
+# Rows are found by their key, and evicted by their time. So Spark stores the time behind the key, and in the index
+# before it.
 _KEY_TIMES = {TIMED_VALUES: ("after", "TimestampAsPostfix"), TIMES: ("before", "TimestampAsPrefix")}
 _TIME, _NOTHING = "__event_time", "__dummy__"
 FORMAT = "spark.sql.streaming.join.stateFormatVersion"
@@ -81,10 +83,12 @@ def states(checkpoint: Checkpoint, operator: Operator, store: Store) -> list[Sta
     """Return the states of a join's store; None if its names or keys are not those of formats 1 to 4."""
     found = []
     for family in store.families:
+        # Formats 1 and 2 have a store for each kind, and formats 3 and 4 a column family.
         side, kind = _parts(store.name if len(operator.stores) > 1 else family.name)
         key_time, encoder = _KEY_TIMES.get(kind or "", (None, ""))
         if kind is None or (encoder and not _is_known(family, kind, encoder)):
             return None
+        # No file says how long a row is needed: the join's condition is not stored.
         time = watermarked_column(family.key, family.value, "value") if kind in _ROWS else None
         has_watermark = checkpoint.batch.watermark_ms is not None and kind in _ROWS
         unrecorded = times_of(family.key, family.value, "value") if has_watermark and time is None else ()
@@ -100,7 +104,10 @@ def states(checkpoint: Checkpoint, operator: Operator, store: Store) -> list[Sta
                 expires=False,
                 side=side,
                 key_time=key_time,
+                # In format 4 the rows of a key and a time are one value, which RocksDB merges. So are the entries of
+                # the index.
                 lists=key_time is not None,
+                # The last column of a key is the row's number or time, which Spark does not hash.
                 grouping_without_last=kind != COUNTS,
                 kind=_KINDS[kind],
             )
@@ -121,6 +128,7 @@ def links(checkpoint: Checkpoint, operator: Operator) -> tuple[Link, ...]:
 
 def state_format(checkpoint: Checkpoint) -> str:
     """Return the join's state format, which the checkpoint pins for all its joins."""
+    # What Spark takes for a log that does not pin it (OffsetSeqMetadata.relevantSQLConfDefaultValues).
     return checkpoint.batch.conf.get(FORMAT, "1")
 
 

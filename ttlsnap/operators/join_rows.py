@@ -59,6 +59,7 @@ class IndexedRows:
         if decision is None or not decision.changes:
             return Outcome({side.counts.place: Decisions.keep(len(counts))})
         left = np.bincount(of_value[decision.kept], minlength=len(rows))
+        # Spark finds the rows of a key by counting from 0 to the stored number, so no number may be missing.
         stays = index < left[of_value]
         first = np.cumsum(rows) - rows
         slot = first[of_value] + index
@@ -141,7 +142,7 @@ def times_of_rows(state: StateDescriptor, values: Rows, schema: StructType) -> I
     field = find_field(state.stored_timestamp or "", state.key_schema, state.value_schema)
     assert field is not None and field.side == "value"
     times, nulls = decode_words(values, schema, field.path)
-    # Spark's time of a null is 0.
+    # Spark reads the word of a null, which is 0, as its time (SymmetricHashJoinStateManagerV4).
     return np.where(nulls, 0, times)
 
 

@@ -161,6 +161,7 @@ def _order_between(one: Hashes, other: Hashes) -> tuple[int, ...] | None:
 
     Return None if the keys have different values, or the same order, or a value twice.
     """
+    # A value that a key has twice could be in either of two columns.
     if len(set(one.tolist())) < len(one) or set(one.tolist()) != set(other.tolist()):
         return None
     place = {value: at for at, value in enumerate(one.tolist())}

@@ -76,6 +76,8 @@ class PlacementCheck:
         except UnsupportedError:
             return  # the hash of a type is not known, so nothing can be said of these keys
         wrong = np.flatnonzero(partitions != self._partition)
+        # Spark before 4.3 hashes a calendar interval in another way where it does not generate code. A key is misplaced
+        # only if it is wrong for both ways.
         if self._two or len(wrong):
             count = self._count_interpreted(keys) if self._two else len(wrong)
             self._interpreted += count
@@ -141,5 +143,6 @@ def grouping_types(state: StateDescriptor) -> list[DataType]:
         assert isinstance(schema, StructType)
         schema = schema.fields[place].type
     assert isinstance(schema, StructType)
+    # Only the grouping columns decide, in their order in the key (HashPartitioning.partitionIdExpression).
     types = [field.type for field in schema.fields]
     return types[:-1] if state.grouping_without_last else types

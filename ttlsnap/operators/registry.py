@@ -167,8 +167,10 @@ def _states_of(checkpoint: Checkpoint, operator: Operator, store: Store) -> list
     for recorded in store.families:
         family = group_state.as_stored(operator, recorded)
         family = deduplication.as_stored(checkpoint, operator, store, family)
+        # Only a join has several stores, and it does not evict by one time.
         stored = _stored_time(operator, family) if len(operator.stores) == 1 else None
         unrecorded = _unrecorded_times(checkpoint, operator, family) if stored is None else ()
+        # With two such columns, nothing shows which of them has the watermark.
         if len(unrecorded) == 1:
             stored = StoredTime(unrecorded[0], TimeCharacteristic.EVENT)
         emits_at_once = deduplication.has_values_of_one(family.key, family.value)
@@ -220,6 +222,7 @@ def _prefix_columns(checkpoint: Checkpoint, operator: Operator, store: Store, fa
     if checkpoint.provider == "hdfs":
         return 0  # both providers keep the same rows, but RocksDB in an order that can be searched
     if _is_nameless_session(operator, family):
+        # Spark before 4.0 does not record the number of prefix columns.
         return session_window.prefix_columns(family.key)
     return store.num_cols_prefix_key
 
@@ -229,6 +232,8 @@ def _opaque(checkpoint: Checkpoint, operator: Operator, store: Store, family: Co
     if checkpoint.provider == "hdfs":
         return None
     encoder = (family.key_encoder or {}).get("keyStateEncoderType", _PLAIN_KEY)
+    # Only state schemas of version 3 record the layout of keys. They describe joins and transformWithState, which have
+    # modules of their own.
     if encoder != _PLAIN_KEY:
         return "its keys are laid out for ordered scans"
     return None

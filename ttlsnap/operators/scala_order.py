@@ -44,6 +44,7 @@ def _order(names: Sequence[str], *, new: bool, level: int = 0) -> list[str]:
         return list(names)  # names with the same hash have no tree
     branches: dict[int, list[str]] = {}
     for name in names:
+        # A node of Scala's HashSet is a bitmap of 32 branches, so the order of its elements is that of their hashes.
         branches.setdefault(_hash(name) >> level & 31, []).append(name)
     inner = [branches[number] for number in sorted(branches)]
     if new:
@@ -54,6 +55,7 @@ def _order(names: Sequence[str], *, new: bool, level: int = 0) -> list[str]:
 def _hash(name: str) -> int:
     """Return Java's hash of a text as Scala's HashSet improves it."""
     value = 0
+    # Java hashes the UTF-16 units of a text (String.hashCode).
     text = name.encode("utf-16-le")
     for low, high in zip(text[::2], text[1::2], strict=True):
         value = (31 * value + low + (high << 8)) & _BITS

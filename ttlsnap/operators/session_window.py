@@ -27,6 +27,7 @@ def stored_time(key: StructType, value: StructType) -> StoredTime | None:
 
 def unrecorded_times(key: StructType, value: StructType) -> tuple[str, ...]:
     """Return the session's end, which may have a watermark, although the schema does not record it."""
+    # Only the session itself is an event time here: the aggregates may have other timestamps.
     sessions = StructType(tuple(field for field in value.fields if field.name == SESSION))
     return times_of(key, sessions, "value")
 

@@ -26,6 +26,7 @@ class TimersOfKeys:
         """See ``LinkWork.look``."""
         timers = self._timers
         if place in self._moments:
+            # By key, the time is the second field; in the index by time, the first (TimerStateImpl).
             at, key = (1, 0) if place == timers.by_key.place else (0, 1)
             self._moments[place].append(read_numbers(keys, 2, at))
             keys = struct_rows(keys, 2, key)
@@ -43,6 +44,7 @@ class TimersOfKeys:
             at = codes[place]
             had[at] = True
             has[at[decided[place].kept] if place in decided else at] = True
+        # A key that had no state before may have timers all the same: a timer needs no state.
         gone = had & ~has
         archived = timers.by_key.place if timers.variables else None
         decisions = {place: Decisions.drop(gone[codes[place]]) for place in self._moments}

@@ -102,6 +102,7 @@ def states(checkpoint: Checkpoint, operator: Operator, store: Store) -> list[Sta
             continue
         needed = [_INDEX] if variable.ttl else []
         if state.kind == "list":
+            # Spark reads these numbers and does not count again, so a list can only change together with them.
             needed = [_INDEX, _FIRST, _COUNT] if variable.ttl else [_COUNT_WITHOUT_TTL]
         for name in (f"{kind}{variable.name}" for kind in needed):
             follows = described.get(name)
@@ -194,6 +195,7 @@ def user_part(state: StateDescriptor) -> StructType | None:
     """Return the schema of a variable's values without their expiry times; None for a state without such times."""
     if state.stored_timestamp != _EXPIRATION.name:
         return None
+    # With a TTL, the user's value is a struct beside ``ttlExpirationMs``.
     schema = state.value_schema.fields[0].type
     assert isinstance(schema, StructType)
     return schema
@@ -226,6 +228,7 @@ def _state(checkpoint: Checkpoint, operator: Operator, store: Store, family: Col
     ordered = layout == "RangeKeyScanStateEncoderSpec"
     prefix = encoder.get("numColsPrefixKey", 0) if layout == "PrefixKeyScanStateEncoderSpec" else int(ordered)
     known = layout in ("NoPrefixKeyStateEncoderSpec", "PrefixKeyScanStateEncoderSpec") or (
+        # Spark orders all its indexes by their first column, the time (TTLState and TimerStateImpl).
         ordered and encoder.get("orderingOrdinals") == [0]
     )
     kind, derived = _kind(operator, family.name) or ("unknown", True)
@@ -265,6 +268,7 @@ def _grouping(operator: Operator, name: str, kind: str) -> tuple[int, ...]:
     if not name.startswith(_INDEX):
         return ()
     of_a_map = any(each.kind == "MapState" for each in operator.variables if each.name == name.removeprefix(_INDEX))
+    # After the time, the index has the whole key of an element, which in a map is a struct of both keys.
     return (1, 0) if of_a_map else (1,)
 
 

@@ -57,6 +57,7 @@ class VariableElements:
             new[decision.rewritten] = read_words(decision.values, 2, _MOMENT)[0]
             self._require_found(new[(new != moments) & decision.rewritten])
         rows, left = np.bincount(of, minlength=count), np.bincount(of[kept], minlength=count)
+        # Of a list, the index has only the first time (OneToManyTTLState).
         first, later = _first(of, moments, count), _first(of[kept], new[kept], count)
         found = {}
         for state, before, after in [
@@ -87,6 +88,7 @@ class VariableElements:
         Its ``removeKey`` of a map ignores the index, and so does ``deleteIfExists``.
         """
         kind = self._variable.elements.kind
+        # MapStateImplWithTTL.removeKey removes the entry, and not its time from the index.
         is_left = kind == "map" or (kind == "value" and self._variable.returned)
         if state != self._variable.index or not is_left:
             return np.zeros(len(at), np.bool_)
@@ -96,6 +98,7 @@ class VariableElements:
     def _require_found(self, moments: Int64s) -> None:
         """Raise TransformerError for a time before the last batch: from 4.2 on, Spark never looks for those."""
         last = self._variable.last_batch_ms
+        # From 4.2 on, Spark scans the index only from the time of the batch before (TTLState.ttlEvictionIterator).
         early = moments[moments <= last]
         if len(early):
             raise TransformerError(
