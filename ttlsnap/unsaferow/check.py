@@ -67,6 +67,7 @@ def first(bad: Mask) -> int:
 def check_rows(rows: Rows, schema: StructType) -> None:
     """Raise CorruptionError, naming the first bad row, unless all sizes are possible for rows of ``schema``."""
     check_sizes(rows, len(schema))
+    # UnsafeRow.pointTo asserts this, but assertions are usually off in a JVM.
     if len(rows) and int(np.bitwise_or.reduce(rows.size)) & 7:
         i = first(rows.size & 7 != 0)
         Trail().fail(i, f"its size of {rows.size[i]} bytes is not a multiple of 8")

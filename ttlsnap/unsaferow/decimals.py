@@ -33,6 +33,7 @@ Halves = npt.NDArray[np.int64]
 def wide_decimals(pieces: Rows, data_type: T.DecimalType, trail: Trail) -> pa.Array:
     """Return pieces as decimals; raises CorruptionError for an impossible size or value."""
     size = pieces.size
+    # BigInteger.toByteArray returns at least one byte, also for zero.
     bad = (size < 1) | (size > RESERVED)
     if bad.any():
         trail.fail(first(bad), f"a decimal of {size[first(bad)]} bytes, it has 1 to 16")

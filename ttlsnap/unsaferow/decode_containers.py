@@ -65,6 +65,7 @@ def maps(pieces: Rows, data_type: T.MapType, trail: Trail, decode: Decode) -> pa
         i = first(bad)
         trail.fail(i, f"a map of {counts[i]} keys and {value_counts[i]} values")
     offsets = offsets_of(counts)
+    # Spark refuses a null key when it makes a map.
     if keys.null_count:
         j = first(np.asarray(keys.is_null()))
         trail.fail(int(np.searchsorted(offsets, j, "right")) - 1, "a key of a map is null")
@@ -106,6 +107,7 @@ def _counts(pieces: Rows, width: int, trail: Trail) -> tuple[Int64s, Int64s]:
     short = pieces.size < WORD
     if short.any():
         trail.fail(first(short), f"an array of {pieces.size[first(short)]} bytes, it has at least 8")
+    # The count is a long. Spark uses only an int of it (UnsafeArrayData.pointTo).
     counts: Int64s = read_at(pieces.data, pieces.start, "<i8")
     # An element takes at least one byte. With a larger count the sums below could overflow.
     bad = (counts < 0) | (counts > pieces.size)

@@ -58,6 +58,7 @@ def from_numpy(values: npt.NDArray[Any], data_type: T.DataType, trail: Trail, nu
         case T.NullType():
             return pa.nulls(n)
         case T.BooleanType():
+            # Spark stores a byte for a boolean, and Arrow a bit.
             buffer = np.packbits(values != 0, bitorder="little")
         case T.DecimalType():
             halves = np.empty((n, 2), np.int64)
@@ -81,6 +82,7 @@ def text(pieces: Rows, trail: Trail) -> pa.LargeStringArray:
     """Return pieces as text; raises CorruptionError if one is not UTF-8."""
     raw = pieces.to_arrow()
     try:
+        # Spark's UTF8String never checks its bytes, so a query can have stored others. Arrow cannot hold them.
         return raw.cast(pa.large_string())
     except pa.ArrowInvalid:
         low, high = 0, len(raw)  # the first bad value is in raw[low:high]

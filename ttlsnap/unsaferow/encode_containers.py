@@ -87,6 +87,7 @@ def array_part(counts: Int64s, elements: pa.Array, element: T.DataType, nullable
     else:
         values = _part(_present(elements, nulls, element, path), element, path)
         before = np.zeros(len(elements) + 1, np.int64)
+        # UnsafeArrayWriter reserves nothing for a null, unlike UnsafeRowWriter.
         before[1:][live] = values.room
         np.cumsum(before, out=before)
         bounds = offsets_of(counts)
@@ -153,6 +154,7 @@ def _column(values: pa.Array, data_type: T.DataType, nullable: bool, path: str) 
     room[live] = inner.room
     if reserves(data_type):
         room[:] = RESERVED
+        # For a null, UnsafeRowWriter sets the size of an interval to 16, and that of a decimal to 0.
         null_size = RESERVED if isinstance(T.physical(data_type), T.CalendarIntervalType) else 0
     return _Column(nulls, live, None, inner, room, null_size)
 
@@ -165,6 +167,7 @@ def _nulls(values: pa.Array, data_type: T.DataType, nullable: bool, path: str) -
     if not values.null_count:
         return None, slice(None)
     nulls: Mask = np.asarray(values.is_null())
+    # A void is always null, even where a schema says that it cannot be.
     if not nullable and not isinstance(T.physical(data_type), T.NullType):
         raise UsageError(f"field {path} is not nullable but value {int(np.argmax(nulls))} is null")
     return nulls, np.flatnonzero(~nulls)

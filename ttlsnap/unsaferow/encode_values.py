@@ -33,6 +33,7 @@ def to_numpy(values: pa.Array, data_type: T.DataType, path: str) -> npt.NDArray[
     raw: npt.NDArray[Any] = np.frombuffer(values.buffers()[1] or b"", dtype_of(data_type))
     raw = raw[values.offset : values.offset + len(values)]
     if isinstance(data_type, T.FloatType | T.DoubleType):
+        # -0.0 stays: Spark normalizes it only in keys, before it makes rows of them.
         raw = np.where(np.isnan(raw), raw.dtype.type(np.nan), raw)
     return raw
 

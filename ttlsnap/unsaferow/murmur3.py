@@ -78,6 +78,7 @@ def first_seeds(rows: int) -> Hashes:
 
 def partitions_of(hashes: Hashes, partitions: int) -> Int64s:
     """Return the partition of each row, int64[n]."""
+    # NumPy's remainder is never negative, as that of Spark's Pmod.
     found: Int64s = hashes.view(np.int32).astype(np.int64) % partitions
     return found
 
@@ -87,11 +88,14 @@ def _hash(column: pa.Array, kind: T.DataType, seeds: Hashes, with_days: bool) ->
     match kind:
         case T.NullType():
             return seeds
+        # Texts that the collation takes for equal have the same hash, whatever their bytes are.
         case T.StringType() if kind.collation != T.UTF8_BINARY:
             raise UnsupportedError(f"the hash of {kind.simple_string} is not known")
         case T.StringType() | T.CharType() | T.VarcharType() | T.BinaryType():
             return hash_bytes(Rows.from_arrow(column.cast(pa.large_binary())), seeds)
         case T.DecimalType() if kind.precision > T.MAX_LONG_DIGITS:
+            # Spark hashes the bytes of the unscaled value, which are as few as possible, and not the 16 that a row
+            # reserves.
             return hash_bytes(wide_decimal_bytes(column, kind), seeds)
         case T.DecimalType():
             return _hash_long(_values(column, "<i8", 2)[:, 0], seeds)
@@ -140,6 +144,7 @@ def _hash_lists(
     start, size = offsets[:-1], np.diff(offsets)
     hashes, left, at = seeds.copy(), np.flatnonzero(size > 0), 0
     while len(left):
+        # The entries of a map are hashed in their stored order, as Spark does.
         index = pa.array(start[left] + at)
         taken = [child.take(index) for child in children]
         hashes[left] = hash_columns(taken, types, hashes[left], with_days=with_days)
@@ -170,6 +175,8 @@ def hash_bytes(pieces: Rows, seeds: Hashes) -> Hashes:
     tail = pieces.size % _WORD
     for number in range(_WORD - 1):
         left = np.flatnonzero(tail > number)
+        # Standard Murmur3 joins the last bytes to one word. Spark mixes each of them as a signed word
+        # (Murmur3_x86_32.hashUnsafeBytes), and cannot change that.
         values = read_at(pieces.data, pieces.start[left] + _WORD * words[left] + number, "i1")
         hashes[left] = _mix(hashes[left], values.astype(np.int32).view(np.uint32))
     return _finish(hashes, pieces.size.astype(np.uint32))

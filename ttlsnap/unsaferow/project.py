@@ -31,6 +31,7 @@ def without_last_field(rows: Rows, fields: Sequence[T.DataType]) -> Rows:
     shift = fixed_bytes(count) - fixed_bytes(count - 1)
     bits, words = bitset_bytes(count - 1), WORD * (count - 1)
     start, size = rows.start, rows.size
+    # Offsets count from the row's first byte, so a row with variable parts changes when a word is removed before them.
     if bits == bitset_bytes(count) and all(map(T.is_fixed_width, fields)):
         # The removed word is the last one, so shorter rows in the same bytes are enough.
         return Rows(rows.data, start, size - shift)
