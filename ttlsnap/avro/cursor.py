@@ -121,6 +121,7 @@ class Cursor:
         short = after > self.end
         if short.any():
             self.trail.fail(first(short), "it is truncated within a number")
+        # Avro's reader accepts a longer form, but its writer never makes one, and a key must have the same bytes again.
         wasteful = word < LEAST[size]
         if wasteful.any():
             i = first(wasteful)
@@ -166,6 +167,7 @@ class Cursor:
         """
         counts, after = self.read_longs()
         left = after.end - after.at
+        # Avro also allows a negative count with the size of the block after it. Spark's encoder never writes one.
         bad = (counts < 0) | (counts > left // least_size)
         if bad.any():
             i = first(bad)
@@ -177,6 +179,7 @@ class Cursor:
 
         Raises CorruptionError if the end byte is missing.
         """
+        # Avro ends an array with a block of no elements. An empty array has only that block, whose count was just read.
         some = counts > 0
         after = self.skip(some.astype(np.int64))
         bad = some & (read_at(self.data, self.at, "u1") != 0)

@@ -63,6 +63,7 @@ def _slots(cursor: Cursor, data_type: T.DataType) -> tuple[pa.Array, Cursor]:
 def _union(cursor: Cursor, data_type: T.DataType) -> tuple[pa.Array, Cursor]:
     """Decode values that may be null."""
     if isinstance(T.physical(data_type), T.NullType):
+        # Spark makes Avro's null type of a void, and no union of it, so a void has no byte at all.
         return pa.nulls(len(cursor)), cursor
     nulls, cursor = cursor.read_branches()
     if nulls is None:

@@ -65,6 +65,7 @@ def _column(values: pa.Array, data_type: T.DataType, nullable: bool, path: str, 
     nulls: Mask | None = None
     if values.null_count:
         nulls = np.asarray(values.is_null())
+        # Spark makes no union of the elements of an array unless they are nested. Its writer then fails on a null.
         if not (nullable and union):
             why = "is not nullable" if not nullable else "has no nulls in Avro"
             raise UsageError(f"field {path} {why} but value {int(np.argmax(nulls))} is null")

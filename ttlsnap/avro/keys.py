@@ -33,6 +33,8 @@ from ttlsnap.unsaferow.gather import read_at
 from ttlsnap.unsaferow.rows import Rows
 
 _SIZE = 4  # bytes of the size of a prefix
+# The unions and lengths of both fields are always the same bytes, so keys sort by the sign, and then by the number
+# (RangeKeyScanStateEncoder).
 _ORDERED = np.dtype([("head", ">u2"), ("sign", "u1"), ("middle", ">u2"), ("moment", ">i8")])
 _HEAD, _MIDDLE = 0x0202, 0x0210  # of a binary field: it is not null, and has 1 byte or 8 bytes
 _NEGATIVE, _POSITIVE, _NULL = 0, 1, 2
@@ -129,6 +131,7 @@ def _moments(prefix: Rows) -> list[pa.Array]:
         moments, sign = found["moment"].astype(np.int64), found["sign"]
         expected = np.where(moments < 0, _NEGATIVE, _POSITIVE)
         null = (sign == _NULL) & (moments == 0)
+        # RangeKeyScanStateEncoder fills a null with zeros, so that all keys have the same size.
         bad = (found["head"] != _HEAD) | (found["middle"] != _MIDDLE) | ((sign != expected) & ~null)
     if bad.any():
         Trail().fail(first(bad), "it does not begin with a number in order")

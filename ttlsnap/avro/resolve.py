@@ -89,6 +89,7 @@ def _convert(values: pa.Array, written: T.DataType, wanted: T.DataType) -> pa.Ar
     is_int = isinstance(written, types.INT_LIKE)
     numbers = values.view(pa.int32() if is_int else pa.int64())
     if isinstance(wanted, _FLOATS):
+        # Java converts a long to a double without an error, even if digits are lost.
         return numbers.cast(arrow_type(wanted), safe=False)
     if isinstance(wanted, types.LONG_LIKE):
         return numbers.cast(pa.int64()).view(arrow_type(wanted))

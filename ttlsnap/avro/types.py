@@ -49,6 +49,7 @@ def fixed_size(data_type: T.DataType) -> int | None:
 def decimal_size(precision: int) -> int:
     """Return the least number of bytes that holds every decimal of ``precision`` digits, with its sign."""
     size = 1
+    # Spark stores a decimal as a fixed of this size, and not in as few bytes as each number needs.
     while 2 ** (8 * size - 1) < 10**precision:
         size += 1
     return size

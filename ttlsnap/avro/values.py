@@ -45,6 +45,7 @@ class ValueSchemas:
     @classmethod
     def of(cls, versions: Sequence[ColumnFamilySchema]) -> ValueSchemas:
         """Return the schemas of a column family from its versions in the listed schema files, the oldest first."""
+        # If two schemas have one id, the later one counts, as in Spark.
         return cls({version.value_id: version.value for version in versions}, versions[-1].value_id)
 
     @property
