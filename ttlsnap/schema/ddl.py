@@ -151,6 +151,7 @@ class _Parser:
                 return T.TimestampNTZType() if self._without_zone() else T.TimestampType()
             case "time":
                 self._advance()
+                # The precision of Spark's ``time`` if none is given.
                 precision = 6
                 if self._skip("("):
                     precision = self._number(0, 6)

@@ -44,7 +44,7 @@ _PLAIN: dict[str, T.DataType] = {
 } | {
     "string": T.StringType(),
     "decimal": T.DecimalType(),
-    "null": T.NullType(),  # before Spark 3.1
+    "null": T.NullType(),  # before Spark 3.2
     "timestamp_ltz": T.TimestampType(),
 }  # fmt: skip
 for _units, _cls in (
@@ -55,6 +55,7 @@ for _units, _cls in (
             _interval = _cls(_start, _end)
             _PLAIN[_interval.simple_string] = _interval
 
+# The scale can be negative, with ``spark.sql.legacy.allowNegativeScaleOfDecimal``.
 _DECIMAL = re.compile(r"decimal\(\s*(\d{1,2})\s*,\s*(-?\d{1,2})\s*\)")
 _SIZED: list[tuple[re.Pattern[str], Callable[[int], T.DataType]]] = [
     (re.compile(r"char\(\s*(\d{1,10})\s*\)"), T.CharType),
@@ -136,6 +137,7 @@ def _parse_field(value: Any, depth: int) -> T.StructField:
     if not isinstance(value, dict):
         raise CorruptionError(f"schema JSON: a field should be an object, not {_short(value)}")
     name = _want(value, "name", str)
+    # JSON can have half of a surrogate pair as an escape sequence.
     if any("\ud800" <= c <= "\udfff" for c in name):
         raise CorruptionError(f"schema JSON: field name {name!r} is not Unicode text")
     metadata = dict(_want(value, "metadata", dict)) if "metadata" in value else {}
@@ -184,6 +186,7 @@ def _dump(data_type: T.DataType, collations: dict[str, str] | None, path: str) -
     """
     match data_type:
         case T.StringType(collation) if collation != T.UTF8_BINARY and collations is not None:
+            # Spark itself implements these collations. All others come from ICU.
             provider = "spark" if collation.startswith("UTF8_") else "icu"
             collations[path] = f"{provider}.{collation}"
             return "string"
@@ -201,6 +204,7 @@ def _dump(data_type: T.DataType, collations: dict[str, str] | None, path: str) -
             }
         case T.UserDefinedType(sql_type, jvm_class, py_class, serialized):
             names: dict[str, str | None] = {"class": jvm_class} if jvm_class is not None else {}
+            # Spark writes this name even if it is null, and omits the other ones.
             names["pyClass"] = py_class
             if serialized is not None:
                 names["serializedClass"] = serialized

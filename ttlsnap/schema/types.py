@@ -233,6 +233,7 @@ class StructField:
     name: str
     type: DataType
     nullable: bool = True
+    # A mapping has no hash.
     metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 
