@@ -33,6 +33,7 @@ COPY = "multipart"
 _SIGNED_FOR = timedelta(minutes=15)
 """How far the clocks of machine and store may differ. Later, a store refuses the signed request in any case."""
 
+# The object is gone, another conditional request is in progress, or the object has another ETag.
 _REFUSED = (404, 409, 412)
 _NOT_SUPPORTED = (400, 403, 405, 501)
 

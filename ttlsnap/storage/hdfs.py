@@ -44,6 +44,7 @@ from ttlsnap.storage.directory import LOCK, OWN, FileInfo, refuse_other_content,
 from ttlsnap.storage.new_access import access_of_new, access_of_new_folder
 
 HELD_S = 15.0  # so long a confirmed lock is certainly ours: a quarter of the name node's limit
+# The client has no class for this exception of the name node, so its name in the text decides.
 _NOT_EMPTY = "PathIsNotEmptyDirectoryException"
 _PIECE = 8 << 20
 _IN_MEMORY = 64 << 20
@@ -337,6 +338,7 @@ class HdfsDirectory:
             except FileNotFoundError as error:
                 raise BusyError(f"another ttlsnap has just finished with {self.root}; try again") from error
             except Exception as error:
+                # The name node first recovers the file of a client that has died, and refuses others until then.
                 if not isinstance(error, FileExistsError) and "RecoveryInProgress" not in str(error):
                     raise
                 raise BusyError(
@@ -369,6 +371,8 @@ class HdfsDirectory:
             file = self._patient(new)
             try:
                 shutil.copyfileobj(source, file, _PIECE)
+                # Closing a file does not make the data nodes write it to their disks, unless they are configured to
+                # (``dfs.datanode.synconclose``).
                 file.hsync()
                 file.close()
             except BaseException:
@@ -490,6 +494,7 @@ def _access(status: FileStatus) -> Access:
 
 def _info(status: FileStatus) -> FileInfo:
     name = status.path.rstrip("/").rpartition("/")[2]
+    # HDFS has times in milliseconds.
     return FileInfo(name, status.length, status.modification_time * 1_000_000, status.isdir)
 
 

@@ -367,6 +367,7 @@ class LocalDirectory:
             with contextlib.suppress(FileExistsError):
                 folder.mkdir(PRIVATE_FOLDER)
                 self._apply_access(path, access)
+        # After a power cut, a new name may be gone unless its folder was synced (fsync(2)).
         _sync_directory(folder.parent)
 
     def _make_own_folder(self, folder: Path, path: str) -> None:

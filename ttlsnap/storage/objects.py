@@ -105,6 +105,7 @@ class ObjectDirectory:
         key = self._key(path)
         with _errors("list", self, path):
             found = _ask(lambda: obstore.list_with_delimiter(self._store, f"{key}/" if key else None))
+        # Hadoop's S3A and web consoles make an empty object with the name of a folder.
         infos = [_info(meta) for meta in found["objects"] if meta["path"] != key]
         infos += [FileInfo(_name(prefix), 0, 0, is_dir=True) for prefix in found["common_prefixes"]]
         return sorted((info for info in infos if info.name.endswith(suffixes)), key=lambda info: info.name)
@@ -555,6 +556,8 @@ def client(bucket: str, process: int, answer_s: float, is_hurried: bool = False)
     if bucket.startswith("s3:") and _endpoint().startswith("http://"):
         options["client_options"]["allow_http"] = True  # a user who sets that endpoint allows it
     if bucket.startswith("s3:") and "AWS_COPY_IF_NOT_EXISTS" not in os.environ:
+        # Without a way, the client refuses such copies. For S3 itself, it knows only an upload of several parts
+        # (S3CopyIfNotExists of the crate object_store).
         options["copy_if_not_exists"] = COPY
     if bucket.startswith("s3:") and os.environ.get("AWS_PROFILE"):
         options["credential_provider"] = _profile()

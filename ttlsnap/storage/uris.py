@@ -57,6 +57,7 @@ def is_within(inner: str, outer: str) -> bool:
 def hadoop_uri(root: str) -> str:
     """Return the URI of the directory ``root`` in Spark. For S3, Hadoop has only the file system ``s3a``."""
     if is_local(root):
+        # Hadoop's Path writes a local URI without the slashes of an empty host.
         return f"file:{root}"
     scheme, _, place = root.partition("://")
     return f"{'s3a' if REMOTE[scheme] == 's3' else scheme}://{place}"
