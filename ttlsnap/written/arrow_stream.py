@@ -53,6 +53,7 @@ def _sizes(metadata: memoryview, body: memoryview) -> Iterator[int]:
 def _field(metadata: memoryview, table: int, number: int) -> int | None:
     """Return the position of a table's field; None if the table does not have it."""
     (back,) = struct.unpack_from("<i", metadata, table)
+    # In FlatBuffers, a table begins with the distance to the list of its fields' places.
     fields = table - back
     if fields < 0:
         raise ValueError("a table of a message is not where it should be")

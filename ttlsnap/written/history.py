@@ -109,6 +109,7 @@ class History:
                 if name in written and len(keys):
                     hashes = np.unique(hash_keys(keys))
                     written[name].append((hashes, np.full(len(hashes), time), np.zeros(len(hashes), np.bool_)))
+            # The ledger has what older files would say.
             if version <= needed + 1:
                 break
         # Before the first known change, everything was written. Without any, nothing is known but the state itself.
@@ -135,6 +136,7 @@ class History:
         if facts.query != self.query or facts.version > self.now.version:
             return False
         number, run = self.runs.get("/".join(lineage.new_snapshot.split("/")[:3]), (0, ""))
+        # A later run changed this partition and wrote no ledger, so this one does not know what it did.
         if number >= facts.number and run != facts.run:
             return False
         retained = next((batch for batch in self.batches if batch.version == facts.version), None)

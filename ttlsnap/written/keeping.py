@@ -46,6 +46,7 @@ class LedgerBuilder:
         for state, parts in self._parts.items():
             none = (np.zeros(0, np.uint64), np.zeros(0, np.int64), np.zeros(0, np.bool_))
             hashes, times, older = (np.concatenate([part[n] for part in (none, *parts)]) for n in range(3))
+            # lexsort sorts by its last key first.
             order = np.lexsort((~older, -times, hashes))
             first = order[np.append(True, hashes[order][1:] != hashes[order][:-1])] if len(order) else order
             ledger = Ledger(self._facts, hashes[first], times[first], older[first])

@@ -136,6 +136,7 @@ def read_ledger(files: Directory, path: str) -> Ledger | None:
         if (size := expanded_size(stream)) > max(_FREE_BYTES, _EXPANSION * len(rest)):
             raise ValueError(f"its {len(rest):,} bytes expand to {size:,}")
         table = pa.ipc.open_stream(stream).read_all()
+        # Arrow itself does not check what it reads.
         table.validate(full=True)
         if table.schema != _SCHEMA or any(column.null_count for column in table.columns):
             raise ValueError("its columns are wrong")
