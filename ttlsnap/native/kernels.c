@@ -21,6 +21,7 @@ enum { MORE, ENDED, IMPOSSIBLE };
 /* Blocks of lz4-java's streams, see ttlsnap/stores/codecs.py. */
 enum { HEADER = 21, TOKEN_AT = 8, PACKED_AT = 9, SIZE_AT = 13, CHECK_AT = 17, STORED = 0x10, COMPRESSED = 0x20 };
 static const char MAGIC[] = "LZ4Block";
+/* lz4-java keeps only 28 bits of the checksum (StreamingXXHash32.asChecksum). */
 static const uint32_t SEED = 0x9747B28C, CHECK_MASK = 0x0FFFFFFF;
 
 static int32_t read_big_endian(const uint8_t *at) {
@@ -171,6 +172,7 @@ void join_checksums(const uint8_t *first, const int64_t *first_start, const int6
     }
 #endif
     (void)with_tables;
+    /* CRC-32C, of Spark's row checksums. */
     fill_tables(tables, 0x82F63B78);
     for (int64_t i = 0; i < count; i++) {
         uint32_t crc = extend_by_tables(0xFFFFFFFF, first + first_start[i], first_size[i], tables);
@@ -202,6 +204,7 @@ int64_t read_entries(void *iterator, const struct iterator_calls *calls, uint8_t
             if (!found) *needed = (int64_t)(key + value);
             break;
         }
+        /* RocksDB owns these bytes, and they are gone when the iterator moves. */
         memcpy(data + at, key_bytes, key);
         key_start[found] = at;
         key_size[found] = (int64_t)key;
@@ -243,6 +246,7 @@ void murmur3_pieces(const uint8_t *data, const int64_t *start, const int64_t *si
         const uint8_t *at = data + start[i], *end = at + size[i];
         uint32_t hash = seeds[i];
         for (; end - at >= 4; at += 4) hash = mix(hash, read_half(at));
+        /* Standard Murmur3 joins these bytes. Spark does not (Murmur3_x86_32.hashUnsafeBytes), and cannot change it. */
         for (; at < end; at++) hash = mix(hash, (uint32_t)(int32_t)(int8_t)*at);
         hash ^= (uint32_t)size[i];
         hash = (hash ^ hash >> 16) * 0x85EBCA6Bu;
@@ -285,6 +289,7 @@ int64_t decompress_blocks(const uint8_t *data, int64_t size, uint8_t *target, in
         int method = header[TOKEN_AT] & 0xF0;
         int64_t limit = (int64_t)1 << (10 + (header[TOKEN_AT] & 0x0F));
         int64_t packed = (int32_t)read_half(header + PACKED_AT), whole = (int32_t)read_half(header + SIZE_AT);
+        /* The end mark has no bytes. It is left to the caller, like a damaged block. */
         if (memcmp(header, MAGIC, sizeof MAGIC - 1) || packed <= 0 || packed > size - at - HEADER || whole <= 0 ||
             whole > limit || whole > room - done)
             break;
@@ -311,6 +316,7 @@ int64_t compress_blocks(const uint8_t *data, int64_t size, int64_t block, int64_
         uint8_t *header = target + done;
         int64_t packed;
         int method = COMPRESSED;
+        /* lz4-java's blocks do not refer to earlier ones. */
         reset(stream);
         packed = compress(stream, (const char *)data + at, (char *)header + HEADER, (int)whole, (int)bound, 1);
         if (packed <= 0 || packed >= whole) {
@@ -331,6 +337,7 @@ int64_t compress_blocks(const uint8_t *data, int64_t size, int64_t block, int64_
 /* Returns the index of the first piece of step bytes whose CRC32 is not the expected one (big-endian), or -1. */
 int64_t find_wrong_crc(const uint8_t *data, int64_t size, int64_t step, const uint8_t *expected) {
     uint32_t tables[8][256];
+    /* CRC-32, of Hadoop's checksum files. */
     fill_tables(tables, 0xEDB88320);
     for (int64_t piece = 0, at = 0; at < size; piece++, at += step) {
         int64_t length = size - at < step ? size - at : step;

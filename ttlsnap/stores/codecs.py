@@ -44,6 +44,7 @@ _LZ4_MAGIC = b"LZ4Block"
 _LZ4_HEADER = struct.Struct("<8sBiiI")
 _LZ4_STORED, _LZ4_COMPRESSED = 0x10, 0x20
 _LZ4_SEED = 0x9747B28C
+# lz4-java keeps only 28 bits of the checksum (StreamingXXHash32.asChecksum).
 _LZ4_CHECK_MASK = 0x0FFFFFFF
 _LZ4_LEVEL = 5  # 2^(10+5) = 32 KiB, Spark's default block size
 _SNAPPY_HEADER = b"\x82SNAPPY\x00"
