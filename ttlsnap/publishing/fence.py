@@ -25,6 +25,7 @@ def fence_file(logs: Logs, moves: Sequence[Move] = ()) -> str:
     """Return the offset file after the newest one, and after those that ``moves`` restore."""
     back = [layout.parse_number(name) for _, _, name in (m.target.rpartition(f"{layout.OFFSETS}/") for m in moves)]
     newest = logs.offsets[-1] if logs.offsets else logs.commits[-1]
+    # Spark writes the next batch there, so a running query stops at it (HDFSMetadataLog.addNewBatchByStream).
     return layout.offset_file(max([newest, *(number for number in back if number is not None)]) + 1)
 
 
@@ -40,7 +41,8 @@ def require_place_for_fence(files: Directory, journal: Journal) -> None:
 def raise_fence(files: Directory, journal: Journal) -> bool:
     """Create the fence, or replace the planned batch with it. Return False if another offset file exists there."""
     command = f"ttlsnap recover {shell_word(files.root)}"
-    # With a number of its own, so that no late request of another process takes this fence for its own.
+    # Spark takes the first line for the version of the log, and quotes it in its error. The fence has a number of its
+    # own, so that no late request of another process takes this fence for its own.
     text = f"{_fence_head(journal)}and was interrupted; run `{command}` and start the query again ({token_hex(4)})\n"
     data = text.encode("utf-8", "backslashreplace")  # a path need not be text
     if journal.replaces is not None and _is_there(files, journal.fence, journal.replaces):
@@ -54,6 +56,7 @@ def replace_fence(files: Directory, journal: Journal) -> None:
     if journal.planned is None:
         lower_fence(files, journal)
     elif (found := _read_fence(files, journal)) is not None:
+        # In one step: without this file, an idle query could start the batch in between.
         files.replace(journal.fence, journal.planned.encode(), instead_of=found or None)
 
 

@@ -48,6 +48,7 @@ def _is_known(offset: str) -> bool:
     if not isinstance(document, dict):
         return False
     names = set(document)
+    # The offsets of Spark's file source, of ``rate-micro-batch``, and of Delta.
     return names in ({"logOffset"}, {"offset", "timestamp"}) or "reservoirId" in names or _is_of_kafka(document)
 
 

@@ -82,6 +82,7 @@ def _hidden_batch(
     ran_again = info is not None and not any(is_same(files, facts, info) for facts in known)
     if not ran_again and committed >= journal.batch:
         return None
+    # When the batch runs again, Spark replaces its delta, and keeps the snapshot.
     published = [facts for facts in journal.published if layout.is_newer_snapshot(facts.path, journal.batch)]
     infos = each(files, files.stat, [facts.path for facts in published])
     there = tuple(facts.path for facts, found in zip(published, infos, strict=True) if is_same(files, facts, found))

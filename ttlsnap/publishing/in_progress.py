@@ -42,6 +42,7 @@ def may_be_in_real_time_mode(files: Directory, logs: Logs, listing: Listing, rew
     """
     committed = max(logs.commits, default=-1)
     conf = _newest_conf(files, logs)
+    # Spark 4.3 and later pin this setting.
     if ALWAYS_NULLABLE not in conf or PROVIDERS.get(conf.get(PROVIDER, "")) != "rocksdb":
         return False
     state = [path for path in listing if path.startswith(f"{layout.STATE}/") and layout.batch_of(path) == committed]

@@ -90,6 +90,7 @@ def refuse_planned_batch(checkpoint: Checkpoint) -> None:
     versions commit it without a state of the limit.
     """
     limit = next((operator for operator in checkpoint.operators if operator.is_global_limit), None)
+    # If a batch was started, its offsets stay, and no batch is planned.
     if limit is not None and checkpoint.logs.offsets[-1] == checkpoint.batch.id:
         raise RefusedError(
             f"{checkpoint.target}: operator {limit.id} is a global limit, and Spark cannot run such a query in a batch "

@@ -23,6 +23,7 @@ def reserve_space(files: Directory, journal: Journal) -> None:
     """Write a file as large as what the end of a run writes, so that a run on a full disk fails before it begins."""
     if files.failures_are_final:  # a disk
         with files.writer(_reserve_path(journal.run)) as file:
+            # Random bytes, because a file system may compress others, or store zeros as a hole.
             file.write(token_bytes(len(_serialize(journal)) + len(journal.planned or "")))
         files.sync(layout.run_directory(journal.run))
 

@@ -87,11 +87,13 @@ def swap(
                 "Stop the query first"
             )
         fence = Fence.PRESENT
+        # A batch may have begun before the fence was in place. From here on, none can begin.
         check()
         _require_sources(files, journal)
         begun = True
         apply(files, journal)
         _require_targets(files, journal)
+        # A batch that had begun can still commit, and Spark's maintenance can upload a snapshot.
         recheck()
         remove_empty_folders(files, journal)
     except BaseException as error:
@@ -188,6 +190,8 @@ def undo(files: Directory, journal: Journal, made: Sequence[str] | None = None) 
 
 def _refuse_uploads(files: Directory, journal: Journal) -> None:
     """Raise BusyError while Spark's maintenance writes a file that would replace one of the run's, old or new."""
+    # Spark writes ``.5.snapshot.<uuid>.tmp``, and renames it over ``5.snapshot``
+    # (CheckpointFileManager.generateTempPath).
     beginnings = {f"{folder}/.{name}." for folder, _, name in (move.target.rpartition("/") for move in journal.new)}
     for path, info in list_activity(files).items():
         if is_temporary(path) and any(map(path.startswith, beginnings)):
