@@ -31,6 +31,7 @@ from ttlsnap.storage.open import open_local
 from ttlsnap.storage.uris import is_local
 
 _PIECE = 8 << 20
+# A task that Spark ran twice, as with speculation, leaves the file of the other attempt.
 _ATTEMPT = re.compile(r"\.(snapshot|zip|sst)\.[0-9a-f]{8}\.tmp$")
 
 
@@ -193,6 +194,7 @@ def _copy_tree(source: Directory, staging: LocalDirectory, path: str, home: str,
             staging.mkdirs(inner)
             _copy_tree(source, staging, inner, home, (*above, real))
         elif (own := own_paths(inner)) is not None:
+            # Spark opens schema files by these absolute paths, which would lead to the source.
             with staging.writer(inner) as new:
                 new.write(own.moved_to(source, home))
         elif not _is_state_file(inner) and own_paths(layout.strip_checksum(inner)) is None:

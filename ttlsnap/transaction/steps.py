@@ -334,6 +334,7 @@ def _carry_out(run: StateRun[AnyReport], scratch: str | None) -> AnyReport:
     if destination is None:
         run.refuse_unmovable()
         plans_batch = options.planned_batch and run.plans_batch
+        # The fence, and then the planned batch, is a new file, too.
         new_files = [*run.new_files(), layout.offset_file(run.checkpoint.logs.offsets[-1] + 1)]
         refusals += refuse_in_place(run.checkpoint, new_files, planned_batch=plans_batch, dry_run=dry_run)
     if dry_run:
