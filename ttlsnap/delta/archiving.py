@@ -302,6 +302,7 @@ def _subtract(one: DataFrame, other: DataFrame, schema: StructType) -> DataFrame
 
     whole = F.struct(*(F.expr(comparable(quote_identifier(field.name), field.type)) for field in schema))
     columns = [F.col(quote_identifier(field.name)).alias(f"c{place}") for place, field in enumerate(schema)]
+    # Rows are numbered, because Spark's EXCEPT ALL refuses columns with maps.
     ordered = Window.partitionBy("whole").orderBy(F.lit(0))
     left = one.select(*columns, whole.alias("whole")).withColumn("nth", F.row_number().over(ordered))
     right = other.select(whole.alias("there")).groupBy("there").count()

@@ -134,6 +134,7 @@ def translate_errors(files: Directory) -> Iterator[None]:
         raise
     except Exception as error:
         text = first_lines(error, 6)
+        # Delta's Python package turns some conflicts into classes of its own (delta.exceptions).
         if any(name in text for name in _CONFLICTS) or "Concurrent" in type(error).__name__:
             raise ConflictError(quote(text)) from error
         unsupported = "DELTA_UNSUPPORTED_FEATURES" in text or "DELTA_INVALID_PROTOCOL" in text

@@ -94,6 +94,7 @@ class TableCutoff:
         kind, name = self.column.type, self.column.sql
         if _is_time(kind):
             micros = self.most * _DAY_US if isinstance(kind, T.DateType) else self.most
+            # Python's datetime ends with the years 1 and 9999.
             if micros < _LEAST:
                 return "false"
             if micros > _MOST:
@@ -120,11 +121,13 @@ class TableCutoff:
             return None if value is None else value.known and value.most <= self.most
         count = file.stats.get("numRecords")
         least, most, nulls = (self._bound(file.stats.get(name)) for name in ("minValues", "maxValues", "nullCount"))
+        # All values are null, and a null is kept. Such a column has no bounds.
         if isinstance(nulls, int) and isinstance(count, int) and nulls >= count:
             return False
         low, high = self._parse(least, exact=False), self._parse(most, exact=False)
         if low is not None and low.least > self.most:
             return False
+        # The bounds say nothing about nulls, which are kept.
         if high is not None and high.most <= self.most and nulls == 0:
             return True
         return None

@@ -74,6 +74,7 @@ def erase(
     settings = {_LISTING: str(min(int(str(spark.conf.get(_LISTING))), _LISTING_TASKS))}
     if retention_ms is not None:
         statement += f" RETAIN {retention_ms / _HOUR_MS:.6f} HOURS"
+        # VACUUM refuses a retention below the table's unless this check is off.
         settings[_CHECK] = "false"
     with (
         set_temporarily(spark, settings),

@@ -181,6 +181,7 @@ def _newest_checkpoint(names: list[str]) -> tuple[int | None, list[str]]:
         count = int(found[3])
         mine = parts.setdefault((version, count), [])
         mine.append(name)
+        # A writer that died can leave only some parts of a checkpoint.
         if len(mine) == count:
             whole.setdefault(version, mine)
     return (max(whole), whole[max(whole)]) if whole else (None, [])
@@ -391,6 +392,7 @@ def commits(files: Directory) -> Iterator[Commit]:
             if b'"commitInfo"' not in line[:_HEAD]:
                 continue
             facts: dict[str, Any] = _parse_action(files, path, line).get("commitInfo", {})
+            # With in-commit timestamps, this time counts, and never goes back (PROTOCOL.md).
             moment = facts.get("inCommitTimestamp", facts.get("timestamp"))
             metrics, user = facts.get("operationMetrics"), facts.get("userMetadata")
             found = Commit(

@@ -114,6 +114,7 @@ def plan_table(
             f"{KEY}). Its columns are {', '.join(schema.names)}"
         )
     for field in schema:
+        # Spark cannot compare maps, so a MERGE cannot match them.
         if field.name in named and _has_map(field.type):
             raise UsageError(f"{files.root}: {field.name} is a {field.type.simple_string}, which cannot be a key")
     state = describe(schema, named)
@@ -197,6 +198,7 @@ def find_last_write(files: LocalDirectory) -> Commit | None:
     newest = None
     for made in commits(files):
         newest = newest or made
+        # A RESTORE brings back rows that were written before.
         mine = read_run_metadata(made) is not None or made.operation == "RESTORE"
         if not mine and made.timestamp_ms is not None and changes_data(files, made):
             return made

@@ -114,6 +114,7 @@ def read_rows(
                         place = batch.schema.names.index(parquet.schema.names[there[column.name]])
                         arrays.append(_logical(batch.column(place), column.type, old_calendars, by_id))
                     else:
+                        # The file is older than the column.
                         arrays.append(pa.nulls(batch.num_rows, arrow_type(column.type)))
                 made = pa.RecordBatch.from_arrays(arrays, [column.name for column in columns])
                 if gone is not None:
@@ -219,6 +220,7 @@ def _mask(array: Any) -> Any:
 def _constant(text: str | None, column: StructField, size: int) -> Any:
     """Return a partition value of the log for every row."""
     kind = arrow_type(column.type)
+    # An empty text is null, too, for every type (PROTOCOL.md, Partition Value Serialization).
     if text is None or text == "":
         return pa.nulls(size, kind)
     if isinstance(column.type, T.TimestampType):

@@ -34,6 +34,7 @@ MAGIC = 1681511377
 _MAX_BYTES = 1 << 30
 _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _B85 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
+# Python has no Z85, but Base85 with other characters, which is otherwise the same.
 TO_B85 = str.maketrans(_Z85, _B85)
 _UUID_CHARACTERS = 20
 
@@ -78,6 +79,7 @@ def _rows(files: Directory, vector: Mapping[str, Any]) -> DeletedRows:
     if not 0 < size <= _MAX_BYTES or count < 0:
         raise ValueError(f"{size} bytes for {count} rows")
     if kind == "i":
+        # Z85 works on groups of four bytes, so the last one may be padded.
         data = _z85(where)[:size]
     elif kind == "u":
         path = vector_path(vector) or ""
