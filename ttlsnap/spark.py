@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import pickle
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -14,9 +15,9 @@ from ttlsnap.checkpoint.checkpoint import Schemas
 from ttlsnap.clock import TimeCharacteristic
 from ttlsnap.engines.workers import on_workers
 from ttlsnap.errors import UsageError
-from ttlsnap.exports.conditions import Condition
-from ttlsnap.exports.plan import ExportTask, Wanted
-from ttlsnap.exports.run import open_plan
+from ttlsnap.exports.plan import ExportTask
+from ttlsnap.exports.run import TableOptions
+from ttlsnap.keywords import takes
 from ttlsnap.operators.registry import Selection
 from ttlsnap.publishing.stale_snapshots import warn_of_doubtful_snapshots
 from ttlsnap.schema.json import dump_type
@@ -26,22 +27,22 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def read_state(
-    spark: SparkSession,
-    path: str,
-    *,
-    operator: int | None = None,
-    store: str | None = None,
-    state: str | None = None,
-    table: str | None = None,
-    batch: int | None = None,
-    columns: Sequence[str] | None = None,
-    where: Sequence[str] = (),
-    timestamp: str | None = None,
-    time: str | None = None,
-    now: str = "checkpoint",
-    schemas: Schemas | None = None,
-) -> DataFrame:
+@dataclass(frozen=True, kw_only=True)
+class ReadStateRequest(TableOptions):
+    """The arguments of ``read_state``."""
+
+    spark: SparkSession = field(kw_only=False)
+    path: str = field(kw_only=False)
+    operator: int | None = None
+    store: str | None = None
+    state: str | None = None
+    table: str | None = None
+    time: str | None = None
+    schemas: Schemas | None = None
+
+
+@takes(ReadStateRequest)
+def read_state(request: ReadStateRequest) -> DataFrame:
     """Return one state of the checkpoint ``path``, with the columns that ``ttlsnap export`` writes.
 
     Each partition of the state is read by a task, from the files that exist when this function is called. Executors
@@ -51,17 +52,14 @@ def read_state(
     none is chosen by it or by ``operator``, ``store`` and ``state``.
     Raise another ``TtlsnapError`` for what cannot be read. Warn if a snapshot may be stale (see ``stores.stale``).
     """
-    wanted = Wanted(
-        Selection(operator, store, state),
-        tuple(columns) if columns else None,
-        tuple(map(Condition.parse, where)),
-        timestamp,
-        TimeCharacteristic(time) if time is not None else None,
-        (table,) if table is not None else (),
-    )
-    plan = open_plan(path, wanted, batch=batch, now=now, schemas=schemas)
+    spark, path = request.spark, request.path
+    selection = Selection(request.operator, request.store, request.state)
+    tables = (request.table,) if request.table is not None else ()
+    time = TimeCharacteristic(request.time) if request.time is not None else None
+    options = replace(request, columns=request.columns or None)
+    plan = options.open(path, selection, tables, time, request.schemas)
     for warning in warn_of_doubtful_snapshots(plan.checkpoint):
-        warnings.warn(warning, stacklevel=2)
+        warnings.warn(warning, stacklevel=3)
     if len(plan.tables) != 1:
         names = ", ".join(table.name for table in plan.tables)
         raise UsageError(f"{path} has several states: {names}. Choose one with table")

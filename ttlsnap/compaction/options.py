@@ -8,19 +8,17 @@ from typing import get_args
 from ttlsnap.compaction.drop_limit import check_limit
 from ttlsnap.compaction.incremental import Parts
 from ttlsnap.errors import UsageError
+from ttlsnap.expired.receivers import ExpiredCallback
 from ttlsnap.operators.registry import AnyOf, Selection, TimerPolicy
 from ttlsnap.stores.protocols import Rewrite, RewriteChoice
 from ttlsnap.transaction.options import RunOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompactOptions(RunOptions):
-    """The options of a compaction, beside those of every run. Raise UsageError for invalid values.
+class DropOptions(RunOptions):
+    """The options of a run that may drop entries, beside those of every run. Raise UsageError for invalid values.
 
     ``now`` is ``checkpoint``, ``wall`` or an ISO 8601 time. ``selection`` limits the run to some states.
-
-    ``rewrite`` is for RocksDB, and says how a partition is written; a number is the share of its entries, from 0.0 to
-    1.0, up to which changes are written over the old files.
 
     ``drop_unmatched`` also drops rows of a join that have not matched yet. ``timers`` "follow" drops the timers of
     a key with the last of its state.
@@ -28,30 +26,48 @@ class CompactOptions(RunOptions):
     ``max_drop`` is the share of a state's entries, from 0.0 to 1.0, that may be dropped when the listener asks nobody
     (see ``Listener``). Without it a run refuses only to drop all of them, and 1.0 allows that.
 
+    ``expired_to`` receives the dropped entries: a folder, ``delta:`` and the path of a Delta table, or a callback (see
+    ``ttlsnap.expired``).
+    """
+
+    now: str = "checkpoint"
+    selection: Selection | AnyOf | None = None
+    drop_unmatched: bool = False
+    timers: TimerPolicy = "keep"
+    max_drop: float | None = None
+    expired_to: str | ExpiredCallback | None = None
+
+    def __post_init__(self) -> None:
+        """Raise UsageError for an unknown value."""
+        if self.timers not in get_args(TimerPolicy):
+            raise UsageError(f"timers is {self.timers!r}; use one of {', '.join(get_args(TimerPolicy))}")
+        check_limit(self.max_drop)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompactOptions(DropOptions):
+    """The options of a compaction. Raise UsageError for invalid values.
+
+    ``rewrite`` is for RocksDB, and says how a partition is written; a number is the share of its entries, from 0.0 to
+    1.0, up to which changes are written over the old files.
+
     ``parts`` name the states in which a run visits only some partitions, and the next run others.
 
     ``show`` is how many dropped and rewritten entries the report contains.
     """
 
-    now: str = "checkpoint"
-    selection: Selection | AnyOf | None = None
     rewrite: RewriteChoice = "auto"
-    drop_unmatched: bool = False
-    timers: TimerPolicy = "keep"
-    max_drop: float | None = None
     parts: Parts = ()
     show: int = 0
 
     def __post_init__(self) -> None:
         """Raise UsageError for an unknown value, or for values that exclude each other."""
+        super().__post_init__()
         rewrites = get_args(Rewrite)
         if self.rewrite not in rewrites and not (isinstance(self.rewrite, float) and 0 <= self.rewrite <= 1):
             raise UsageError(
                 f"rewrite is {self.rewrite!r}; use one of {', '.join(rewrites)}, or a share from 0.0 to 1.0"
             )
-        if self.timers not in get_args(TimerPolicy):
-            raise UsageError(f"timers is {self.timers!r}; use one of {', '.join(get_args(TimerPolicy))}")
-        check_limit(self.max_drop)
         if self.output is not None and self.visits_some_partitions:
             raise UsageError("incremental cleanup cannot write to output: a new checkpoint needs all partitions")
 

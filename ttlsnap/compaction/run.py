@@ -46,7 +46,7 @@ def compact(
         check_given_schemas(plan, options.schemas or {}, options.scratch)
         return Compaction(plan, runs, options, engine, listener or SilentListener(), archive, refusals)
 
-    return write_new_state(target, options, begin)
+    return write_new_state(target, options, begin, options.expired_to)
 
 
 class Compaction(PlannedRun[CompactionReport]):

@@ -11,7 +11,7 @@ import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -32,8 +32,9 @@ from ttlsnap.delta.session import delta_session, require_delta
 from ttlsnap.engines.launch import SessionSource
 from ttlsnap.errors import RefusedError, TtlsnapError, tidy_after_error
 from ttlsnap.expired.places import AllowedPlaces
-from ttlsnap.expired.receivers import ExpiredCallback, open_receiver, refuse_within
+from ttlsnap.expired.receivers import ExpiredCallback, Receiver, open_receiver, refuse_within
 from ttlsnap.extras import require_package
+from ttlsnap.keywords import takes
 from ttlsnap.publishing.runs import new_run_id
 from ttlsnap.transform.protocols import StateSnapshotTransformerFactory, describe_rule
 
@@ -54,23 +55,28 @@ class Erase:
     yes: bool = False
 
 
-def compact_table(
-    target: str,
-    transformers: Sequence[StateSnapshotTransformerFactory],
-    *,
-    key: Sequence[str] = (),
-    now: str = "checkpoint",
-    dry_run: bool = False,
-    limits: Limits | None = None,
-    erasing: Erase | None = None,
-    expired_to: str | ExpiredCallback | None = None,
-    session: SessionSource = None,
-    jars: str | None = None,
-    master: str | None = None,
-    confirm: Confirm | None = None,
-    max_drop: float | None = None,
-    asks: bool = False,
-) -> TableReport:
+@dataclass(frozen=True, kw_only=True)
+class TableRequest:
+    """The arguments of ``compact_table``."""
+
+    target: str = field(kw_only=False)
+    transformers: Sequence[StateSnapshotTransformerFactory] = field(kw_only=False)
+    key: Sequence[str] = ()
+    now: str = "checkpoint"
+    dry_run: bool = False
+    limits: Limits | None = None
+    erasing: Erase | None = None
+    expired_to: str | ExpiredCallback | None = None
+    session: SessionSource = None
+    jars: str | None = None
+    master: str | None = None
+    confirm: Confirm | None = None
+    max_drop: float | None = None
+    asks: bool = False
+
+
+@takes(TableRequest)
+def compact_table(request: TableRequest) -> TableReport:
     """Run ``transformers`` over the rows of the Delta table ``target``.
 
     ``key`` has the columns of a row's key; by default those that the table has recorded. ``now`` is ``checkpoint``
@@ -82,22 +88,22 @@ def compact_table(
 
     Raise a ``TtlsnapError``; the table is then unchanged, or as the run's last complete commit left it.
     """
-    started = time.monotonic()
-    check_limit(max_drop)
-    files = open_table(target)
+    started, dry_run = time.monotonic(), request.dry_run
+    check_limit(request.max_drop)
+    files = open_table(request.target)
     require_package("pyroaring")
     if not dry_run:
-        require_delta(session, jars)
+        require_delta(request.session, request.jars)
     table = read_table(files)
     check_features(files, table)
-    cautions: tuple[str, ...] = ()
+    erasing, cautions = request.erasing, tuple[str, ...]()
     if erasing is not None:
         cautions = check_retention(files, table.metadata, erasing.retention_ms, erasing.yes)
-    plan = plan_table(files, table, transformers, key, now)
+    plan = plan_table(files, table, request.transformers, request.key, request.now)
     receives = None
-    if expired_to is not None:
-        refuse_within(expired_to, target)
-        receives = open_receiver(expired_to)
+    if request.expired_to is not None:
+        refuse_within(request.expired_to, request.target)
+        receives = open_receiver(request.expired_to)
         receives.check(make=not dry_run, source=files)
     report = replace(
         _begin_report(plan, dry_run),
@@ -105,9 +111,20 @@ def compact_table(
         expired_to=receives.name if receives is not None else None,
     )
     report = replace(report, warnings=(*report.warnings, *cautions))
+    report = _work(plan, report, request, receives)
+    if dry_run:
+        excess = warn_of_excess([_drop(plan, report)], request.max_drop)
+        report = replace(report, warnings=(*report.warnings, *excess))
+    return replace(report, seconds=time.monotonic() - started)
+
+
+def _work(plan: TablePlan, report: TableReport, request: TableRequest, receives: Receiver | None) -> TableReport:
+    """Count the rows, or change the table with Spark. Return the report."""
+    files, dry_run, erasing = plan.files, request.dry_run, request.erasing
     nothing = plan.cutoffs is not None and all(decision is False for decision in plan.decided)
     with ExitStack() as stack:
-        spark_of = functools.cache(lambda: stack.enter_context(delta_session(session, jars=jars, master=master)))
+        session = delta_session(request.session, jars=request.jars, master=request.master)
+        spark_of = functools.cache(lambda: stack.enter_context(session))
         if not dry_run and (receives is not None or has_waiting(files)):
             stack.enter_context(files.lock())
             waiting = deliver_waiting(files, AllowedPlaces(receives), spark_of)
@@ -117,17 +134,14 @@ def compact_table(
                 )
             report = replace(report, warnings=(*report.warnings, *waiting))
         if (plan.cutoffs is not None and dry_run) or (nothing and erasing is None):
-            report = count_rows(plan, report)
-        else:
-            limit = 1.0 if asks else max_drop
-            archive = TableArchive(plan, report.run, receives) if receives is not None else None
-            work = _Run(spark_of(), plan, replace(report, engine="spark"), limits or Limits(), confirm, archive, limit)
-            report = work.run()
-            if erasing is not None and not dry_run and not work.declined:
-                report = _erase(spark_of(), plan, report, erasing)
-    if dry_run:
-        report = replace(report, warnings=(*report.warnings, *warn_of_excess([_drop(plan, report)], max_drop)))
-    return replace(report, seconds=time.monotonic() - started)
+            return count_rows(plan, report)
+        limits, max_drop = request.limits or Limits(), 1.0 if request.asks else request.max_drop
+        archive = TableArchive(plan, report.run, receives) if receives is not None else None
+        work = _Run(spark_of(), plan, replace(report, engine="spark"), limits, request.confirm, archive, max_drop)
+        report = work.run()
+        if erasing is not None and not dry_run and not work.declined:
+            report = _erase(spark_of(), plan, report, erasing)
+    return report
 
 
 def _erase(spark: SparkSession, plan: TablePlan, report: TableReport, erasing: Erase) -> TableReport:

@@ -6,7 +6,7 @@ import contextlib
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 from typing import Any, BinaryIO
@@ -18,12 +18,14 @@ from ttlsnap.compaction.given_schemas import check_partition
 from ttlsnap.compaction.task import Progress
 from ttlsnap.engines.listener import SilentWorkListener, WorkListener
 from ttlsnap.engines.local import read_all
+from ttlsnap.engines.options import ReadOptions
 from ttlsnap.errors import StorageError, UsageError, tidy_after_error
 from ttlsnap.expired.receivers import TABLE
 from ttlsnap.exports.conditions import Condition
 from ttlsnap.exports.plan import ExportPlan, ExportTask, Wanted, plan_export
 from ttlsnap.exports.sinks import DeltaTables, ParquetFolder, Sink, TextStream, require_outside
 from ttlsnap.exports.text import CsvLines, JsonLines
+from ttlsnap.keywords import takes
 from ttlsnap.operators.registry import AnyOf, Selection
 from ttlsnap.publishing.reading import open_to_read
 from ttlsnap.publishing.stale_snapshots import warn_of_doubtful_snapshots
@@ -58,24 +60,50 @@ class ExportReport:
         return {**facts, **doubts, "seconds": round(self.seconds, 3)}
 
 
-def export(
-    target: str,
-    to: str | BinaryIO,
-    *,
-    file_format: str | None = None,
-    batch: int | None = None,
-    selection: Selection | AnyOf | None = None,
-    tables: Sequence[str] = (),
-    columns: Sequence[str] | None = None,
-    where: Sequence[str] = (),
-    timestamp: str | None = None,
-    time: TimeCharacteristic | None = None,
-    now: str = "checkpoint",
-    schemas: Schemas | None = None,
-    parallelism: int | None = None,
-    listener: WorkListener | None = None,
-    escape_formulas: bool = False,
-) -> ExportReport:
+@dataclass(frozen=True, kw_only=True)
+class TableOptions:
+    """Which entries of a checkpoint are read as rows of tables, and which columns they have.
+
+    ``batch`` is a retained batch, by default the last one. ``where`` has conditions that must all hold, as
+    ``key.user = u1`` or ``age > 30d``. An age is the time from ``timestamp``, by default the one that Spark stores, to
+    ``now``.
+    """
+
+    batch: int | None = None
+    columns: Sequence[str] | None = None
+    where: Sequence[str] = ()
+    timestamp: str | None = None
+    now: str = "checkpoint"
+
+    def open(
+        self,
+        target: str,
+        selection: Selection | AnyOf,
+        tables: Sequence[str],
+        time: TimeCharacteristic | None,
+        schemas: Schemas | None,
+    ) -> ExportPlan:
+        """Return the plan to read the checkpoint ``target``. ``tables`` are names, by default all."""
+        columns = tuple(self.columns) if self.columns is not None else None
+        conditions = tuple(map(Condition.parse, self.where))
+        wanted = Wanted(selection, columns, conditions, self.timestamp, time, tuple(tables))
+        return open_plan(target, wanted, batch=self.batch, now=self.now, schemas=schemas)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportRequest(TableOptions, ReadOptions):
+    """The arguments of ``export``."""
+
+    target: str = field(kw_only=False)
+    to: str | BinaryIO = field(kw_only=False)
+    file_format: str | None = None
+    tables: Sequence[str] = ()
+    time: TimeCharacteristic | None = None
+    escape_formulas: bool = False
+
+
+@takes(ExportRequest)
+def export(request: ExportRequest) -> ExportReport:
     """Write the state of the checkpoint ``target`` as tables, one for each state (see ``ttlsnap.exports.tables``).
 
     ``to`` is a new folder, ``delta:`` and a new folder, a new file, or a stream of bytes. ``file_format`` is
@@ -87,23 +115,16 @@ def export(
     Raise a ``TtlsnapError``. What was written is then removed, except from a stream.
     """
     started = monotonic()
-    listener = listener or SilentWorkListener()
-    wanted = Wanted(
-        selection or Selection(),
-        tuple(columns) if columns is not None else None,
-        tuple(map(Condition.parse, where)),
-        timestamp,
-        time,
-        tuple(tables),
-    )
-    plan = open_plan(target, wanted, batch=batch, now=now, schemas=schemas)
+    listener = request.listener or SilentWorkListener()
+    selection = request.selection or Selection()
+    plan = request.open(request.target, selection, request.tables, request.time, request.schemas)
     checkpoint = plan.checkpoint
-    with _open_sink(to, file_format, plan, escape_formulas) as sink:
+    with _open_sink(request.to, request.file_format, plan, request.escape_formulas) as sink:
         tasks = plan.tasks
         rows = Counter({table.name: 0 for table in plan.tables})
         sink.begin(plan.tables)
         with tidy_after_error(sink.discard):
-            _run(tasks, sink, rows, parallelism, listener)
+            _run(tasks, sink, rows, request.parallelism, listener)
             sink.finish(plan.tables)
     states = {table.name: str(table.state) for table in plan.tables}
     left_out = tuple(map(str, plan.left_out))

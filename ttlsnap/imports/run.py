@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
 from typing import Protocol, get_args
 
 from ttlsnap.checkpoint import Checkpoint
-from ttlsnap.checkpoint.checkpoint import Schemas
 from ttlsnap.checkpoint.logs import source_positions
 from ttlsnap.compaction.planned_run import PlannedRun
 from ttlsnap.compaction.staged import settle
@@ -26,6 +25,7 @@ from ttlsnap.imports.partition import Filled, FilledPartition, Mode, ReadRows, T
 from ttlsnap.imports.plan import ImportPlan, plan_import
 from ttlsnap.imports.report import ImportReport, TableReport
 from ttlsnap.imports.sources import TableFile
+from ttlsnap.keywords import fields_of, takes
 from ttlsnap.operators.registry import AnyOf, Selection
 from ttlsnap.publishing.runs import Runs
 from ttlsnap.storage.directory import Directory, each
@@ -51,23 +51,22 @@ class SilentListener(SilentWorkListener):
         return True
 
 
-def import_state(
-    target: str,
-    source: str,
-    *,
-    selection: Selection | AnyOf | None = None,
-    tables: Sequence[str] = (),
-    mode: Mode = "insert",
-    schemas: Schemas | None = None,
-    dry_run: bool = False,
-    output: str | None = None,
-    stopped: bool = False,
-    planned_batch: bool = True,
-    scratch: str | None = None,
-    parallelism: int | None = None,
-    engine: MovingEngine | None = None,
-    listener: ImportListener | None = None,
-) -> ImportReport:
+@dataclass(frozen=True, kw_only=True)
+class ImportRequest(RunOptions):
+    """The arguments of ``import_state``."""
+
+    target: str = field(kw_only=False)
+    source: str = field(kw_only=False)
+    selection: Selection | AnyOf | None = None
+    tables: Sequence[str] = ()
+    mode: Mode = "insert"
+    parallelism: int | None = None
+    engine: MovingEngine | None = None
+    listener: ImportListener | None = None
+
+
+@takes(ImportRequest)
+def import_state(request: ImportRequest) -> ImportReport:
     """Fill states of the checkpoint ``target`` with the rows of ``source``, and publish the result.
 
     ``source`` is a Parquet file, a folder of them, a Delta table, or a folder that ``export`` wrote, with a folder for
@@ -80,23 +79,17 @@ def import_state(
     ``output``, ``stopped``, ``planned_batch`` and ``scratch`` are as for ``compact``. Raise a ``TtlsnapError`` (see
     ``ttlsnap.errors``); the checkpoint is then unchanged, unless the message names ``ttlsnap recover``.
     """
+    source, mode = request.source, request.mode
     if mode not in get_args(Mode):
         raise UsageError(f"unknown mode {mode}; use one of {', '.join(get_args(Mode))}")
-    options = RunOptions(
-        schemas=schemas,
-        dry_run=dry_run,
-        output=output,
-        scratch=scratch,
-        stopped=stopped,
-        planned_batch=planned_batch,
-    )
+    options = RunOptions(**fields_of(request, RunOptions))
 
     def begin(checkpoint: Checkpoint, runs: Runs, _: Receiver | None) -> Import:
-        plan = plan_import(checkpoint, runs, source, selection or Selection(), tables)
-        chosen = engine or AutoEngine.of(parallelism=parallelism)
-        return Import(plan, runs, options, source, mode, chosen, listener or SilentListener())
+        plan = plan_import(checkpoint, runs, source, request.selection or Selection(), request.tables)
+        chosen = request.engine or AutoEngine.of(parallelism=request.parallelism)
+        return Import(plan, runs, options, source, mode, chosen, request.listener or SilentListener())
 
-    return write_new_state(target, options, begin)
+    return write_new_state(request.target, options, begin)
 
 
 class Import(PlannedRun[ImportReport]):

@@ -7,15 +7,17 @@ and sizes shown, and raw bytes as entries.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ttlsnap.checkpoint import Checkpoint, Operator, Store
-from ttlsnap.checkpoint.checkpoint import Schemas
 from ttlsnap.checkpoint.starting import describe_obstacles
 from ttlsnap.checkpoint.watermark import FUTURE_ADVICE, find_future_watermark
 from ttlsnap.clock import TimeCharacteristic, clock_at
+from ttlsnap.engines.options import ReadOptions
 from ttlsnap.errors import CorruptionError, UnsupportedError, UsageError
 from ttlsnap.inspection.model import SAMPLE, Inspection, StateInspection
+from ttlsnap.keywords import takes
 from ttlsnap.operators.registry import AnyOf, Selection, no_match, states_of, unused_states_of
 from ttlsnap.publishing.hidden_batches import HiddenBatch, find_hidden_batches
 from ttlsnap.publishing.missing import MissingFiles, find_missing_files
@@ -26,27 +28,27 @@ from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.open import lineage_of, open_state_store
 
 if TYPE_CHECKING:
-    from ttlsnap.engines.listener import WorkListener
     from ttlsnap.transform.protocols import StateSnapshotTransformerFactory
 
 
-def inspect(
-    target: str,
-    *,
-    batch: int | None = None,
-    entries: int = 0,
-    age: bool = False,
-    sizes: bool = False,
-    timestamp: str | Sequence[str] | None = None,
-    time: TimeCharacteristic | None = None,
-    rule: StateSnapshotTransformerFactory | None = None,
-    sample: int | None = SAMPLE,
-    now: str = "checkpoint",
-    selection: Selection | AnyOf | None = None,
-    schemas: Schemas | None = None,
-    parallelism: int | None = None,
-    listener: WorkListener | None = None,
-) -> Inspection:
+@dataclass(frozen=True, kw_only=True)
+class InspectRequest(ReadOptions):
+    """The arguments of ``inspect``."""
+
+    target: str = field(kw_only=False)
+    batch: int | None = None
+    entries: int = 0
+    age: bool = False
+    sizes: bool = False
+    timestamp: str | Sequence[str] | None = None
+    time: TimeCharacteristic | None = None
+    rule: StateSnapshotTransformerFactory | None = None
+    sample: int | None = SAMPLE
+    now: str = "checkpoint"
+
+
+@takes(InspectRequest)
+def inspect(request: InspectRequest) -> Inspection:
     """Describe the checkpoint ``target`` as of its last committed batch, or as of the retained ``batch``.
 
     ``entries`` is the number of decoded entries to show of each state. ``age`` counts all entries and sorts them by
@@ -58,14 +60,29 @@ def inspect(
     None for no limit. ``age`` reads all partitions. Raise UsageError if ``selection`` matches nothing, or another
     ``TtlsnapError``.
     """
-    if not (age or sizes):
-        given = {"--timestamp": timestamp, "--time": time}
+    if not (request.age or request.sizes):
+        given = {"--timestamp": request.timestamp, "--time": request.time}
         for option in (name for name, value in given.items() if value is not None):
             raise UsageError(f"{option} needs --age or --sizes")
-    if rule is not None and not sizes:
+    if request.rule is not None and not request.sizes:
         raise UsageError("a rule, as --ttl gives it, needs --sizes")
-    checkpoint = open_to_read(target, batch, schemas, with_state=bool(entries or age or sizes))
-    selection = selection or Selection()
+    with_state = bool(request.entries or request.age or request.sizes)
+    checkpoint = open_to_read(request.target, request.batch, request.schemas, with_state=with_state)
+    selection = request.selection or Selection()
+    found = _describe(checkpoint, selection)
+    if selection != Selection() and not list(found.states()):
+        raise no_match(checkpoint)
+    try:
+        _look_at_entries(found, request, selection)
+    except CorruptionError as error:
+        if not request.schemas:
+            raise
+        raise UsageError(error.text + "\nThe entries were read with the given --schema, which may be wrong") from error
+    return found
+
+
+def _describe(checkpoint: Checkpoint, selection: Selection | AnyOf) -> Inspection:
+    """Return the facts that need no look at entries."""
     files, logs = checkpoint.files, checkpoint.logs
     runs = Runs.read(files)
     planned = runs.find_planning(logs)
@@ -90,25 +107,26 @@ def inspect(
             if selection.includes_store(operator.id, store.name)
         ]
         found.operators.append((operator, [(store, states) for store, states in stores if states]))
-    if selection != Selection() and not list(found.states()):
-        raise no_match(checkpoint)
-    try:
-        # The modules that decode entries take half a second to load; without entries they are not needed.
-        if age or sizes:
-            from ttlsnap.inspection.measuring import Wanted, measure
-
-            names = (timestamp,) if isinstance(timestamp, str) else tuple(timestamp or ())
-            wanted = Wanted(sizes, age, names, time, rule, None if age else sample)
-            found.sizes = measure(found, wanted, clock_at(now, checkpoint.batch).unchecked(), parallelism, listener)
-        if entries:
-            from ttlsnap.inspection.sample import take_samples
-
-            found.samples = take_samples(found, entries, selection)
-    except CorruptionError as error:
-        if not schemas:
-            raise
-        raise UsageError(error.text + "\nThe entries were read with the given --schema, which may be wrong") from error
     return found
+
+
+def _look_at_entries(found: Inspection, request: InspectRequest, selection: Selection | AnyOf) -> None:
+    """Add the measures and the entries that the request asks for.
+
+    The modules that decode entries take half a second to load; without entries they are not needed.
+    """
+    if request.age or request.sizes:
+        from ttlsnap.inspection.measuring import Wanted, measure
+
+        names = (request.timestamp,) if isinstance(request.timestamp, str) else tuple(request.timestamp or ())
+        sample = None if request.age else request.sample
+        wanted = Wanted(request.sizes, request.age, names, request.time, request.rule, sample)
+        clock = clock_at(request.now, found.checkpoint.batch).unchecked()
+        found.sizes = measure(found, wanted, clock, request.parallelism, request.listener)
+    if request.entries:
+        from ttlsnap.inspection.sample import take_samples
+
+        found.samples = take_samples(found, request.entries, selection)
 
 
 def _states(

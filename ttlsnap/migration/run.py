@@ -108,7 +108,7 @@ def migrate(
         plan = plan_migration(checkpoint, runs, changes, compaction, evolution)
         return Migration(plan, runs, options, engine, listener or SilentListener(), archive, refusals)
 
-    return write_new_state(target, options, begin)
+    return write_new_state(target, options, begin, options.expired_to)
 
 
 def _without_unused(
@@ -294,12 +294,11 @@ class Migration(StateRun[MigrationReport]):
 
     def _sources(self, staging_root: str, below: str | None) -> Iterator[SplitTask]:
         """Yield a task for each old partition; linked stores that transformers see or that become one share theirs."""
-        plan, options = self.plan, self.options
+        plan = self.plan
         left = {(store.operator, store.store.name): (first, store) for first, store in self._with_first}
         transformed = []
         if plan.compaction is not None:
-            expired = options.expired_to is not None
-            transformed = plan.compaction.tasks(staging_root, below, expired=expired)
+            transformed = plan.compaction.tasks(staging_root, below, expired=self.archive is not None)
         for task in transformed:
             places = [(task.operator, store.name) for store in task.stores]
             yield self._source([left[place] for place in places], task.partition, task)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ttlsnap.checkpoint.checkpoint import Schemas
-from ttlsnap.expired.receivers import ExpiredCallback
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,9 +16,6 @@ class RunOptions:
 
     ``stopped`` states that the query is stopped, even if its logs do not show it. Without ``planned_batch`` the run
     does not plan the batch that stops a query that was idle during the run (see ``docs/publishing.md``).
-
-    ``expired_to`` receives the dropped entries: a folder, ``delta:`` and the path of a Delta table, or a callback (see
-    ``ttlsnap.expired``).
     """
 
     schemas: Schemas | None = None
@@ -28,4 +24,3 @@ class RunOptions:
     scratch: str | None = None
     stopped: bool = False
     planned_batch: bool = True
-    expired_to: str | ExpiredCallback | None = None

@@ -28,7 +28,7 @@ from ttlsnap.checkpoint.listing import Listing
 from ttlsnap.checkpoint.logs import read_logs
 from ttlsnap.errors import FencedError, tidy_after_error
 from ttlsnap.expired.places import AllowedPlaces
-from ttlsnap.expired.receivers import Receiver, open_receiver, refuse_within
+from ttlsnap.expired.receivers import ExpiredCallback, Receiver, open_receiver, refuse_within
 from ttlsnap.publishing.archives import deliver_all
 from ttlsnap.publishing.cleanup import (
     discard_after_error,
@@ -292,10 +292,11 @@ def write_new_state(
     target: str,
     options: RunOptions,
     plan: Callable[[Checkpoint, Runs, Receiver | None], StateRun[AnyReport]],
+    expired_to: str | ExpiredCallback | None = None,
 ) -> AnyReport:
     """Carry out the run that ``plan`` returns for the checkpoint ``target``. Return its report.
 
-    ``plan`` also gets the runs before it, and the archive for what it drops.
+    ``plan`` also gets the runs before it, and the archive for what it drops, which is at ``expired_to``.
 
     Raise a ``TtlsnapError`` (see ``ttlsnap.errors``). The checkpoint is then unchanged, unless the message names
     ``ttlsnap recover``.
@@ -305,7 +306,7 @@ def write_new_state(
     files = open_directory(target)
     with suppress(FencedError):  # a run that is publishing holds the lock
         open_checkpoint(for_reading(files), schemas=options.schemas)  # fail before locking if this is not a checkpoint
-    archive = _open_archive(target, options, files)
+    archive = _open_archive(target, expired_to, options, files)
     with nullcontext() if options.dry_run else files.lock(shared=options.output is not None):
         runs = refuse_if_interrupted(files)
         checkpoint = replace(open_checkpoint(for_reading(files), schemas=options.schemas), files=files)
@@ -315,12 +316,14 @@ def write_new_state(
         return _carry_out(run, scratch) if report is None else replace(report, seconds=run.seconds)
 
 
-def _open_archive(target: str, options: RunOptions, files: Directory) -> Receiver | None:
+def _open_archive(
+    target: str, expired_to: str | ExpiredCallback | None, options: RunOptions, files: Directory
+) -> Receiver | None:
     """Return the archive for the dropped entries of ``target``, after a check; None if the user wants none."""
-    if options.expired_to is None:
+    if expired_to is None:
         return None
-    refuse_within(options.expired_to, *filter(None, (target, options.output)))
-    archive = open_receiver(options.expired_to)
+    refuse_within(expired_to, *filter(None, (target, options.output)))
+    archive = open_receiver(expired_to)
     archive.check(make=not options.dry_run, source=files)
     return archive
 
