@@ -327,18 +327,14 @@ class _Job:
             show_report(console(), report, tables=not listener.shown, target=name)
 
     def _compact_table(self, target: str) -> None:
-        options = self.options
+        from ttlsnap.compaction.options import ExpiryOptions
+        from ttlsnap.keywords import fields_of
+
+        common = {**fields_of(self.options, ExpiryOptions), "dry_run": self.options.dry_run}
         report = compact_table(
             target,
             self.factories,
-            {
-                **self.of_tables,
-                "now": options.now,
-                "dry_run": options.dry_run,
-                "expired_to": options.expired_to,
-                "max_drop": options.max_drop,
-                "master": self.engine.master,
-            },
+            {**self.of_tables, **common, "master": self.engine.master},
             ask=self.ask,
             several=self.several,
             output_format=self.output_format,

@@ -299,12 +299,12 @@ def migrate(
     asks = reviewed is None and publishing.asks(dry_run=options.dry_run)
     may_drop = publishing.yes or asks or reviewed is not None
     changes = Changes(
-        store.partitions,
-        store.provider,
-        settings,
-        _load_query(new_query, converters, dropped.now, dry_run=options.dry_run, may_drop=may_drop),
-        new_query.drop or () if new_query.to is None else (),
-        may_drop,
+        partitions=store.partitions,
+        provider=store.provider,
+        settings=settings,
+        new_query=_load_query(new_query, converters, dropped.now, dry_run=options.dry_run, may_drop=may_drop),
+        drops=new_query.drop or () if new_query.to is None else (),
+        may_drop=may_drop,
     )
     text, chosen = output_format is Format.TEXT, engine.make()
     listener = _Listener(text, reviewed, ask=asks, max_drop=options.max_drop)

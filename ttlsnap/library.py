@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ttlsnap.compaction import run
@@ -13,7 +13,7 @@ from ttlsnap.compaction.report import CompactionReport
 from ttlsnap.engines.automatic import AutoEngine
 from ttlsnap.engines.moving import MovingEngine
 from ttlsnap.keywords import fields_of, takes
-from ttlsnap.migration.changes import Changes, NewSchemas
+from ttlsnap.migration.changes import ChangeOptions, Changes
 from ttlsnap.migration.report import MigrationReport
 from ttlsnap.migration.run import MigrationListener
 from ttlsnap.migration.run import migrate as run_migration
@@ -46,15 +46,10 @@ def compact(request: CompactRequest) -> CompactionReport:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MigrateRequest(DropOptions):
+class MigrateRequest(DropOptions, ChangeOptions):
     """The arguments of ``migrate``."""
 
     target: str = field(kw_only=False)
-    partitions: int | None = None
-    provider: str | None = None
-    settings: Mapping[str, str] | None = None
-    new_query: NewSchemas | None = None
-    drops: Sequence[str] = ()
     transformers: Sequence[StateSnapshotTransformerFactory] = ()
     engine: MovingEngine | None = None
     listener: MigrationListener | None = None
@@ -73,7 +68,7 @@ def migrate(request: MigrateRequest) -> MigrationReport:
     Raise a ``TtlsnapError`` (see ``ttlsnap.errors``). The checkpoint is then as it was, unless the message names
     ``ttlsnap recover``.
     """
-    changes = Changes(request.partitions, request.provider, request.settings or {}, request.new_query, request.drops)
+    changes = Changes(**{**fields_of(request, ChangeOptions), "settings": request.settings or {}})
     options = CompactOptions(**fields_of(request, DropOptions))
     engine = request.engine or AutoEngine.of()
     return run_migration(request.target, changes, request.transformers, options, engine, request.listener)

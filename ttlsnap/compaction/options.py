@@ -15,13 +15,10 @@ from ttlsnap.transaction.options import RunOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class DropOptions(RunOptions):
-    """The options of a run that may drop entries, beside those of every run. Raise UsageError for invalid values.
+class ExpiryOptions:
+    """What may be dropped from a checkpoint or a table, and the archive for it. Raise UsageError for invalid values.
 
-    ``now`` is ``checkpoint``, ``wall`` or an ISO 8601 time. ``selection`` limits the run to some states.
-
-    ``drop_unmatched`` also drops rows of a join that have not matched yet. ``timers`` "follow" drops the timers of
-    a key with the last of its state.
+    ``now`` is ``checkpoint``, ``wall`` or an ISO 8601 time.
 
     ``max_drop`` is the share of a state's entries, from 0.0 to 1.0, that may be dropped when the listener asks nobody
     (see ``Listener``). Without it a run refuses only to drop all of them, and 1.0 allows that.
@@ -31,17 +28,31 @@ class DropOptions(RunOptions):
     """
 
     now: str = "checkpoint"
-    selection: Selection | AnyOf | None = None
-    drop_unmatched: bool = False
-    timers: TimerPolicy = "keep"
     max_drop: float | None = None
     expired_to: str | ExpiredCallback | None = None
 
     def __post_init__(self) -> None:
         """Raise UsageError for an unknown value."""
+        check_limit(self.max_drop)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DropOptions(RunOptions, ExpiryOptions):
+    """The options of a run that may drop entries of a checkpoint. Raise UsageError for invalid values.
+
+    ``selection`` limits the run to some states. ``drop_unmatched`` also drops rows of a join that have not matched yet.
+    ``timers`` "follow" drops the timers of a key with the last of its state.
+    """
+
+    selection: Selection | AnyOf | None = None
+    drop_unmatched: bool = False
+    timers: TimerPolicy = "keep"
+
+    def __post_init__(self) -> None:
+        """Raise UsageError for an unknown value."""
+        super().__post_init__()
         if self.timers not in get_args(TimerPolicy):
             raise UsageError(f"timers is {self.timers!r}; use one of {', '.join(get_args(TimerPolicy))}")
-        check_limit(self.max_drop)
 
 
 @dataclass(frozen=True, kw_only=True)

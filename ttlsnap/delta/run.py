@@ -16,7 +16,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ttlsnap.clock import iso
-from ttlsnap.compaction.drop_limit import StateDrop, check_limit, refuse_excess, warn_of_excess
+from ttlsnap.compaction.drop_limit import StateDrop, refuse_excess, warn_of_excess
+from ttlsnap.compaction.options import ExpiryOptions
 from ttlsnap.compaction.report import Counts
 from ttlsnap.delta.archiving import TableArchive, deliver_waiting, has_waiting
 from ttlsnap.delta.committing import commit, count_changed_rows, read_run_metadata, sql_name
@@ -32,7 +33,7 @@ from ttlsnap.delta.session import delta_session, require_delta
 from ttlsnap.engines.launch import SessionSource
 from ttlsnap.errors import RefusedError, TtlsnapError, tidy_after_error
 from ttlsnap.expired.places import AllowedPlaces
-from ttlsnap.expired.receivers import ExpiredCallback, Receiver, open_receiver, refuse_within
+from ttlsnap.expired.receivers import Receiver, open_receiver, refuse_within
 from ttlsnap.extras import require_package
 from ttlsnap.keywords import takes
 from ttlsnap.publishing.runs import new_run_id
@@ -56,22 +57,19 @@ class Erase:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableRequest:
+class TableRequest(ExpiryOptions):
     """The arguments of ``compact_table``."""
 
     target: str = field(kw_only=False)
     transformers: Sequence[StateSnapshotTransformerFactory] = field(kw_only=False)
     key: Sequence[str] = ()
-    now: str = "checkpoint"
     dry_run: bool = False
     limits: Limits | None = None
     erasing: Erase | None = None
-    expired_to: str | ExpiredCallback | None = None
     session: SessionSource = None
     jars: str | None = None
     master: str | None = None
     confirm: Confirm | None = None
-    max_drop: float | None = None
     asks: bool = False
 
 
@@ -89,7 +87,6 @@ def compact_table(request: TableRequest) -> TableReport:
     Raise a ``TtlsnapError``; the table is then unchanged, or as the run's last complete commit left it.
     """
     started, dry_run = time.monotonic(), request.dry_run
-    check_limit(request.max_drop)
     files = open_table(request.target)
     require_package("pyroaring")
     if not dry_run:

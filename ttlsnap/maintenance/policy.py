@@ -50,7 +50,7 @@ _VARIABLE = re.compile(r"\$(?:\$|\{(?:([A-Za-z_][A-Za-z0-9_]*)\})?)")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _LINE = re.compile(r"\(at line (\d+), column \d+\)$")
 _OF_JSON = (str, int, float, list, dict)
-_LIMITS = ("max_partitions", "max_entries", "max_seconds")
+_LIMITS = tuple(limit.name for limit in fields(Incremental))
 _STRATEGY_KEYS = ("strategy", "buckets", "tombstone_share", *_LIMITS)
 _CHANGES = ("partitions", "provider", "settings")
 _TTL_KEYS = ("ttl", "timestamp", "old_ttl")
@@ -315,7 +315,7 @@ class _Reader:
         settings = {name: _spell(value) for name, value in target.get("settings", {}).items()}
         if named:
             with self._at((*place, named[0])):
-                return Changes(target.get("partitions"), target.get("provider"), settings)
+                return Changes(partitions=target.get("partitions"), provider=target.get("provider"), settings=settings)
         return None
 
     def _archive(self, text: str) -> str | ExpiredCallback:

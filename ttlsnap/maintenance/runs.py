@@ -20,6 +20,7 @@ from glob import glob, has_magic
 from typing import Any, Literal, Protocol
 
 from ttlsnap.checkpoint.layout import folder_of_ttlsnap
+from ttlsnap.compaction.options import ExpiryOptions
 from ttlsnap.compaction.report import CompactionReport
 from ttlsnap.compaction.run import compact
 from ttlsnap.delta import is_table
@@ -39,6 +40,7 @@ from ttlsnap.errors import (
 )
 from ttlsnap.expired.receivers import refuse_within
 from ttlsnap.interrupts import Received
+from ttlsnap.keywords import fields_of
 from ttlsnap.maintenance.policy import Policy, TargetPolicy, from_folder
 from ttlsnap.maintenance.rules import options_of, rule_factories
 from ttlsnap.maintenance.workers import Workers
@@ -344,10 +346,9 @@ class _Runner:
             dry_run=self._dry_run,
             limits=Limits(policy.max_files, policy.max_bytes),
             erasing=Erase(policy.retention_ms, yes=True) if policy.erase else None,
-            expired_to=policy.options.expired_to,
             session=self._workers.delta_session,
             confirm=partial(self._confirm, target.path) if self._confirm else None,
-            max_drop=policy.options.max_drop,
+            **fields_of(policy.options, ExpiryOptions),
         )
 
 

@@ -75,20 +75,29 @@ class NewSchemas(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Changes:
+@dataclass(frozen=True, kw_only=True)
+class ChangeOptions:
     """The wanted number of ``partitions``, ``provider`` and other ``settings``; what is not given stays as it is.
 
     ``settings`` has values by the names of ``SETTINGS``, or by Spark's own. ``new_query`` has the
-    schemas that the state gets. ``drops`` are state variables that the query no longer has, and whose values go, if the
-    user agrees that the migration ``may_drop`` them. Raise UsageError for anything unknown, and if nothing is given.
+    schemas that the state gets. ``drops`` are state variables that the query no longer has, and whose values go.
     """
 
     partitions: int | None = None
     provider: str | None = None
-    settings: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    settings: Mapping[str, Any] | None = None
     new_query: NewSchemas | None = None
     drops: Sequence[str] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Changes(ChangeOptions):
+    """What a migration changes, after a check. Raise UsageError for anything unknown, and if nothing is given.
+
+    State variables go only if the user agrees that the migration ``may_drop`` them.
+    """
+
+    settings: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     may_drop: bool = True
 
     def __post_init__(self) -> None:
