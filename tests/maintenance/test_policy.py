@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from importlib import resources
 from pathlib import Path
 
 import pytest
 
+from ttlsnap.cli.maintain import WorkersOptions
+from ttlsnap.compaction.incremental import Incremental
+from ttlsnap.compaction.options import CompactOptions
 from ttlsnap.errors import UsageError
 from ttlsnap.maintenance.policy import Policy, line_of, read_policy
+from ttlsnap.migration.changes import ChangeOptions
 from ttlsnap.operators.registry import Selection
 
 WHOLE = """
@@ -234,3 +239,18 @@ def test_settings_of_a_target_override_the_defaults(tmp_path: Path) -> None:
     (target,) = policy(tmp_path, text.format("checkpoint")).targets
     assert [rule.now for rule in target.rules] == ["wall", "checkpoint"]
     assert problems(tmp_path, text.format("soon"))[0].startswith("5: --now 'soon' is not valid")
+
+
+def test_the_keys_are_the_options_of_runs() -> None:
+    schema = json.loads(resources.files("ttlsnap.maintenance").joinpath("policy.schema.json").read_text())
+    keys = {
+        name: definition["properties"].keys()
+        for name, definition in schema["definitions"].items()
+        if "properties" in definition
+    }
+    of_commands, of_rules = {"dry_run", "output", "show"}, {"selection", "parts"}
+    options = {one.name for one in fields(CompactOptions)} - of_commands - of_rules
+    assert {{"schemas": "schema"}.get(name, name) for name in options} <= keys["target"]
+    assert {one.name for one in fields(ChangeOptions)} - {"new_query", "drops"} <= keys["target"]
+    assert {one.name for one in fields(Selection)} | {one.name for one in fields(Incremental)} <= keys["rule"]
+    assert keys["run"] == {one.name for one in fields(WorkersOptions)}
