@@ -168,7 +168,8 @@ def with_fixed(document: Any, folder: str, more: Mapping[str, Any] | None = None
             case list():
                 return [fix(item) for item in value]
             case dict():
-                return {name: fixed[name] if name in fixed and inner else fix(inner) for name, inner in value.items()}
+                known = {name for name in fixed if value.get(name) is not None}
+                return {name: fixed[name] if name in known else fix(inner) for name, inner in value.items()}
         return value
 
     return fix(document)
