@@ -253,8 +253,8 @@ BREAKS = (
     Break(
         "a contract does not say whether a state has a TTL",
         "contract/model.py",
-        '"ttl": self.ttl,',
-        '"ttl": False,',
+        "ttl: bool | None = None",
+        "ttl: bool | None = field(default=None, metadata=in_json(convert=lambda ttl: False))",
         "test_contract.py",
     ),
     Break(

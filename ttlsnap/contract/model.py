@@ -18,9 +18,9 @@ from typing import Any
 import fastjsonschema
 
 from ttlsnap.checkpoint.checkpoint import ALWAYS_NULLABLE
-from ttlsnap.contract.table import MADE_FROM, VERSION, TableContract
+from ttlsnap.contract.table import COLUMNS, MADE_FROM, VERSION, Reviewed, TableContract, by_name
+from ttlsnap.documents import Document, in_json
 from ttlsnap.errors import TtlsnapError, UnsupportedError, UsageError
-from ttlsnap.schema.json import from_value, to_value
 from ttlsnap.schema.strict_json import parse_json
 from ttlsnap.schema.types import StructType
 
@@ -40,8 +40,8 @@ _PLAIN_FUNCTIONS = frozenset(
 )
 
 
-@dataclass(frozen=True)
-class StateContract:
+@dataclass(frozen=True, kw_only=True)
+class StateContract(Document):
     """One state: a column family, a state variable, or the only state of a store.
 
     ``ttl`` is whether a variable of transformWithState has a TTL. ``key_encoder`` is Spark's name for the layout of
@@ -52,35 +52,16 @@ class StateContract:
     name: str
     kind: str
     role: str
-    key: StructType
-    value: StructType
     ttl: bool | None = None
     ttl_ms: int | None = None
     key_encoder: str | None = None
-    kept: bool | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        more = {} if self.kept is None else {"kept": self.kept}
-        return {
-            "name": self.name,
-            "kind": self.kind,
-            "role": self.role,
-            "ttl": self.ttl,
-            "ttl_ms": self.ttl_ms,
-            "key_encoder": self.key_encoder,
-            "key": to_value(self.key)["fields"],
-            "value": to_value(self.value)["fields"],
-            **more,
-        }
-
-    @classmethod
-    def from_json(cls, document: dict[str, Any]) -> StateContract:
-        schemas = {side: from_value({"type": "struct", "fields": document[side]}) for side in ("key", "value")}
-        return cls(**{**document, **schemas})
+    key: StructType = field(metadata=COLUMNS)
+    value: StructType = field(metadata=COLUMNS)
+    kept: bool | None = field(default=None, metadata=in_json(optional=True))
 
 
 @dataclass(frozen=True)
-class StoreContract:
+class StoreContract(Document):
     """One store; ``states`` is None if the checkpoint records no schema (Spark before 3.1).
 
     ``unused`` has the state variables that earlier queries had, and this one does not; None if that is not known.
@@ -89,24 +70,11 @@ class StoreContract:
     name: str
     prefix_key_columns: int
     states: tuple[StateContract, ...] | None
-    unused: tuple[StateContract, ...] | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        states = None if self.states is None else [state.to_json() for state in self.states]
-        more = {} if self.unused is None else {"unused": [state.to_json() for state in self.unused]}
-        return {"name": self.name, "prefix_key_columns": self.prefix_key_columns, "states": states, **more}
-
-    @classmethod
-    def from_json(cls, document: dict[str, Any]) -> StoreContract:
-        found = {
-            name: None if (states := document.get(name)) is None else tuple(map(StateContract.from_json, states))
-            for name in ("states", "unused")
-        }
-        return cls(**{**document, **found})
+    unused: tuple[StateContract, ...] | None = field(default=None, metadata=in_json(optional=True))
 
 
 @dataclass(frozen=True)
-class AggregateBuffer:
+class AggregateBuffer(Document):
     """The columns that an aggregate has in the state.
 
     ``aggregate`` is its line in the plan, and ``function`` the class that Spark executes. ``columns`` are the names of
@@ -135,24 +103,9 @@ class AggregateBuffer:
         """Whether the types of the columns alone say what their content means."""
         return self.function in _PLAIN_FUNCTIONS and self.inputs == self.reads
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "aggregate": self.aggregate,
-            "function": self.function,
-            "columns": list(self.columns),
-            "initial": list(self.initial),
-            "inputs": list(self.inputs),
-            "reads": list(self.reads),
-        }
 
-    @classmethod
-    def from_json(cls, document: dict[str, Any]) -> AggregateBuffer:
-        parts = {name: tuple(document[name]) for name in ("columns", "initial", "inputs", "reads")}
-        return cls(aggregate=document["aggregate"], function=document["function"], **parts)
-
-
-@dataclass(frozen=True)
-class OperatorContract:
+@dataclass(frozen=True, kw_only=True)
+class OperatorContract(Document):
     """One stateful operator. ``name`` is None if it is not recorded (Spark before 4.0).
 
     ``time_mode`` and ``output_mode`` are those that transformWithState records. ``plan`` has the lines of
@@ -168,52 +121,20 @@ class OperatorContract:
     id: int
     name: str | None
     partitions: int
-    stores: tuple[StoreContract, ...]
     time_mode: str | None = None
     output_mode: str | None = None
+    stores: tuple[StoreContract, ...]
+    legacy_key: tuple[str, ...] | None = field(default=None, metadata=in_json(optional=True))
+    buffers: tuple[AggregateBuffer, ...] | None = field(default=None, metadata=in_json(optional=True))
     plan: tuple[str, ...] | None = None
-    functions: Mapping[str, Mapping[str, str]] | None = None
-    legacy_key: tuple[str, ...] | None = None
-    buffers: tuple[AggregateBuffer, ...] | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        functions = self.functions
-        more: dict[str, Any] = {} if self.legacy_key is None else {"legacy_key": list(self.legacy_key)}
-        if self.buffers is not None:
-            more["buffers"] = [buffer.to_json() for buffer in self.buffers]
-        return {
-            "id": self.id,
-            "name": self.name,
-            "partitions": self.partitions,
-            "time_mode": self.time_mode,
-            "output_mode": self.output_mode,
-            "stores": [store.to_json() for store in self.stores],
-            **more,
-            "plan": None if self.plan is None else list(self.plan),
-            "functions": None if functions is None else {name: dict(functions[name]) for name in sorted(functions)},
-        }
-
-    @classmethod
-    def from_json(cls, document: dict[str, Any]) -> OperatorContract:
-        stores = tuple(StoreContract.from_json(store) for store in document["stores"])
-        plan = None if document["plan"] is None else tuple(document["plan"])
-        legacy, buffers = document.get("legacy_key"), document.get("buffers")
-        return cls(
-            **{
-                **document,
-                "stores": stores,
-                "plan": plan,
-                "legacy_key": None if legacy is None else tuple(legacy),
-                "buffers": None if buffers is None else tuple(map(AggregateBuffer.from_json, buffers)),
-            }
-        )
+    functions: Mapping[str, Mapping[str, str]] | None = field(default=None, metadata=in_json(convert=by_name))
 
     def __str__(self) -> str:
         return f"operator {self.id}" + (f" ({self.name})" if self.name else "")
 
 
-@dataclass(frozen=True)
-class Contract:
+@dataclass(frozen=True, kw_only=True)
+class Contract(Reviewed):
     """The description of a query's state.
 
     ``made_from`` is ``checkpoint``, ``query`` or ``checkpoint and query``. ``spark`` is a version; for a checkpoint,
@@ -226,8 +147,10 @@ class Contract:
     ``records_nullability``).
     """
 
+    version: int = field(default=VERSION, init=False)
     made_from: str
     spark: str
+    planned_by: str | None = None
     provider: str
     encoding: str
     codec: str
@@ -236,11 +159,10 @@ class Contract:
     changelog: bool | None
     offset_log: int
     sources: int
-    operators: tuple[OperatorContract, ...]
-    output_mode: str | None = None
-    conf: Mapping[str, str] = field(default_factory=dict)
-    planned_by: str | None = None
     reads: tuple[str, ...] | None = None
+    output_mode: str | None = None
+    operators: tuple[OperatorContract, ...]
+    conf: Mapping[str, str] = field(default_factory=dict, metadata=in_json(convert=by_name))
 
     @property
     def widens(self) -> bool:
@@ -256,31 +178,6 @@ class Contract:
     def records_nullability(self) -> bool:
         """Whether the schemas say which columns the query itself makes nullable."""
         return self.made_from == "query" or not self.widens
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the document, with its keys in an order for reviewers."""
-        return {
-            "version": VERSION,
-            "made_from": self.made_from,
-            "spark": self.spark,
-            "planned_by": self.planned_by,
-            "provider": self.provider,
-            "encoding": self.encoding,
-            "codec": self.codec,
-            "checkpoint_format": self.checkpoint_format,
-            "row_checksums": self.row_checksums,
-            "changelog": self.changelog,
-            "offset_log": self.offset_log,
-            "sources": self.sources,
-            "reads": None if self.reads is None else list(self.reads),
-            "output_mode": self.output_mode,
-            "operators": [operator.to_json() for operator in self.operators],
-            "conf": {name: self.conf[name] for name in sorted(self.conf)},
-        }
-
-    def dumps(self) -> str:
-        """Return the document as text. Equal contracts have equal texts."""
-        return json.dumps(self.to_json(), indent=2, ensure_ascii=False) + "\n"
 
 
 def parse_contract(text: str | bytes, where: str) -> Contract | TableContract:
@@ -301,12 +198,7 @@ def parse_contract(text: str | bytes, where: str) -> Contract | TableContract:
     table = isinstance(document, dict) and document.get("made_from") == MADE_FROM
     _validate(document, where, "table_schema.json" if table else "schema.json")
     try:
-        if table:
-            return TableContract.from_json(document)
-        del document["version"]
-        operators = tuple(OperatorContract.from_json(operator) for operator in document["operators"])
-        reads = document.get("reads")
-        return Contract(**{**document, "operators": operators, "reads": None if reads is None else tuple(reads)})
+        return (TableContract if table else Contract).from_json(document)
     except UnsupportedError as error:  # a type of a newer Spark
         raise UnsupportedError(f"{where}: {error}") from error
     except TtlsnapError as error:  # not a valid type

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ttlsnap.delta.log import KEY, Protocol, open_table, read_table
+from ttlsnap.documents import Document, in_json
 from ttlsnap.schema.json import from_value, to_value
 from ttlsnap.schema.types import ArrayType, DataType, MapType, StructField, StructType
 
@@ -16,58 +17,43 @@ MADE_FROM = "delta table"
 _MAPPING = "delta.columnMapping."
 
 
+def _struct(fields: list[Any]) -> StructType:
+    made = from_value({"type": "struct", "fields": fields})
+    assert isinstance(made, StructType)
+    return made
+
+
+COLUMNS = in_json(convert=lambda struct: to_value(struct)["fields"], read=_struct)
+"""The metadata of a field with columns."""
+
+
+def by_name(values: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return a mapping in the order of its keys, for reviewers."""
+    return None if values is None else dict(sorted(values.items()))
+
+
+class Reviewed(Document):
+    """A document that is committed, with its keys in an order for reviewers."""
+
+    def dumps(self) -> str:
+        """Return the document as text. Equal contracts have equal texts."""
+        return json.dumps(self.to_json(), indent=2, ensure_ascii=False) + "\n"
+
+
 @dataclass(frozen=True)
-class TableContract:
+class TableContract(Reviewed):
     """The description of a Delta table.
 
     ``key`` has the columns of a row's key; it is empty if they are not known. ``properties`` are those of the table.
     """
 
+    version: int = field(default=VERSION, init=False)
+    made_from: str = field(default=MADE_FROM, init=False)
     protocol: Protocol
     key: tuple[str, ...]
     partition_columns: tuple[str, ...]
-    columns: StructType
-    properties: Mapping[str, str]
-
-    made_from = MADE_FROM
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the document, with its keys in an order for reviewers."""
-        return {
-            "version": VERSION,
-            "made_from": MADE_FROM,
-            "protocol": {
-                "reader": self.protocol.reader,
-                "writer": self.protocol.writer,
-                "reader_features": list(self.protocol.reader_features),
-                "writer_features": list(self.protocol.writer_features),
-            },
-            "key": list(self.key),
-            "partition_columns": list(self.partition_columns),
-            "columns": to_value(self.columns)["fields"],
-            "properties": {name: self.properties[name] for name in sorted(self.properties)},
-        }
-
-    @classmethod
-    def from_json(cls, document: dict[str, Any]) -> TableContract:
-        """Return the contract in a document that is valid for the JSON Schema."""
-        protocol = document["protocol"]
-        return cls(
-            protocol=Protocol(
-                protocol["reader"],
-                protocol["writer"],
-                tuple(protocol["reader_features"]),
-                tuple(protocol["writer_features"]),
-            ),
-            key=tuple(document["key"]),
-            partition_columns=tuple(document["partition_columns"]),
-            columns=_struct(document["columns"]),
-            properties=document["properties"],
-        )
-
-    def dumps(self) -> str:
-        """Return the document as text. Equal contracts have equal texts."""
-        return json.dumps(self.to_json(), indent=2, ensure_ascii=False) + "\n"
+    columns: StructType = field(metadata=COLUMNS)
+    properties: Mapping[str, str] = field(metadata=in_json(convert=by_name))
 
 
 def contract_of_table(target: str, key: Sequence[str] = ()) -> TableContract:
@@ -86,12 +72,6 @@ def contract_of_table(target: str, key: Sequence[str] = ()) -> TableContract:
         columns=StructType(tuple(_plain(field) for field in metadata.schema)),
         properties={n: v for n, v in metadata.properties.items() if n != KEY and not n.startswith(_MAPPING + "max")},
     )
-
-
-def _struct(fields: list[Any]) -> StructType:
-    made = from_value({"type": "struct", "fields": fields})
-    assert isinstance(made, StructType)
-    return made
 
 
 def _plain(field: StructField) -> StructField:
