@@ -101,6 +101,10 @@ DAMAGE: dict[str, Callable[[Document], object]] = {
     "a compaction that undoes": lambda d: d.update(undoes="another"),
     "no moves": lambda d: d.pop("moves"),
     "moves that are none": lambda d: d.update(moves=[1, 2]),
+    "a move with more": lambda d: d["moves"][0].update(more=1),
+    "a move of a number": lambda d: d["moves"][0].update(source=7),
+    "a preserved file that is none": lambda d: d.update(preserved=[7]),
+    "facts that are none": lambda d: d.update(published=[7]),
     "a field unheard of": lambda d: d.update(more=1),
 }
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from ttlsnap import errors
 from ttlsnap.clock import Clock
+from ttlsnap.documents import Document
 from ttlsnap.errors import TtlsnapError
 from ttlsnap.operators.links import Link
 from ttlsnap.quoting import Quoting
@@ -84,7 +84,7 @@ class PartitionTask:
 
 
 @dataclass(frozen=True)
-class PartitionResult:
+class PartitionResult(Document):
     """The result of one store's partition: counts of entries for each state, and bytes on disk before and after.
 
     ``staged`` are the new files; None if nothing changed (the partition keeps its files), and in a dry run. ``rewrite``
@@ -118,23 +118,6 @@ class PartitionResult:
     def dropped(self) -> int:
         """The number of dropped entries in all states."""
         return sum(state.dropped for state in self.states)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values for another process."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, document: dict[str, Any]) -> PartitionResult:
-        """Return the result of a document of ``to_json``."""
-        facts: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in document.items()
-        }
-        facts["states"] = tuple(StateResult.from_json(state) for state in facts["states"])
-        if facts["staged"] is not None:
-            facts["staged"] = tuple(StagedFile(**file) for file in facts["staged"])
-        if facts["expired"] is not None:
-            facts["expired"] = StagedFile(**facts["expired"])
-        return cls(**facts)
 
     def raise_failure(self) -> None:
         """Raise the error that stopped the partition, if one did."""

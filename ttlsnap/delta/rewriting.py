@@ -18,7 +18,7 @@ import json
 import pickle
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -292,7 +292,7 @@ def _work(plan: TablePlan, source: _Source, values: Sequence[str], stage: bool) 
             kind = type(error).__name__
             name = kind if hasattr(errors, kind) else TtlsnapError.__name__
             failure = {"failure": (name, str(error), without_keys(error.text))}
-        counts = {**asdict(transformers.result()), "null_keys": null_keys, "size": size}
+        counts = {**transformers.result().to_json(), "null_keys": null_keys, "size": size}
         yield pack(None, None, 0, json.dumps(counts | failure))
 
     return work

@@ -26,6 +26,7 @@ import xxhash
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.own_paths import own_paths
+from ttlsnap.documents import Document
 from ttlsnap.errors import CorruptionError
 from ttlsnap.schema.strict_json import parse_json
 from ttlsnap.storage.directory import Directory, FileInfo, each
@@ -62,7 +63,7 @@ class FileFacts:
 
 
 @dataclass(frozen=True)
-class Journal:
+class Journal(Document):
     """The changes of one run. ``fence`` is the offset file that keeps Spark out, ``batch`` the batch of the state.
 
     ``number`` counts the journals of a checkpoint from 1: the order of the runs, independent of clocks.
@@ -243,11 +244,7 @@ def read_journal(files: Directory, run: str) -> Journal | None:
     where = f"{files.root}/{path}"
     document = parse_document(files.read(path, MAX_JOURNAL_BYTES), where)
     try:
-        moves = tuple(Move(str(m["source"]), str(m["target"])) for m in document.pop("moves"))
-        for name in ("published", "logs", "leftovers", "replaced"):
-            document[name] = tuple(FileFacts(**f) for f in document.get(name, ()))
-        document["preserved"] = tuple(map(str, document.get("preserved", ())))
-        journal = relocate(Journal(**document, moves=moves), {})
+        journal = relocate(Journal.from_json(document), {})
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise _not_a_journal(where, error) from error
     _check_facts(journal, run, where)
@@ -289,7 +286,10 @@ def _check_facts(journal: Journal, run: str, where: str) -> None:
         "planned": isinstance(journal.planned, str | None),
         "replaces": isinstance(journal.replaces, str | None),
         "published": all(map(_is_valid, (*journal.published, *journal.logs, *journal.leftovers, *journal.replaced))),
-        "preserved": all(_may_move(journal, path.split("/")) and _is_plain(path) for path in journal.preserved),
+        "preserved": all(
+            isinstance(path, str) and _may_move(journal, path.split("/")) and _is_plain(path)
+            for path in journal.preserved
+        ),
     }
     wrong = [name for name, right in facts.items() if not right]
     if wrong:

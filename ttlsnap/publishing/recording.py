@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from secrets import token_bytes
 
 from ttlsnap.checkpoint import layout
@@ -40,7 +40,7 @@ def _reserve_path(run: str) -> str:
 
 
 def _serialize(journal: Journal) -> bytes:
-    return json.dumps(asdict(journal), indent=1).encode()
+    return json.dumps(journal.to_json(), indent=1).encode()
 
 
 def rewrite_journal(files: Directory, journal: Journal) -> Journal:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ttlsnap.clock import Clock
+from ttlsnap.documents import Document
 from ttlsnap.entries.batch import Int64, Mask, RowEntries, StateEntries
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import USERS_ERRORS, TransformerError, TtlsnapError
@@ -30,7 +31,7 @@ Watch = Callable[[int, StateSnapshotTransformer, StateEntries, StateEntries], No
 
 
 @dataclass(frozen=True)
-class StateResult:
+class StateResult(Document):
     """The counts of the entries of one state in a partition.
 
     ``unmatched`` is the number of a join's dropped rows that had not matched yet. ``shown`` are some of the dropped and
@@ -45,13 +46,6 @@ class StateResult:
     unmatched: int = 0
     times: TimeSummary | None = None
     shown: tuple[Mapping[str, Any], ...] = ()
-
-    @classmethod
-    def from_json(cls, document: dict[str, Any]) -> StateResult:
-        """Return the result of these plain values."""
-        times = document["times"]
-        facts = {"times": TimeSummary(**times) if times else None, "shown": tuple(document["shown"])}
-        return cls(**{**document, **facts})
 
 
 def create(
