@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ttlsnap.clock import Clock, TimeCharacteristic, iso
+from ttlsnap.documents import Document
 from ttlsnap.entries.batch import StateEntries
 from ttlsnap.entries.descriptor import SIDES, StateDescriptor
 from ttlsnap.entries.timestamps import TimestampField, WrittenField, has_time, timestamp_field
@@ -54,7 +55,7 @@ class AgeField:
 
 
 @dataclass
-class Ages:
+class Ages(Document):
     """The ages of the entries of a state, or of a part of it.
 
     ``entries`` and ``bytes`` have an item for each bucket, and one for what is older. ``oldest_us`` and ``newest_us``
@@ -111,7 +112,7 @@ class Ages:
         return whole
 
     def to_json(self) -> dict[str, Any]:
-        """Return the wide buckets of ``--age``."""
+        """Return the wide buckets of ``--age``, with names; the object has many buckets, as arrays."""
         ends = np.cumsum(self.entries)
         counts = [int(ends[bisect_left(self.of.bounds, age)]) for age in AGES.values()]
         return {

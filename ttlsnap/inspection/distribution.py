@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ttlsnap.documents import Document
 from ttlsnap.unsaferow.gather import Int64s
 
 _EXACT_BITS, _STEP_BITS = 12, 8
@@ -20,7 +21,7 @@ PERCENTILES = (50, 90, 99)
 
 
 @dataclass
-class Distribution:
+class Distribution(Document):
     """The counts of numbers that are not negative; ``highest`` is the highest of them, None if there are none."""
 
     counts: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -55,7 +56,7 @@ class Distribution:
         return min(_upper_bound(int(np.searchsorted(before, rank))), self.highest)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the percentiles and the maximum."""
+        """Return the percentiles and the maximum; the counts are too many."""
         return {**{f"p{percent}": self.percentile(percent) for percent in PERCENTILES}, "max": self.highest}
 
     def _add_counts(self, counts: Int64s, highest: int) -> None:

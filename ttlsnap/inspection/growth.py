@@ -8,12 +8,12 @@ that version record it. For a run, its report has the entries and the bytes befo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 from ttlsnap.checkpoint import Checkpoint, Store, layout
 from ttlsnap.checkpoint.logs import read_batch
 from ttlsnap.clock import MICROS, iso
+from ttlsnap.documents import Document, in_json
 from ttlsnap.errors import TtlsnapError
 from ttlsnap.publishing.history import HistoryEntry, history
 from ttlsnap.publishing.runs import started_at
@@ -27,7 +27,7 @@ _KINDS = ("compact", "import", "migrate", "rollback")
 
 
 @dataclass(frozen=True)
-class BatchPoint:
+class BatchPoint(Document):
     """The state after a retained batch.
 
     ``stored_keys`` is the number of keys of all states, where a list is one; None if it is not recorded.
@@ -36,25 +36,15 @@ class BatchPoint:
     """
 
     batch: int
-    timestamp_ms: int
+    timestamp_ms: int = field(metadata=in_json("at", convert=lambda ms: iso(ms * MICROS)))
     watermark_ms: int | None
     stored_keys: int | None = None
     file_bytes: int | None = None
     written_bytes: int | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "batch": self.batch,
-            "at": iso(self.timestamp_ms * MICROS),
-            "watermark_ms": self.watermark_ms,
-            "stored_keys": self.stored_keys,
-            "file_bytes": self.file_bytes,
-            "written_bytes": self.written_bytes,
-        }
-
 
 @dataclass(frozen=True)
-class RunPoint:
+class RunPoint(Document):
     """A run of ttlsnap: the entries and the bytes of files before and after it, None if its report lacks them.
 
     ``at`` is its time in ISO 8601.
@@ -70,25 +60,14 @@ class RunPoint:
     bytes_before: int | None = None
     bytes_after: int | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        return dict(vars(self))
-
 
 @dataclass(frozen=True)
-class Growth:
+class Growth(Document):
     """The batches, oldest first; the runs, oldest first; and what the files do not record."""
 
     batches: tuple[BatchPoint, ...]
     runs: tuple[RunPoint, ...]
     unknown: tuple[str, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the points of both series as JSON."""
-        return {
-            "batches": [point.to_json() for point in self.batches],
-            "runs": [point.to_json() for point in self.runs],
-            "unknown": list(self.unknown),
-        }
 
 
 def read_growth(checkpoint: Checkpoint, stores: Sequence[Store], stored_keys: int | None, *, whole: bool) -> Growth:

@@ -34,7 +34,7 @@ from ttlsnap.inspection.partition_sizes import (
     StateWork,
     measure_partition,
 )
-from ttlsnap.inspection.sizes import RuleOutcome, Sizes, StateSizes, StoreSizes
+from ttlsnap.inspection.sizes import PartitionSizes, RuleOutcome, Sizes, StateSizes, StoreSizes
 from ttlsnap.operators.registry import Selection, behind_join, describe, links_of
 from ttlsnap.publishing.runs import Runs
 from ttlsnap.stores.open import open_state_store, partitions_of
@@ -108,8 +108,8 @@ def measure(
     stores, states = [], []
     for plan, each, places in zip(plans, partitions, chosen, strict=True):
         mine = [next(parts) for _ in places]
-        read = set(places)
-        sizes = tuple((one.partition, one.size, place in read) for place, one in enumerate(each))
+        read = dict(zip(places, mine, strict=True))
+        sizes = tuple(PartitionSizes.of(one.partition, one.size, read.get(place)) for place, one in enumerate(each))
         stores.append(StoreSizes(plan.store.operator, plan.store.name, sizes))
         states += [
             _merge(stores[-1], state, work, [of_partition[number] for of_partition in mine], plan.reasons[number])
@@ -267,10 +267,11 @@ def _merge(
     if any(part.with_rows is not None for part in parts):
         every = chain.from_iterable(part.with_rows or () for part in parts)
         with_rows = tuple(sorted(every, key=lambda key: (-key.rows, -key.bytes, key.partition))[: work.most])
+    scale = _scale(store, entries, sum(part.entries for part in parts))
     rule = None
     if work.rules or reasons.left_alone is not None:
         freed = sum((part.freed for part in parts if part.freed is not None), Freed())
-        rule = RuleOutcome(freed, None if work.rules else reasons.left_alone, reasons.followers)
+        rule = RuleOutcome(freed, scale, None if work.rules else reasons.left_alone, reasons.followers)
     return StateSizes(
         operator=store.operator,
         store=store.store,
@@ -279,7 +280,7 @@ def _merge(
         role=of.role if of else "primary",
         entries=entries,
         is_complete=store.is_complete,
-        scale=_scale(store, entries, sum(part.entries for part in parts)),
+        scale=scale,
         parts=tuple(parts),
         keys=Distribution.of(part.keys for part in parts),
         values=Distribution.of(part.values for part in parts),

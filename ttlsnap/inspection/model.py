@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ttlsnap.checkpoint import Checkpoint, Operator, Store
+from ttlsnap.documents import Document, to_json
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import UsageError
 from ttlsnap.operators.transform_with_state import variable_in
@@ -26,7 +27,7 @@ SAMPLE = 2_000_000_000
 
 
 @dataclass
-class StateInspection:
+class StateInspection(Document):
     """One state.
 
     ``entries`` is None if neither a scan nor the files give the number, and ``bytes`` if the files do not give the
@@ -41,6 +42,7 @@ class StateInspection:
     problem: str | None = None
 
     def to_json(self) -> dict[str, Any]:
+        """Return the numbers beside the facts of the descriptor, which are fixed values if there is none."""
         state = self.descriptor
         return {
             "name": self.name,
@@ -75,7 +77,7 @@ class StateInspection:
 
 
 @dataclass
-class Inspection:
+class Inspection(Document):
     """The result of ``inspect``; ``operators`` pairs each operator with the states of its stores.
 
     ``planned_by`` is the run of ttlsnap that planned the uncommitted batch, which then has no data. ``stops_spark``
@@ -104,7 +106,7 @@ class Inspection:
         raise UsageError(f"{self.checkpoint.target} has no state {state} in store {store} of operator {operator}")
 
     def to_json(self) -> dict[str, Any]:
-        """Return the document of ``inspect --format json``."""
+        """Return the document of ``inspect --format json``, which is a tree; most of its facts are the checkpoint's."""
         checkpoint = self.checkpoint
         document: dict[str, Any] = {
             "target": checkpoint.target,
@@ -127,10 +129,7 @@ class Inspection:
                     "name": operator.name,
                     "provider": checkpoint.provider,
                     "partitions": max((len(store.partitions) for store in operator.stores), default=0),
-                    "stores": [
-                        {"name": store.name, "states": [state.to_json() for state in states]}
-                        for store, states in stores
-                    ],
+                    "stores": [{"name": store.name, "states": to_json(states)} for store, states in stores],
                 }
                 for operator, stores in self.operators
             ],

@@ -15,6 +15,7 @@ import numpy as np
 
 from ttlsnap.clock import Clock
 from ttlsnap.compaction.task import Progress
+from ttlsnap.documents import Document, in_json
 from ttlsnap.entries.batch import RowEntries, StateEntries
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.entries.json_text import to_json_values
@@ -71,34 +72,29 @@ class MeasuringTask:
 
 
 @dataclass(frozen=True)
-class LargeEntry:
+class LargeEntry(Document):
     """One of the largest entries: its key as ``inspect`` shows it, and the bytes as stored.
 
     ``bytes`` are those of key and value. The elements of a list share its key, so theirs are those of the value alone.
     """
 
+    JSON_ORDER = "partition key bytes"
+
     partition: int
-    key: dict[str, Any]
+    key: dict[str, Any] = field(metadata=in_json(inline=True))
     key_bytes: int
     value_bytes: int
     bytes: int
 
-    def to_json(self) -> dict[str, Any]:
-        sizes = {"bytes": self.bytes, "key_bytes": self.key_bytes, "value_bytes": self.value_bytes}
-        return {"partition": self.partition, **self.key, **sizes}
-
 
 @dataclass(frozen=True)
-class KeyWithRows:
+class KeyWithRows(Document):
     """A key with many rows: the columns by which the query groups, as JSON, and the bytes of all its rows."""
 
     partition: int
     key: Any
     rows: int
     bytes: int
-
-    def to_json(self) -> dict[str, Any]:
-        return {"partition": self.partition, "key": self.key, "rows": self.rows, "bytes": self.bytes}
 
 
 @dataclass(frozen=True)

@@ -6,72 +6,17 @@ Sizes are those of the stored keys and values, without compression. The sizes of
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from statistics import median
 from typing import Any
 
+from ttlsnap.documents import MILLISECONDS, Document, in_json, json_property, to_json
 from ttlsnap.inspection.ages import Ages
 from ttlsnap.inspection.distribution import Distribution
 from ttlsnap.inspection.growth import Growth
 from ttlsnap.inspection.partition_sizes import Freed, KeyWithRows, LargeEntry, StatePart
-
-
-@dataclass(frozen=True)
-class StoreSizes:
-    """The files of a store, by partition: their bytes, and whether the partition was read."""
-
-    operator: int
-    store: str
-    files: tuple[tuple[int, int, bool], ...]
-
-    @property
-    def file_bytes(self) -> int:
-        """The bytes of all files."""
-        return sum(size for _, size, _ in self.files)
-
-    @property
-    def read_bytes(self) -> int:
-        """The bytes of the files of the partitions that were read."""
-        return sum(size for _, size, is_read in self.files if is_read)
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether every partition was read."""
-        return all(is_read for *_, is_read in self.files)
-
-    @property
-    def skew(self) -> float | None:
-        """The files of the largest partition, divided by the median."""
-        return skew(size for _, size, _ in self.files)
-
-    def partitions(self, states: Iterable[StateSizes]) -> list[PartitionSizes]:
-        """Return the sizes of each partition, over those of these states that are in the store."""
-        read: dict[int, list[StatePart]] = {}
-        for state in states:
-            if (state.operator, state.store) == (self.operator, self.store):
-                for part in state.parts:
-                    read.setdefault(part.partition, []).append(part)
-        return [
-            PartitionSizes(
-                partition,
-                file_bytes,
-                is_read,
-                sum(part.entries for part in read.get(partition, ())) if is_read else None,
-                sum(part.bytes for part in read.get(partition, ())) if is_read else None,
-            )
-            for partition, file_bytes, is_read in self.files
-        ]
-
-    def to_json(self, states: Iterable[StateSizes]) -> dict[str, Any]:
-        return {
-            "operator": self.operator,
-            "store": self.store,
-            "file_bytes": self.file_bytes,
-            "read_bytes": self.read_bytes,
-            "skew": self.skew,
-            "partitions": [vars(partition) for partition in self.partitions(states)],
-        }
 
 
 @dataclass(frozen=True)
@@ -84,32 +29,79 @@ class PartitionSizes:
     entries: int | None
     bytes: int | None
 
+    @classmethod
+    def of(cls, partition: int, file_bytes: int, states: Sequence[StatePart] | None) -> PartitionSizes:
+        """Return the sizes of a partition from those of its ``states``; None if it was not read."""
+        if states is None:
+            return cls(partition, file_bytes, False, None, None)
+        sums = (sum(state.entries for state in states), sum(state.bytes for state in states))
+        return cls(partition, file_bytes, True, *sums)
+
 
 @dataclass(frozen=True)
-class RuleOutcome:
+class StoreSizes(Document):
+    """The sizes of a store, by partition."""
+
+    JSON_ORDER = "operator store file_bytes read_bytes skew"
+
+    operator: int
+    store: str
+    partitions: tuple[PartitionSizes, ...]
+
+    @property
+    @json_property()
+    def file_bytes(self) -> int:
+        """The bytes of all files."""
+        return sum(partition.file_bytes for partition in self.partitions)
+
+    @property
+    @json_property()
+    def read_bytes(self) -> int:
+        """The bytes of the files of the partitions that were read."""
+        return sum(partition.file_bytes for partition in self.partitions if partition.read)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every partition was read."""
+        return all(partition.read for partition in self.partitions)
+
+    @property
+    @json_property()
+    def skew(self) -> float | None:
+        """The files of the largest partition, divided by the median."""
+        return skew(partition.file_bytes for partition in self.partitions)
+
+
+@dataclass(frozen=True)
+class RuleOutcome(Document):
     """What the rule would drop of a state. ``left_alone`` says why it drops nothing from it, as in ``compact``.
 
-    ``followers`` are the states whose entries follow those of this one. What the rule would drop of them is unknown.
+    ``scale`` is the factor from what was read to all. ``followers`` are the states whose entries follow those of this
+    one. What the rule would drop of them is unknown.
     """
 
-    freed: Freed
+    JSON_ORDER = "freed estimated_entries estimated_bytes"
+
+    freed: Freed = field(metadata=in_json(inline=True))
+    scale: float = field(metadata=in_json(hidden=True))
     left_alone: str | None = None
     followers: tuple[str, ...] = ()
 
-    def to_json(self, scale: float) -> dict[str, Any]:
-        """Return it as JSON. ``scale`` is the factor from what was read to all."""
-        return {
-            "entries": self.freed.entries,
-            "bytes": self.freed.bytes,
-            "estimated_entries": round(self.freed.entries * scale),
-            "estimated_bytes": round(self.freed.bytes * scale),
-            "left_alone": self.left_alone,
-            "followers": list(self.followers),
-        }
+    @property
+    @json_property()
+    def estimated_entries(self) -> int:
+        """The number of all entries that it would drop."""
+        return round(self.freed.entries * self.scale)
+
+    @property
+    @json_property()
+    def estimated_bytes(self) -> int:
+        """The bytes of all keys and values that it would drop."""
+        return round(self.freed.bytes * self.scale)
 
 
 @dataclass(frozen=True)
-class StateSizes:
+class StateSizes(Document):
     """The sizes of one state, from the ``parts`` of it that were read.
 
     ``entries`` is the exact number of entries, None if it is unknown. ``scale`` is the factor from what was read to
@@ -167,6 +159,7 @@ class StateSizes:
         return self.entries if self.entries is not None else round(self.entries_read * self.scale)
 
     def to_json(self) -> dict[str, Any]:
+        """Return the sizes that were read, and estimates from them; the object has them by partition."""
         return {
             "operator": self.operator,
             "store": self.store,
@@ -187,64 +180,49 @@ class StateSizes:
             "skew": skew(part.entries for part in self.parts) if self.is_complete else None,
             "skew_bytes": skew(part.bytes for part in self.parts) if self.is_complete else None,
             "partitions": [
-                {
-                    "partition": part.partition,
-                    "entries": part.entries,
-                    "bytes": part.bytes,
-                    "key_bytes": part.key_bytes,
-                    "value_bytes": part.value_bytes,
-                }
+                {name: getattr(part, name) for name in ("partition", "entries", "bytes", "key_bytes", "value_bytes")}
                 for part in self.parts
             ],
             "key_sizes": self.keys.to_json(),
             "value_sizes": self.values.to_json(),
-            "largest": [entry.to_json() for entry in self.largest],
-            "most_rows": None if self.with_rows is None else [key.to_json() for key in self.with_rows],
+            "largest": to_json(self.largest),
+            "most_rows": to_json(self.with_rows),
             "ages": self.ages.to_sizes_json() if self.ages is not None else None,
             "no_ages": self.no_ages,
-            "would_free": self.rule.to_json(self.scale) if self.rule is not None else None,
+            "would_free": to_json(self.rule),
         }
 
 
 @dataclass(frozen=True)
-class Sizes:
+class Sizes(Document):
     """The result of ``inspect --sizes``. ``limit`` is the limit of the sample in bytes, ``rule`` the rule in words."""
 
-    limit: int | None
+    JSON_ORDER = "is_complete limit share file_bytes rule"
+
+    limit: int | None = field(metadata=in_json("sample_limit"))
     stores: tuple[StoreSizes, ...]
     states: tuple[StateSizes, ...]
     growth: Growth
     rule: str | None
-    seconds: float
+    seconds: float = field(metadata=MILLISECONDS)
 
     @property
+    @json_property()
     def file_bytes(self) -> int:
         """The bytes of all files."""
         return sum(store.file_bytes for store in self.stores)
 
     @property
+    @json_property("share_read", convert=partial(round, ndigits=6))
     def share(self) -> float:
         """The share of the bytes of files that was read."""
         return sum(store.read_bytes for store in self.stores) / self.file_bytes if self.file_bytes else 1.0
 
     @property
+    @json_property("complete")
     def is_complete(self) -> bool:
         """Whether every partition was read."""
         return all(store.is_complete for store in self.stores)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return what is beneath ``sizes``; see ``docs/json.md``."""
-        return {
-            "complete": self.is_complete,
-            "sample_limit": self.limit,
-            "share_read": round(self.share, 6),
-            "file_bytes": self.file_bytes,
-            "rule": self.rule,
-            "stores": [store.to_json(self.states) for store in self.stores],
-            "states": [state.to_json() for state in self.states],
-            "growth": self.growth.to_json(),
-            "seconds": round(self.seconds, 3),
-        }
 
 
 def skew(sizes: Iterable[int]) -> float | None:
