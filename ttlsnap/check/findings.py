@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from ttlsnap.documents import Document, in_json, json_property
 from ttlsnap.entries.place import Place
 
 
@@ -39,7 +40,7 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
 
 
 @dataclass(frozen=True)
-class Finding:
+class Finding(Document):
     """One difference, and what it means. ``code`` is that of a rule (``ttlsnap.check.rules``).
 
     ``old`` and ``new`` are the two sides as text, None for a side that lacks it. ``spark`` is what Spark itself does:
@@ -49,26 +50,13 @@ class Finding:
 
     code: str
     verdict: Verdict
-    place: Place
+    place: Place = field(metadata=in_json(inline=True))
     old: str | None
     new: str | None
     message: str
     spark: str
     fix: str = ""
-    migration: dict[str, Any] | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "code": self.code,
-            "verdict": self.verdict.value,
-            **self.place.to_json(),
-            "old": self.old,
-            "new": self.new,
-            "message": self.message,
-            "spark": self.spark,
-            "fix": self.fix,
-            **({} if self.migration is None else {"migration": self.migration}),
-        }
+    migration: dict[str, Any] | None = field(default=None, metadata=in_json(optional=True))
 
     def __str__(self) -> str:
         return f"{self.code} at {self.place}: {self.message}"
@@ -103,15 +91,15 @@ class StateFindings:
 
 
 @dataclass(frozen=True)
-class Ignored:
+class Ignored(Document):
     """A finding that the user ignores, and the reason."""
 
-    finding: Finding
+    finding: Finding = field(metadata=in_json(inline=True))
     reason: str
 
 
 @dataclass(frozen=True)
-class CheckReport:
+class CheckReport(Document):
     """The findings of a check, worst first.
 
     ``unseen`` has a line for each thing that could not be compared. ``ignored`` does not count for the verdict.
@@ -119,30 +107,19 @@ class CheckReport:
     one.
     """
 
+    JSON_ORDER = "verdict"
+
     old: str
     new: str
     direction: str
     findings: tuple[Finding, ...]
     unseen: tuple[str, ...] = ()
     ignored: tuple[Ignored, ...] = ()
-    unused: tuple[str, ...] = field(default=())
+    unused: tuple[str, ...] = field(default=(), metadata=in_json("unused_ignores"))
     next: str | None = None
 
     @property
+    @json_property()
     def verdict(self) -> Verdict:
         """The worst verdict of all findings."""
         return worst(finding.verdict for finding in self.findings)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the document of ``check --format json``."""
-        return {
-            "verdict": self.verdict.value,
-            "old": self.old,
-            "new": self.new,
-            "direction": self.direction,
-            "findings": [finding.to_json() for finding in self.findings],
-            "unseen": list(self.unseen),
-            "ignored": [{**one.finding.to_json(), "reason": one.reason} for one in self.ignored],
-            "unused_ignores": list(self.unused),
-            "next": self.next,
-        }

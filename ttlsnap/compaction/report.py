@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ttlsnap.clock import iso
 from ttlsnap.compaction.drop_limit import StateDrop
 from ttlsnap.compaction.plan import Plan
 from ttlsnap.compaction.task import PartitionResult
+from ttlsnap.documents import Document, in_json, json_property
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.transaction.report import RunReport
 from ttlsnap.transform.protocols import TimeSummary
 
 
 @dataclass(frozen=True)
-class Counts:
+class Counts(Document):
     """The numbers of entries seen, kept, dropped and rewritten, and the bytes on disk before and after.
 
     ``entries`` and ``kept`` are None for a state that no transformer saw: it was not counted. The bytes are those of
@@ -30,19 +31,14 @@ class Counts:
     bytes_before: int | None
     bytes_after: int | None
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "entries": self.entries,
-            "kept": self.kept,
-            "dropped": self.dropped,
-            "rewritten": self.rewritten,
-            "bytes_before": self.bytes_before,
-            "bytes_after": self.bytes_after,
-        }
+
+def _name(state: StateDescriptor) -> dict[str, Any]:
+    """Return the name of a state, as keys of its report."""
+    return {name: getattr(state, name) for name in ("operator", "operator_name", "store", "state", "role")}
 
 
 @dataclass(frozen=True)
-class StateReport:
+class StateReport(Document):
     """The report of one state; times are microseconds since the epoch.
 
     ``timestamp`` names the field that decided, ``unit`` its unit if it is a number, and ``now_us`` the time with which
@@ -55,47 +51,45 @@ class StateReport:
     partitions.
     """
 
-    state: StateDescriptor
-    counts: Counts
+    JSON_ORDER = (
+        "state counts timestamp unit time now_us cutoff_us oldest_us newest_us null_timestamps unclosed timeout "
+        "unmatched left_alone written_before"
+    )
+
+    state: StateDescriptor = field(metadata=in_json(convert=_name, inline=True))
+    counts: Counts = field(metadata=in_json(inline=True))
     timestamp: str | None = None
-    unit: str | None = None
+    unit: str | None = field(default=None, metadata=in_json("timestamp_unit"))
     time: str | None = None
-    now_us: int | None = None
-    cutoff_us: int | None = None
-    oldest_us: int | None = None
-    newest_us: int | None = None
+    now_us: int | None = field(default=None, metadata=in_json("now", convert=iso))
+    cutoff_us: int | None = field(default=None, metadata=in_json("cutoff", convert=iso))
+    oldest_us: int | None = field(default=None, metadata=in_json("oldest", convert=iso))
+    newest_us: int | None = field(default=None, metadata=in_json("newest", convert=iso))
     null_timestamps: int = 0
     unclosed: int = 0
-    older: int = 0
-    older_than_us: int | None = None
-    unmatched: int = 0
+    older: int = field(default=0, metadata=in_json(hidden=True))
+    older_than_us: int | None = field(default=None, metadata=in_json(hidden=True))
+    unmatched: int = field(default=0, metadata=in_json("unmatched_dropped"))
     left_alone: str | None = None
-    rewrites: Mapping[str, int] | None = None
-    whole: bool = True
+    rewrites: Mapping[str, int] | None = field(default=None, metadata=in_json("partitions", optional=True))
+    whole: bool = field(default=True, metadata=in_json(hidden=True))
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "operator": self.state.operator,
-            "operator_name": self.state.operator_name,
-            "store": self.state.store,
-            "state": self.state.state,
-            "role": self.state.role,
-            **self.counts.to_json(),
-            "timestamp": self.timestamp,
-            "timestamp_unit": self.unit,
-            "time": self.time,
-            "now": iso(self.now_us),
-            "cutoff": iso(self.cutoff_us),
-            "oldest": iso(self.oldest_us),
-            "newest": iso(self.newest_us),
-            "null_timestamps": self.null_timestamps,
-            "unclosed": self.unclosed,
-            "timeout": self.state.timeout,
-            "unmatched_dropped": self.unmatched,
-            "left_alone": self.left_alone,
-            **({"written_before": {"time": iso(self.older_than_us), "entries": self.older}} if self.older else {}),
-            **({"partitions": dict(self.rewrites)} if self.rewrites is not None else {}),
-        }
+    @property
+    @json_property()
+    def timeout(self) -> str | None:
+        """The field with the timeout of a group."""
+        return self.state.timeout
+
+    @property
+    @json_property(optional=True)
+    def written_before(self) -> dict[str, Any] | None:
+        """The time at which the known history begins, and the entries that are older, if there are any."""
+        return {"time": iso(self.older_than_us), "entries": self.older} if self.older else None
+
+
+def _by_name(visited: tuple[int, int, int]) -> dict[str, int]:
+    """Return the numbers of partitions that were visited, with their names."""
+    return dict(zip(("partitions", "of", "left"), visited, strict=True))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,17 +105,23 @@ class CompactionReport(RunReport):
     ledger_updated whether nothing was published, but the ledger of ``@written`` has new times
     """
 
+    JSON_ORDER = (
+        "run target kind dry_run published engine engine_reason rules batch fingerprint now_us now_source totals "
+        "states output backup seconds warnings first_run expired_to destination refused made_final ledger_updated shown"
+    )
+
+    kind: str = field(default="checkpoint", init=False)
     engine: str
     fingerprint: str
-    now_us: int
+    now_us: int = field(metadata=in_json("now", convert=iso))
     now_source: str
     totals: Counts
-    states: tuple[StateReport, ...]
-    visited: tuple[int, int, int] | None = None
+    states: tuple[StateReport, ...] = field(metadata=in_json("stores"))
+    visited: tuple[int, int, int] | None = field(default=None, metadata=in_json(convert=_by_name, optional=True))
     expired_to: str | None = None
     engine_reason: str | None = None
     rules: tuple[str, ...] = ()
-    shown: tuple[Mapping[str, Any], ...] = ()
+    shown: tuple[Mapping[str, Any], ...] = field(default=(), metadata=in_json(optional=True))
     ledger_updated: bool = False
 
     @property
@@ -149,37 +149,6 @@ class CompactionReport(RunReport):
             for state in self.states
             if state.counts.entries and state.state.role == "primary"
         ]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the document of ``compact --format json``."""
-        return {
-            "run": self.run,
-            "target": self.target,
-            "kind": "checkpoint",
-            "dry_run": self.dry_run,
-            "published": self.published,
-            "engine": self.engine,
-            "engine_reason": self.engine_reason,
-            "rules": list(self.rules),
-            "batch": self.batch,
-            "fingerprint": self.fingerprint,
-            "now": iso(self.now_us),
-            "now_source": self.now_source,
-            "totals": self.totals.to_json(),
-            "stores": [state.to_json() for state in self.states],
-            "output": self.output,
-            "backup": self.backup,
-            "seconds": round(self.seconds, 3),
-            "warnings": list(self.warnings),
-            "first_run": self.first_run,
-            "expired_to": self.expired_to,
-            "destination": self.destination,
-            "refused": self.refused,
-            "made_final": self.made_final,
-            "ledger_updated": self.ledger_updated,
-            **({"shown": [dict(entry) for entry in self.shown]} if self.shown else {}),
-            **({"visited": dict(zip(("partitions", "of", "left"), self.visited, strict=True))} if self.visited else {}),
-        }
 
 
 def shown_in(results: Sequence[PartitionResult], rules: Sequence[str]) -> Iterator[Mapping[str, Any]]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 from ttlsnap.delta.committing import commit, sql_name
 from ttlsnap.delta.features import check_protocol
 from ttlsnap.delta.log import open_table, read_table
 from ttlsnap.delta.session import delta_session, require_delta
+from ttlsnap.documents import MILLISECONDS, Document
 from ttlsnap.engines.launch import SessionSource
 from ttlsnap.errors import BusyError, TtlsnapError
 from ttlsnap.printable import shell_word
@@ -21,7 +21,7 @@ MIGRATE = "migrate"
 
 
 @dataclass(frozen=True)
-class Alteration:
+class Alteration(Document):
     """A step: the change of a ``column``, or of the whole table, and the SQL statements for it.
 
     Each statement is the part after ``ALTER TABLE`` and the name of the table. ``old`` and ``new`` are the two sides as
@@ -34,21 +34,19 @@ class Alteration:
     new: str | None
     statements: tuple[str, ...]
 
-    def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "statements": list(self.statements)}
-
     def __str__(self) -> str:
         sides = " -> ".join(side for side in (self.old, self.new) if side is not None)
         return f"{self.change} {self.column or 'table'}: {sides}"
 
 
 @dataclass(frozen=True)
-class TableMigrationReport:
+class TableMigrationReport(Document):
     """The result of the migration of a table. ``version`` is the table's last one before, ``version_after`` that after.
 
     ``statements`` are complete SQL statements, in the order in which they run.
     """
 
+    kind: str = field(default=MIGRATE, init=False)
     run: str
     target: str
     dry_run: bool
@@ -57,13 +55,8 @@ class TableMigrationReport:
     version_after: int
     plan: tuple[Alteration, ...]
     statements: tuple[str, ...]
-    seconds: float
+    seconds: float = field(metadata=MILLISECONDS)
     warnings: tuple[str, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the report as plain values."""
-        plan = [step.to_json() for step in self.plan]
-        return {"kind": MIGRATE, **asdict(self), "plan": plan}
 
 
 def alter_table(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ttlsnap.checkpoint import layout
@@ -32,6 +32,7 @@ from ttlsnap.delta.log import (
 from ttlsnap.delta.reading import place_of
 from ttlsnap.delta.session import delta_session, require_delta
 from ttlsnap.delta.vectors import vector_path
+from ttlsnap.documents import Document, in_json, json_property
 from ttlsnap.errors import RefusedError
 from ttlsnap.expired.delivery import describe_left_behind, explain_failed_take_back, require_receiver
 from ttlsnap.expired.places import AllowedPlaces, Confirm, PlaceNotNamedError
@@ -47,22 +48,25 @@ _VACUUM = ("VACUUM START", "VACUUM END")  # they change no row
 
 
 @dataclass(frozen=True)
-class TableRun:
+class TableRun(Document):
     """One run on a table: the versions that it made, and the facts in these commits.
 
     ``kind`` is ``compact``, ``migrate``, ``rollback``, or ``erase`` if it changed nothing else. ``expired_to`` received
     the rows that it dropped from the table at ``made_at``; this table can be a copy of that one.
     """
 
+    JSON_ORDER = "run kind status version"
+
     run: str
     kind: str
+    status: str = field(default="done", init=False)
     versions: tuple[int, ...]
     at: str | None
     dropped: int
     rewritten: int
     undoes: str | None
     expired_to: str | None = None
-    made_at: str | None = None
+    made_at: str | None = field(default=None, metadata=in_json(hidden=True))
     rules: tuple[str, ...] = ()
 
     def was_made_at(self, root: str) -> bool:
@@ -70,24 +74,10 @@ class TableRun:
         return self.made_at in (None, root)
 
     @property
+    @json_property()
     def version(self) -> int:
         """The last version of the run."""
         return self.versions[-1]
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "run": self.run,
-            "kind": self.kind,
-            "status": "done",
-            "version": self.version,
-            "versions": list(self.versions),
-            "at": self.at,
-            "dropped": self.dropped,
-            "rewritten": self.rewritten,
-            "undoes": self.undoes,
-            "expired_to": self.expired_to,
-            "rules": list(self.rules),
-        }
 
 
 def table_history(target: str) -> list[TableRun]:

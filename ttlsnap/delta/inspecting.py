@@ -16,6 +16,7 @@ from ttlsnap.delta.log import Commit, DataFile, TableState, commits, live_files,
 from ttlsnap.delta.planning import clock_of, describe, find_last_write, in_columns
 from ttlsnap.delta.reading import read_rows
 from ttlsnap.delta.report import sum_known
+from ttlsnap.documents import Document
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.entries.json_text import to_json_values
 from ttlsnap.entries.timestamps import timestamp_field
@@ -27,7 +28,7 @@ from ttlsnap.storage.local import LocalDirectory
 
 
 @dataclass
-class TableInspection:
+class TableInspection(Document):
     """The result of ``inspect``. ``last`` is the newest commit of rows that no run made, ``runs`` counts the runs."""
 
     target: str
@@ -44,7 +45,7 @@ class TableInspection:
         return sum(file.deleted for file in self.live)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the document of ``inspect --format json``."""
+        """Return the document of ``inspect --format json``, in which a table has one operator, as a checkpoint has."""
         metadata, protocol = self.table.metadata, self.table.protocol
         retention = read_retention(metadata)
         document: dict[str, Any] = {

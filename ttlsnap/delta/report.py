@@ -10,11 +10,12 @@ from typing import Any
 from ttlsnap.clock import iso
 from ttlsnap.compaction.drop_limit import StateDrop
 from ttlsnap.compaction.report import Counts
+from ttlsnap.documents import Document, to_json
 from ttlsnap.transform.protocols import TimeSummary
 
 
 @dataclass(frozen=True)
-class Erasure:
+class Erasure(Document):
     """The results of ``--erase``.
 
     ``purged`` is the version without deletion vectors, or None if there was none to purge. ``retention_ms`` is the
@@ -25,12 +26,9 @@ class Erasure:
     retention_ms: int | None
     left: int | None
 
-    def to_json(self) -> dict[str, Any]:
-        return {"purged": self.purged, "retention_ms": self.retention_ms, "left": self.left}
-
 
 @dataclass(frozen=True)
-class TableReport:
+class TableReport(Document):
     """The report of a run on a table at ``version``. ``versions`` are those in which it dropped or rewrote rows.
 
     ``files`` is the number of data files; the dry run ``opened`` some of them, and the statistics ``decided`` others.
@@ -80,7 +78,7 @@ class TableReport:
         return bool(self.counts.dropped or self.counts.rewritten)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the document of ``compact --format json``."""
+        """Return the document of ``compact --format json``, in which a table has one store, as a checkpoint has."""
         gone, times = self.physically_gone_by, self.times
         return {
             "run": self.run,
@@ -113,7 +111,7 @@ class TableReport:
             "overtaken": self.overtaken,
             "logically_gone": {"version": self.versions[-1]} if self.versions and self.counts.dropped else None,
             "physically_gone_by": None if gone is None else iso_of(gone),
-            "erased": None if self.erased is None else self.erased.to_json(),
+            "erased": to_json(self.erased),
             "expired_to": self.expired_to,
             "output": None,
             "backup": None,

@@ -9,10 +9,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 from ttlsnap.checkpoint.watermark import FUTURE_ADVICE
+from ttlsnap.documents import Document
 from ttlsnap.errors import TtlsnapError, shorten
 from ttlsnap.printable import shell_word
 
@@ -182,7 +183,7 @@ CODES: dict[str, Kind] = {
 
 
 @dataclass(frozen=True)
-class Problem:
+class Problem(Document):
     """One problem: ``where`` is its path relative to the checkpoint, ``fix`` the advice."""
 
     code: str
@@ -191,10 +192,6 @@ class Problem:
     message: str
     fix: str
     fixable: bool
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return asdict(self)
 
 
 def problem(

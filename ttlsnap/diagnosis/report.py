@@ -2,40 +2,42 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Literal
 
 from ttlsnap.diagnosis.problems import Problem
+from ttlsnap.documents import Document, in_json, json_property
 
 Restorable = Literal["yes", "no", "cleaned up", "unknown"]
 """Whether a version can be restored. A version that was ``cleaned up`` has no files left, and needs none."""
 
 
 @dataclass(frozen=True)
-class VersionReport:
+class VersionReport(Document):
     """A retained version: the state after ``batch``. ``problems`` say why it cannot be restored."""
+
+    JSON_ORDER = "version batch restorable state"
 
     version: int
     batch: int
-    restorable: Restorable
+    restorable: Restorable = field(metadata=in_json(convert={"yes": True, "no": False}.get))
     problems: tuple[str, ...] = ()
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "version": self.version,
-            "batch": self.batch,
-            "restorable": {"yes": True, "no": False}.get(self.restorable),
-            "state": self.restorable,
-            "problems": list(self.problems),
-        }
+    @property
+    @json_property()
+    def state(self) -> Restorable:
+        """The same as ``restorable``, which is true, false or null in JSON."""
+        return self.restorable
 
 
 @dataclass(frozen=True)
-class DoctorReport:
+class DoctorReport(Document):
     """The result of ``doctor``. ``batch`` is the last committed batch, ``entries`` the number in the newest version.
 
     ``fixed`` are the codes that the run ``run`` repaired; the other fields are from after the repair.
     """
+
+    JSON_ORDER = "target query_id batch entries"
 
     target: str
     query_id: str | None
@@ -51,16 +53,3 @@ class DoctorReport:
         """The exit code: 0 no problem, 1 a problem, 3 something that could not be examined."""
         found = {problem.severity for problem in self.problems}
         return 1 if found & {"error", "warning"} else 3 if "unknown" in found else 0
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the document of ``doctor --format json``."""
-        return {
-            "target": self.target,
-            "query_id": self.query_id,
-            "batch": self.batch,
-            "entries": self.entries,
-            "versions": [version.to_json() for version in self.versions],
-            "problems": [problem.to_json() for problem in self.problems],
-            "fixed": list(self.fixed),
-            "run": self.run,
-        }

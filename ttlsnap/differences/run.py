@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ttlsnap.checkpoint.checkpoint import Schemas
@@ -12,6 +12,7 @@ from ttlsnap.checkpoint.logs import read_logs
 from ttlsnap.compaction.task import Progress
 from ttlsnap.differences.compare import Differences, Side, compare, entry_at
 from ttlsnap.differences.views import View, changed_fields, views
+from ttlsnap.documents import MILLISECONDS, Document, json_property
 from ttlsnap.engines.listener import SilentWorkListener, WorkListener
 from ttlsnap.engines.local import read_all
 from ttlsnap.entries.batch import RowEntries
@@ -35,7 +36,7 @@ _COUNTS = ("entries_old", "entries_new", "added", "removed", "changed")
 
 
 @dataclass(frozen=True)
-class StateDiff:
+class StateDiff(Document):
     """The differences of one state; ``only_in`` is ``old`` or ``new`` if the other side does not have it.
 
     ``not_compared`` says why entries were not compared. Then ``added``, ``removed`` and ``changed`` are None.
@@ -53,9 +54,9 @@ class StateDiff:
     changed: int | None = 0
     only_in: str | None = None
     schemas: str | None = None
-    examples: tuple[Mapping[str, Any], ...] = ()
     not_compared: str | None = None
     fields_not_compared: tuple[str, ...] = ()
+    examples: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def differs(self) -> bool | None:
@@ -73,17 +74,9 @@ class StateDiff:
         """Return the result for a state whose entries were not compared."""
         return replace(self, added=None, removed=None, changed=None, not_compared=reason)
 
-    def to_json(self) -> dict[str, Any]:
-        names = ("name", "state", "entries_old", "entries_new", "added", "removed", "changed", "only_in", "schemas")
-        return {
-            **{name: getattr(self, name) for name in (*names, "not_compared")},
-            "fields_not_compared": list(self.fields_not_compared),
-            "examples": list(self.examples),
-        }
-
 
 @dataclass(frozen=True)
-class DiffReport:
+class DiffReport(Document):
     """The differences between the state ``old`` after a batch, and the state ``new``.
 
     ``left_out`` says which states are not compared, because ttlsnap cannot read them, and why. ``excluded`` are the
@@ -91,39 +84,26 @@ class DiffReport:
     ``warnings`` doubt one of the states.
     """
 
+    JSON_ORDER = "old new old_batch new_batch differs states left_out excluded derived warnings"
+
     old: str
     new: str
     old_batch: int
     new_batch: int
     states: tuple[StateDiff, ...]
-    seconds: float
+    seconds: float = field(metadata=MILLISECONDS)
     left_out: tuple[str, ...] = ()
     excluded: tuple[str, ...] = ()
     derived: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
     @property
+    @json_property()
     def differs(self) -> bool | None:
         """Whether there is a difference; None if none was found, but a state could not be compared."""
         if any(state.differs for state in self.states):
             return True
         return None if self.left_out or any(state.differs is None for state in self.states) else False
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the report as JSON; see ``docs/json.md``."""
-        return {
-            "old": self.old,
-            "new": self.new,
-            "old_batch": self.old_batch,
-            "new_batch": self.new_batch,
-            "differs": self.differs,
-            "states": [state.to_json() for state in self.states],
-            "left_out": list(self.left_out),
-            "excluded": list(self.excluded),
-            "derived": list(self.derived),
-            "warnings": list(self.warnings),
-            "seconds": round(self.seconds, 3),
-        }
 
 
 def diff(

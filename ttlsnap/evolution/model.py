@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from ttlsnap.checkpoint import Store
 from ttlsnap.checkpoint.state_schema import ColumnFamilySchema
+from ttlsnap.documents import Document, in_json
 from ttlsnap.entries.place import Place
 from ttlsnap.evolution.changes import StructChange
 from ttlsnap.evolution.expiry import ExpiryChange
@@ -23,16 +23,13 @@ FLOATS = ("-0.0 and NaNs as they came", "0.0 and one NaN")
 
 
 @dataclass(frozen=True)
-class Step:
+class Step(Document):
     """One change of the plan, such as ``add``, at ``place``. ``old`` and ``new`` are the two sides as text."""
 
     change: str
-    place: Place
+    place: Place = field(metadata=in_json(inline=True))
     old: str | None
     new: str | None
-
-    def to_json(self) -> dict[str, Any]:
-        return {"change": self.change, **self.place.to_json(), "old": self.old, "new": self.new}
 
     def __str__(self) -> str:
         sides = [side for side in (self.old, self.new) if side is not None]

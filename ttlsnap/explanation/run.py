@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ttlsnap.checkpoint.checkpoint import Schemas
@@ -16,6 +16,7 @@ from ttlsnap.clock import clock_at
 from ttlsnap.compaction.given_schemas import check_given_schemas
 from ttlsnap.compaction.plan import Plan, StorePlan, plan_compaction
 from ttlsnap.compaction.task import PartitionTask
+from ttlsnap.documents import MILLISECONDS, Document, in_json
 from ttlsnap.engines.listener import SilentWorkListener, WorkListener
 from ttlsnap.engines.local import read_all
 from ttlsnap.errors import UsageError
@@ -31,19 +32,16 @@ SHOWN = 100
 
 
 @dataclass(frozen=True)
-class Looked:
+class Looked(Document):
     """The partitions of an operator that were read, of how many."""
 
     operator: int
     partitions: tuple[int, ...]
     of: int
 
-    def to_json(self) -> dict[str, Any]:
-        return {"operator": self.operator, "partitions": list(self.partitions), "of": self.of}
-
 
 @dataclass(frozen=True)
-class ExplainReport:
+class ExplainReport(Document):
     """The entries of a key with the decisions about them, as JSON; ``found`` is how many there are.
 
     ``rules`` describe the transformers. ``left_out`` says which states cannot be read, and why.
@@ -51,28 +49,14 @@ class ExplainReport:
 
     target: str
     batch: int
-    key: str
+    key: str = field(metadata=in_json(hidden=True))
     now_source: str
     rules: tuple[str, ...]
     found: int
     entries: tuple[Mapping[str, Any], ...]
     looked: tuple[Looked, ...]
     left_out: tuple[str, ...]
-    seconds: float
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the report as JSON; see ``docs/json.md``."""
-        return {
-            "target": self.target,
-            "batch": self.batch,
-            "now_source": self.now_source,
-            "rules": list(self.rules),
-            "found": self.found,
-            "entries": [dict(entry) for entry in self.entries],
-            "looked": [one.to_json() for one in self.looked],
-            "left_out": list(self.left_out),
-            "seconds": round(self.seconds, 3),
-        }
+    seconds: float = field(metadata=MILLISECONDS)
 
 
 def explain(

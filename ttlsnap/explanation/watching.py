@@ -59,6 +59,7 @@ class Watched:
     reasons: list[str] = field(default_factory=list)
 
     def to_json(self, partition: int) -> dict[str, Any]:
+        """Return the entry as ``inspect`` shows it, and the decisions; a new value only if it is rewritten."""
         state = self.state
         place = {"operator": state.operator, "operator_name": state.operator_name, "store": state.store}
         document = {**place, "state": state.state, "role": state.role, "partition": partition, **self.shown}

@@ -16,6 +16,7 @@ from ttlsnap.checkpoint.outside import access_outside
 from ttlsnap.clock import TimeCharacteristic, clock_at
 from ttlsnap.compaction.given_schemas import check_partition
 from ttlsnap.compaction.task import Progress
+from ttlsnap.documents import MILLISECONDS, Document, in_json, json_property
 from ttlsnap.engines.listener import SilentWorkListener, WorkListener
 from ttlsnap.engines.local import read_all
 from ttlsnap.engines.options import ReadOptions
@@ -40,24 +41,25 @@ _ENDINGS = {".csv": "csv", ".ndjson": "ndjson", ".jsonl": "ndjson", ".json": "nd
 
 
 @dataclass(frozen=True)
-class ExportReport:
+class ExportReport(Document):
     """The result of an export: the number of rows of each table, by its name. ``warnings`` doubt the exported state."""
+
+    JSON_ORDER = "target to batch tables left_out warnings"
 
     target: str
     to: str
     batch: int
-    rows: Mapping[str, int]
-    states: Mapping[str, str]
+    rows: Mapping[str, int] = field(metadata=in_json(hidden=True))
+    states: Mapping[str, str] = field(metadata=in_json(hidden=True))
     left_out: tuple[str, ...]
-    seconds: float
+    seconds: float = field(metadata=MILLISECONDS)
     warnings: tuple[str, ...] = ()
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the report as JSON; see ``docs/json.md``."""
-        tables = [{"name": name, "state": self.states[name], "rows": rows} for name, rows in self.rows.items()]
-        facts = {"target": self.target, "to": self.to, "batch": self.batch, "tables": tables}
-        doubts = {"left_out": list(self.left_out), "warnings": list(self.warnings)}
-        return {**facts, **doubts, "seconds": round(self.seconds, 3)}
+    @property
+    @json_property()
+    def tables(self) -> list[dict[str, Any]]:
+        """The name of each table, its state, and the number of its rows."""
+        return [{"name": name, "state": self.states[name], "rows": rows} for name, rows in self.rows.items()]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from ttlsnap.documents import json_property
 from ttlsnap.transaction.report import RunReport
 
 
@@ -38,6 +39,7 @@ class ImportReport(RunReport):
     bytes_after: int
     engine: str
     engine_reason: str | None
+    kind: str = field(default="import", init=False)
 
     @property
     def rows(self) -> int:
@@ -49,8 +51,14 @@ class ImportReport(RunReport):
         """The number of keys whose old entries go."""
         return sum(table.replaced for table in self.tables)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the report as JSON; see ``docs/json.md``."""
-        rules = [f"{self.mode} {table.rows:,} rows into {table.name}" for table in self.tables]
-        totals = {"imported": self.rows, "dropped": self.replaced}
-        return {**asdict(self), "seconds": round(self.seconds, 3), "kind": "import", "totals": totals, "rules": rules}
+    @property
+    @json_property()
+    def totals(self) -> dict[str, int]:
+        """The sums over all tables."""
+        return {"imported": self.rows, "dropped": self.replaced}
+
+    @property
+    @json_property()
+    def rules(self) -> list[str]:
+        """What the import does with each table, in words."""
+        return [f"{self.mode} {table.rows:,} rows into {table.name}" for table in self.tables]

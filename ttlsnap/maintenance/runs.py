@@ -27,6 +27,7 @@ from ttlsnap.delta import is_table
 from ttlsnap.delta.planning import Limits
 from ttlsnap.delta.report import TableReport
 from ttlsnap.delta.run import Erase, compact_table
+from ttlsnap.documents import Document
 from ttlsnap.errors import (
     BusyError,
     CorruptionError,
@@ -61,7 +62,7 @@ _LOOK_FOR_SIGNALS = 0.2  # seconds
 
 
 @dataclass(frozen=True)
-class TargetResult:
+class TargetResult(Document):
     """The result of a target.
 
     ``status`` is ``done`` (something was changed; ``planned`` in a dry run, which changes nothing), ``nothing`` (there

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any, Self
 
 from ttlsnap.compaction.report import CompactionReport, Counts
+from ttlsnap.documents import Document, json_property
 from ttlsnap.transaction.report import RunReport
 
 
@@ -20,7 +21,7 @@ class NewPartition:
 
 
 @dataclass(frozen=True)
-class StoreReport:
+class StoreReport(Document):
     """A migrated store: its old number of partitions and their bytes on disk, and its new partitions."""
 
     operator: int
@@ -31,16 +32,19 @@ class StoreReport:
     partitions: tuple[NewPartition, ...]
 
     @property
+    @json_property()
     def entries(self) -> int:
         """The number of entries afterwards."""
         return sum(partition.entries for partition in self.partitions)
 
     @property
+    @json_property()
     def bytes_after(self) -> int:
         """The bytes of the new partitions on disk."""
         return sum(partition.bytes for partition in self.partitions)
 
     @property
+    @json_property(convert=lambda skew: None if skew is None else round(skew, 3))
     def skew(self) -> float | None:
         """The entries of the largest new partition, as a multiple of the median; None if the median is 0."""
         counts = [partition.entries for partition in self.partitions]
@@ -76,6 +80,7 @@ class MigrationReport(RunReport):
     expired: dict[str, int] = field(default_factory=dict)
     merged: dict[str, int] = field(default_factory=dict)
     unused: dict[str, int] = field(default_factory=dict)
+    kind: str = field(default="migrate", init=False)
 
     @property
     def entries(self) -> int:
@@ -83,6 +88,7 @@ class MigrationReport(RunReport):
         return sum(store.entries for store in self.stores)
 
     @property
+    @json_property()
     def totals(self) -> Counts:
         """The counts of all migrated stores: the entries afterwards are the ``kept`` ones."""
         if not self.stores:
@@ -94,6 +100,7 @@ class MigrationReport(RunReport):
         return Counts(self.entries + dropped, self.entries, dropped, rewritten, before, after)
 
     @property
+    @json_property()
     def rules(self) -> tuple[str, ...]:
         """The rule of each transformer, in words."""
         return self.compaction.rules if self.compaction is not None else ()
@@ -106,18 +113,3 @@ class MigrationReport(RunReport):
     def unpublished(self) -> Self:
         compaction = self.compaction.unpublished() if self.compaction is not None else None
         return replace(super().unpublished(), compaction=compaction)
-
-    def to_json(self) -> dict[str, Any]:
-        stores = [
-            {
-                **asdict(store),
-                "entries": store.entries,
-                "bytes_after": store.bytes_after,
-                "skew": None if store.skew is None else round(store.skew, 3),
-            }
-            for store in self.stores
-        ]
-        compaction = self.compaction.to_json() if self.compaction is not None else None
-        facts = asdict(replace(self, compaction=None))
-        more = {"kind": "migrate", "stores": stores, "totals": self.totals.to_json(), "rules": list(self.rules)}
-        return {**facts, **more, "compaction": compaction}

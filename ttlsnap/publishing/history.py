@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ttlsnap.documents import Document, in_json
 from ttlsnap.publishing.archives import is_unsettled
 from ttlsnap.publishing.journal import find_backup, read_report
 from ttlsnap.publishing.runs import Runs, open_existing
 
 
 @dataclass(frozen=True)
-class HistoryEntry:
+class HistoryEntry(Document):
     """One run, oldest first in a history.
 
     ``status`` is ``done``, ``undone``, ``open`` (interrupted: run recover), ``rolled back`` or ``copy`` (this
@@ -27,19 +28,7 @@ class HistoryEntry:
     backup: bool
     report: dict[str, Any] | None
     waiting: bool = False
-    planned: int | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "run": self.run,
-            "kind": self.kind,
-            "status": self.status,
-            "batch": self.batch,
-            "backup": self.backup,
-            "report": self.report,
-            "waiting": self.waiting,
-            "planned_batch": self.planned,
-        }
+    planned: int | None = field(default=None, metadata=in_json("planned_batch"))
 
 
 def _kind_of_copy(report: dict[str, Any]) -> str:

@@ -11,6 +11,7 @@ from typing import Literal
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.logs import read_logs
+from ttlsnap.documents import Document
 from ttlsnap.errors import (
     CorruptionError,
     RefusedError,
@@ -46,7 +47,7 @@ Outcome = Literal["nothing", "finished", "undone"]
 
 
 @dataclass(frozen=True)
-class RecoverReport:
+class RecoverReport(Document):
     """The result of ``recover``.
 
     ``outcome`` is ``finished`` or ``undone`` for the run ``run``, or ``nothing`` if no run was interrupted. ``settled``

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
+from ttlsnap.documents import Document
 from ttlsnap.errors import RefusedError, StorageError, explain_errors
 from ttlsnap.printable import shell_word
 from ttlsnap.publishing.backups import find_held_tables
@@ -16,7 +16,7 @@ from ttlsnap.transaction.rollback import undoable_run
 
 
 @dataclass(frozen=True)
-class Backup:
+class Backup(Document):
     """The backup of an ended run: its files, and their size in bytes.
 
     ``needed_to_undo``: the run is the last one, and no batch was committed since. So ``rollback`` can undo it, but only
@@ -27,9 +27,6 @@ class Backup:
     files: int
     bytes: int
     needed_to_undo: bool
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def find_backups(target: str) -> list[Backup]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+from ttlsnap.documents import MILLISECONDS, Document
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunReport(ABC):
+class RunReport(Document):
     """The report of a run.
 
     published      False for a dry run, and if there was nothing to change
@@ -29,16 +30,12 @@ class RunReport(ABC):
     batch: int
     output: str | None = None
     backup: str | None = None
-    seconds: float = 0.0
+    seconds: float = field(default=0.0, metadata=MILLISECONDS)
     warnings: tuple[str, ...] = ()
     destination: str | None = None
     refused: bool = False
     made_final: str | None = None
     first_run: str | None = None
-
-    @abstractmethod
-    def to_json(self) -> dict[str, Any]:
-        """Return the report as JSON; see ``docs/json.md``."""
 
     def unpublished(self) -> Self:
         """Return the report of the same run, which publishes nothing."""

@@ -14,6 +14,7 @@ from ttlsnap.checkpoint.checkpoint import open_checkpoint, query_id
 from ttlsnap.checkpoint.listing import Listing, list_activity
 from ttlsnap.checkpoint.logs import Logs, read_logs
 from ttlsnap.checkpoint.starting import describe_obstacles
+from ttlsnap.documents import Document
 from ttlsnap.errors import (
     CorruptionError,
     RefusedError,
@@ -46,7 +47,7 @@ from ttlsnap.transaction.steps import Place, Run, change_in_place
 
 
 @dataclass(frozen=True)
-class RollbackReport:
+class RollbackReport(Document):
     """The result of ``rollback``.
 
     ``run`` is the run of the rollback. ``undone`` and ``kind`` are the run that it rolled back and that run's kind.
