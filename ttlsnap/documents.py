@@ -34,7 +34,7 @@ from typing import Any, ClassVar, NamedTuple, Self, TypeVar, Union, get_args, ge
 Function = TypeVar("Function", bound=Callable[..., Any])
 Convert = Callable[[Any], Any]
 
-_RULE = "json"
+_RULE = "json_rule"
 _PLAIN = frozenset((bool, float, int, str, type(None)))
 
 
@@ -82,7 +82,7 @@ def json_property(
     """Return a decorator, below ``@property``, for one that appears in JSON. An ``optional`` one is absent if None."""
 
     def mark(function: Function) -> Function:
-        vars(function)[_RULE] = _Rule(key, convert, optional=optional)
+        setattr(function, _RULE, _Rule(key, convert, optional=optional))
         return function
 
     return mark
@@ -151,7 +151,7 @@ def _members(kind: Any) -> tuple[_Member, ...]:
             found[field.name] = _Member(field.name, rule.key or field.name, rule, field.default)
     for ancestor in reversed(kind.__mro__):
         for name, member in vars(ancestor).items():
-            if isinstance(member, property) and (rule := vars(member.fget).get(_RULE)) is not None:
+            if isinstance(member, property) and (rule := getattr(member.fget, _RULE, None)) is not None:
                 found[name] = _Member(name, rule.key or name, rule, None)
     first = getattr(kind, "JSON_ORDER", "").split()
     return tuple(found[name] for name in dict.fromkeys((*first, *found)))

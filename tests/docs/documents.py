@@ -98,6 +98,7 @@ def commands(folder: Path) -> dict[str, list[str]]:
         )
     )
     of_table = ["--key", "user", "--ttl", "30d", "--timestamp", "at", "--now", "2026-11-21T09:00:00Z"]
+    of_writing = ["--ttl", "1ms", "--timestamp", "@written"]
     same_values = ["--transformer", "tests.docs.documents:same"]
     return {
         "inspect": ["inspect", hdfs, "--entries", "1", "--age", "--timestamp", "value.max"],
@@ -115,7 +116,7 @@ def commands(folder: Path) -> dict[str, list[str]]:
         "check without an answer": ["check", hdfs, join],
         "check tables": ["check", table, wider],
         "compact several": ["compact", rocksdb, join, missing, *RULE, "--dry-run", *LOCAL],
-        "compact times of writing": ["compact", rocksdb, "--ttl", "1ms", "--timestamp", "@written", "--dry-run"],
+        "compact times of writing": ["compact", rocksdb, *of_writing, "--dry-run", *LOCAL],
         "compact a table": ["compact", table, *of_table, "--dry-run"],
         "migrate": ["migrate", rocksdb, "--partitions", "3", "--dry-run", *RULE, *LOCAL],
         "migrate unused variables": ["migrate", removed, "--drop", "recent", "--dry-run", *LOCAL],
@@ -125,7 +126,7 @@ def commands(folder: Path) -> dict[str, list[str]]:
         "compact": ["compact", hdfs, *RULE, "--yes", "--stopped", "--show", "1", *LOCAL],
         "inspect growth": ["inspect", hdfs, "--sizes"],
         "export": ["export", hdfs, "--to", exported],
-        "import": ["import", hdfs, "--from", exported, "--mode", "replace", "--dry-run"],
+        "import": ["import", hdfs, "--from", exported, "--mode", "replace", "--dry-run", *LOCAL],
         "diff": ["diff", hdfs, "--old-batch", "3"],
         "diff of two": ["diff", hdfs, join],
         "explain": ["explain", rocksdb, "--key", "{}", *RULE, *same_values],
