@@ -49,7 +49,7 @@ _JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC
 _UNVERIFIED = "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{_JAVA} {_UNVERIFIED}")
 # Generating examples is slow while Spark keeps the machine busy.
-settings.register_profile("beside Spark", suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("beside Spark", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("beside Spark")
 _STARTS_SPARK = {"judge", "theirs", "spark", "delta_server"}
 

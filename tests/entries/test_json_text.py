@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ttlsnap.entries.json_text import json_texts
@@ -61,7 +61,6 @@ def nested(leaf: tuple[pa.DataType, st.SearchStrategy[Any]]) -> st.SearchStrateg
     return st.one_of([st.tuples(st.just(shape), st.lists(made, max_size=6)) for shape, made in shapes])
 
 
-@settings(deadline=None)
 @given(st.one_of([nested(leaf) for leaf in LEAVES]), st.integers(0, 3))
 def test_column_json_equals_pythons_json(made: tuple[pa.DataType, list[Any]], first: int) -> None:
     kind, values = made

@@ -57,7 +57,6 @@ def test_written_streams_are_read_back(codec: str, size: int) -> None:
     assert _decompress(_compress(data, codec), codec) == data
 
 
-@settings(deadline=None)
 @given(data=st.binary(max_size=5000).map(lambda b: b * 30), step=st.integers(1, 70_000), codec=st.sampled_from(CODECS))
 def test_the_stream_does_not_depend_on_the_size_of_the_writes(data: bytes, step: int, codec: str) -> None:
     step = max(step, len(data) // 50)
@@ -135,7 +134,7 @@ def test_a_flipped_bit_never_changes_data_if_the_codec_has_checksums(codec: str)
             assert found == data or _prefix(data)(found)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(data=st.binary(max_size=300), codec=st.sampled_from(CODECS), at=st.integers(0, 200))
 def test_random_bytes_give_data_or_an_error_that_names_the_file(data: bytes, codec: str, at: int) -> None:
     packed = _compress(b"something to begin with" * 3, codec)

@@ -7,7 +7,7 @@ import tracemalloc
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ttlsnap.errors import CorruptionError
@@ -50,7 +50,6 @@ def _puts(unit: int) -> st.SearchStrategy[list[Put]]:
     return st.lists(ragged | run, max_size=6).map(lambda parts: [put for part in parts for put in part])
 
 
-@settings(deadline=None)
 @given(puts=_puts(4) | _puts(8), window=st.integers(1, 4000), piece=st.integers(1, 3000))
 def test_records_are_found_with_every_window_size(puts: list[Put], window: int, piece: int) -> None:
     assert _read(state_file(puts), window, piece) == puts
@@ -137,13 +136,11 @@ def _agrees(data: bytes, window: int) -> None:
         _read(data, window)
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=400), st.integers(1, 200))
 def test_random_bytes_are_read_like_a_loop_or_refused(data: bytes, window: int) -> None:
     _agrees(data, window)
 
 
-@settings(deadline=None)
 @given(_puts(4), st.integers(0, 2**32), st.integers(-3, 40), st.integers(1, 500))
 def test_a_changed_length_is_read_like_a_loop_or_refused(puts: list[Put], place: int, number: int, window: int) -> None:
     data = bytearray(state_file(puts))

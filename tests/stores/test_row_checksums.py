@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import google_crc32c
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ttlsnap.stores.row_checksums import row_checksums
@@ -21,7 +21,6 @@ def _rows(pieces: list[bytes], offset: int) -> Rows:
     return Rows(data, np.cumsum(size) - size + offset, size)
 
 
-@settings(deadline=None)
 @given(sizes=st.lists(st.tuples(_SIZES, _SIZES), min_size=1, max_size=12), seed=st.binary(min_size=1, max_size=9))
 def test_checksums_equal_those_of_the_crc_package(sizes: list[tuple[int, int]], seed: bytes) -> None:
     noise = np.random.default_rng(list(seed))

@@ -55,7 +55,7 @@ def outcome(rows: Any, schema: StructType = SCHEMA) -> str:
     return decoded.to_string() if len(decoded) < 3 else str(decoded.nbytes)
 
 
-@settings(max_examples=600 if FULL else 150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=600 if FULL else 150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.integers(0, len(GOOD) - 1),
     st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 7)), min_size=1, max_size=4),
@@ -69,7 +69,7 @@ def test_flipped_bits_give_a_result_from_the_row_alone(lay_out: Any, which: int,
     assert len(results) == 1
 
 
-@settings(max_examples=400 if FULL else 100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=400 if FULL else 100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.integers(0, len(GOOD) - 1),
     st.integers(0, 10_000),
