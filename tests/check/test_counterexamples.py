@@ -40,6 +40,74 @@ def test_an_argument_of_a_key_with_another_type_is_not_as_is() -> None:
     assert not compared(document(plan=plain), lambda d: d["operators"][0].update(plan=other)).findings
 
 
+def test_an_equation_in_another_order_hides_no_argument_of_another_type() -> None:
+    plan = ["group by hash((user = name), d)", "aggregate sum(amount)", "from user string, name string, d decimal(8,2)"]
+    turned = [plan[0].replace("user = name", "name = user"), *plan[1:]]
+    assert not compared(document(plan=plan), planned(*turned)).findings
+    retyped = [*turned[:2], plan[2].replace("(8,2)", "(9,2)")]
+    report = compared(document(plan=plan), planned(*retyped))
+    assert [(one.code, one.verdict) for one in report.findings] == [("key-changed", Verdict.UNKNOWN)]
+
+
+def test_an_equation_in_another_order_hides_no_buffer_with_another_content() -> None:
+    def set_of(value: str, kind: str) -> Edit:
+        def edit(contract: dict[str, Any]) -> None:
+            (operator,) = contract["operators"]
+            operator["plan"] = ["group by user", f"aggregate collect_set({value})", FROM]
+            operator["buffers"][0].update(aggregate=f"collect_set({value})", inputs=[kind])
+
+        return edit
+
+    one, other = "named_struct('x', (user = ts), 'y', price)", "named_struct('x', (ts = user), 'y', price)"
+    old = edited("agg-list-to-set.new", set_of(one, "struct<x:boolean,y:int>"))
+    assert not compared(old, set_of(other, "struct<x:boolean,y:int>")).findings
+    report = compared(old, set_of(other, "struct<x:boolean,y:bigint>"))
+    assert [found.code for found in report.findings] == ["aggregate-changed"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "renamed", "codes"),
+    [
+        ("filter (other = 'user')", "filter (other = 'user')", {"user": "client"}, []),
+        ("filter (other = 'user')", "filter (other = 'client')", {"user": "client"}, ["filter-changed"]),
+        ("filter (upper(a) = b)", "filter (b = upper(a))", {}, []),
+        ("filter (x = '(a = b)')", "filter (x = '(b = a)')", {}, ["filter-changed"]),
+    ],
+)
+def test_a_filter_is_compared_by_its_meaning(old: str, new: str, renamed: dict[str, str], codes: list[str]) -> None:
+    plan = ["group by amount", "aggregate sum(amount)"]
+    source = ["from user string, other string", "from client string, other string"]
+    after = planned(*plan, new, source[bool(renamed)])
+    report = compared(document(plan=[*plan, old, source[0]]), after, renamed=renamed)
+    assert [finding.code for finding in report.findings] == codes
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "verdict"),
+    [
+        ("(left.user = right.user)", "(right.user = left.user)", Verdict.AS_IS),
+        ("(left.user = right.user)", "(right.user = left.other)", Verdict.UNKNOWN),
+    ],
+)
+def test_the_condition_of_a_join_is_compared_by_its_meaning(old: str, new: str, verdict: Verdict) -> None:
+    plan = ["join Inner", "on user = user", "left: from user string", "right: from user string"]
+    assert compared(document(JOIN, [*plan, f"where {old}"]), planned(*plan, f"where {new}")).verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("new", "source", "codes"),
+    [
+        ("window(seen, 1 hour)", "seen timestamp", {"key-renamed": Verdict.UNKNOWN}),
+        ("window(seen, 2 hours)", "seen timestamp", {"window-changed": Verdict.INCOMPATIBLE}),
+        ("window(seen, 1 hour)", "ts timestamp, seen timestamp", {"window-changed": Verdict.INCOMPATIBLE}),
+    ],
+)
+def test_a_window_over_a_renamed_column_is_unknown(new: str, source: str, codes: dict[str, Verdict]) -> None:
+    plan = ["group by window(ts, 1 hour)", "aggregate sum(amount)", "from ts timestamp"]
+    report = compared(document(plan=plan), planned(f"group by {new}", plan[1], f"from {source}"))
+    assert {finding.code: finding.verdict for finding in report.findings} == codes
+
+
 def test_a_buffer_whose_content_depends_on_its_arguments_is_not_as_is() -> None:
     old = document("agg-list-to-set.new")
     (buffer,) = old["operators"][0]["buffers"]

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ttlsnap.check.expressions import rename_columns
 from ttlsnap.check.findings import Finding
 from ttlsnap.check.outcomes import Outcome
 from ttlsnap.contract import Contract
@@ -44,11 +45,7 @@ class Comparison(Report):
 
     def in_new_names(self, text: str) -> str:
         """Return a text of the old contract with renamed columns under their new names."""
-        if not self.renamed:
-            return text
-        either = "|".join(re.escape(name) for name in sorted(self.renamed, key=len, reverse=True))
-        # A name before a parenthesis is a function, one after a number is a unit: neither is a column.
-        return re.sub(rf"(?<!\w)(?<!\d )(?:{either})(?!\w|\()", lambda match: self.renamed[match[0]], text)
+        return rename_columns(text, self.renamed)
 
     @property
     def widens(self) -> bool:

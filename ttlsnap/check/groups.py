@@ -38,6 +38,7 @@ from ttlsnap.check.outcomes import (
     Outcome,
 )
 from ttlsnap.check.query_plan import QueryPlan
+from ttlsnap.check.trees import parse
 from ttlsnap.contract import OperatorContract
 from ttlsnap.entries.place import Place
 
@@ -45,19 +46,16 @@ from ttlsnap.entries.place import Place
 def compare_keys(both: Comparison, place: Place, before: QueryPlan, after: QueryPlan) -> None:
     """Report each part of the key that is computed in another way."""
     retyped = find_retyped(before.sources, after.sources)
+    known = set(map(parse, before.keys))
     for key in after.keys:
         # The type of a plain column is in the schema of the key. That of an argument is not.
-        if key in before.keys and any(name != key and has_name(key, name) for name in retyped):
+        if parse(key) in known and any(name != key and has_name(key, name) for name in retyped):
             both.add(KEY_ARGUMENTS, place.at(field="key"), key, key)
     if _are_reordered(both, KEYS_SWAPPED, place.at(field="key"), before.keys, after.keys):
         return
     same_sources = before.sources == after.sources
     for was, now in zip(before.keys, after.keys, strict=True):
-        if was == now:
-            continue
-        if is_window(was) and is_window(now):
-            _add_window(both, place.at(field="key"), was, now)
-        elif not are_same(was, now, same_sources=same_sources):
+        if not are_same(was, now, same_sources=same_sources):
             _add_replaced(both, place.at(field="key"), "key", (was, now), (before, after))
 
 
@@ -78,9 +76,9 @@ def compare_arguments(both: Comparison, place: Place, old: OperatorContract, new
 
     Its columns can have the same types: a list in a binary column, or the digits of a decimal.
     """
-    after = {buffer.aggregate: buffer for buffer in new.buffers or ()}
+    after = {parse(buffer.aggregate): buffer for buffer in new.buffers or ()}
     for was in old.buffers or ():
-        now = after.get(both.in_new_names(was.aggregate))
+        now = after.get(parse(both.in_new_names(was.aggregate)))
         if now is not None and was.layout != now.layout:
             texts = (", ".join(buffer.inputs) for buffer in (was, now))
             both.add(AGGREGATE_ARGUMENTS, place.at(field="value"), *texts, name=now.aggregate)
@@ -131,6 +129,8 @@ def _add_replaced(
     was, now = texts
     if renamed := find_rename(was, now, plans[0].sources, plans[1].sources):
         both.add(RENAMED_IN_SOURCE, place, was, now, side=side, was=renamed[0], now=renamed[1])
+    elif is_window(was) and is_window(now):
+        _add_window(both, place, was, now)
     elif differ_by_casts(was, now):
         both.add(KEY_CAST if side == "key" else AGGREGATE_CAST, place, was, now)
     elif differ_for_null(was, now) or differ_in_counted_nulls(was, now):

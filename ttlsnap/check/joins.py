@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from ttlsnap.check.comparison import Comparison
-from ttlsnap.check.expressions import are_narrower, are_same, differ_for_null
+from ttlsnap.check.expressions import are_narrower, are_same, differ_for_null, find_changed
 from ttlsnap.check.outcomes import (
     JOIN_COLUMN_CHANGED,
     JOIN_COLUMN_NULLS,
@@ -36,8 +36,9 @@ def compare_joins(both: Comparison, place: Place, before: QueryPlan, after: Quer
     """Report another type, and another condition."""
     if before.join != after.join:
         both.add(JOIN_FROM_SEMI if before.join == "LeftSemi" else JOIN_TYPE, place, before.join, after.join)
-    if Counter(before.where) != Counter(after.where):
-        narrower = are_narrower(sorted(before.where), sorted(after.where))
+    gone, come = find_changed(before.where, after.where)
+    if gone or come:
+        narrower = are_narrower(sorted(gone), sorted(come))
         texts = (" and ".join(plan.where) or "none" for plan in (before, after))
         both.add(JOIN_RANGE_NARROWER if narrower else JOIN_CONDITION, place, *texts)
 

@@ -6,7 +6,6 @@ plans of both queries say more: an aggregate is known by what it computes, and s
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -16,7 +15,7 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
 
 from ttlsnap.check.comparison import Comparison
-from ttlsnap.check.expressions import are_same, is_session, is_window
+from ttlsnap.check.expressions import are_same, differ_by_types, is_session, is_window
 from ttlsnap.check.functions import find_changed_parts
 from ttlsnap.check.key_order import hashes_days, normalizes_keys, with_keys_for
 from ttlsnap.check.operators import AGGREGATIONS, USERS_OWN
@@ -59,7 +58,6 @@ from ttlsnap.schema.units import format_duration
 from ttlsnap.transform.converters import ConvertsValues
 from ttlsnap.transform.protocols import describe_rule
 
-_CAST = re.compile(r"\bcast\(((?:[^()]|\([^()]*\))+) as [a-z_]+(?:\([0-9, ]*\))?\)")
 _OTHER_JOIN_KEYS = "the join has other keys, which buffered rows do not have"
 _PLANNED_KEYS = (*AGGREGATIONS, join.NAME)
 
@@ -600,7 +598,7 @@ class _Operator:
         for number, now in enumerate(new):
             for was in old if found[number] is None else ():
                 text = self.both.in_new_names(was.text)
-                if was in found or _without_casts(text) != _without_casts(now.text):
+                if was in found or not differ_by_types(text, now.text):
                     continue
                 if was.layout == now.layout and self.matcher.can_become(was.fields, now.fields):
                     continue
@@ -651,15 +649,6 @@ def _family_of(state: StateContract) -> ColumnFamilySchema:
     }
     document = {"keyStateEncoderType": encoder, **more.get(encoder, {})}
     return ColumnFamilySchema(state.name, state.key, state.value, document)
-
-
-def _without_casts(text: str) -> str:
-    """Return an expression without its casts, which may hide that two aggregates differ only in types."""
-    while True:
-        shorter = _CAST.sub(r"\1", text)
-        if shorter == text:
-            return text
-        text = shorter
 
 
 def _from_json(value: Any, kind: DataType) -> Any:
