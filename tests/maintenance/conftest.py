@@ -1,5 +1,5 @@
 """Fixtures for targets in object stores."""
 
-from ..storage.conftest import bucket, proxy, servers, store, store_of
+from ..storage.conftest import bucket, proxy, store, store_of, store_servers
 
-__all__ = ["bucket", "proxy", "servers", "store", "store_of"]
+__all__ = ["bucket", "proxy", "store", "store_of", "store_servers"]

@@ -26,7 +26,7 @@ def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Store]]:
+def store_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Store]]:
     """Return a function that starts the server with a given name. The server runs until the session ends."""
     with contextlib.ExitStack() as stack:
 
@@ -38,14 +38,14 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str]
 
 
 @pytest.fixture
-def store_of(servers: Callable[[str], Store], monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Store]:
+def store_of(store_servers: Callable[[str], Store], monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Store]:
     """Return a function that prepares a server without faults and sets the environment for it.
 
     The client gives up after a second instead of minutes.
     """
 
     def of(name: str) -> Store:
-        store = servers(name)
+        store = store_servers(name)
         store.proxy.reset()
         for unwanted in ("AWS_PROFILE", "AWS_ENDPOINT", "AWS_ENDPOINT_URL_S3", "AWS_SESSION_TOKEN"):
             monkeypatch.delenv(unwanted, raising=False)
