@@ -13,14 +13,16 @@ from ttlsnap.compaction.task import Progress
 from ttlsnap.differences.compare import Differences, Side, compare, entry_at
 from ttlsnap.differences.views import View, changed_fields, views
 from ttlsnap.documents import MILLISECONDS, Document, json_property
-from ttlsnap.engines.listener import SilentWorkListener, WorkListener
+from ttlsnap.engines.listener import SilentWorkListener
 from ttlsnap.engines.local import read_all
+from ttlsnap.engines.options import ReadOptions
 from ttlsnap.entries.batch import RowEntries
 from ttlsnap.entries.json_text import to_json_values
 from ttlsnap.errors import CorruptionError, UsageError
 from ttlsnap.exports.plan import ExportPlan, ExportTask, Wanted
 from ttlsnap.exports.run import open_plan
 from ttlsnap.exports.tables import StateTable
+from ttlsnap.keywords import takes
 from ttlsnap.operators.join import MATCHED
 from ttlsnap.operators.registry import AnyOf, Selection, states_of
 from ttlsnap.operators.showing import show_entry
@@ -106,19 +108,20 @@ class DiffReport(Document):
         return None if self.left_out or any(state.differs is None for state in self.states) else False
 
 
-def diff(
-    old: str,
-    new: str | None = None,
-    *,
-    old_batch: int | None = None,
-    new_batch: int | None = None,
-    selection: Selection | AnyOf | None = None,
-    tables: Sequence[str] = (),
-    examples: int = EXAMPLES,
-    schemas: Schemas | None = None,
-    parallelism: int | None = None,
-    listener: WorkListener | None = None,
-) -> DiffReport:
+@dataclass(frozen=True, kw_only=True)
+class DiffRequest(ReadOptions):
+    """The arguments of ``diff``."""
+
+    old: str = field(kw_only=False)
+    new: str | None = field(default=None, kw_only=False)
+    old_batch: int | None = None
+    new_batch: int | None = None
+    tables: Sequence[str] = ()
+    examples: int = EXAMPLES
+
+
+@takes(DiffRequest)
+def diff(request: DiffRequest) -> DiffReport:
     """Compare the state of two checkpoints, or of two batches of one. A batch is by default the last committed one.
 
     Without ``new``, the ``old_batch`` is by default the retained one before the ``new_batch``. ``tables`` are the
@@ -130,20 +133,20 @@ def diff(
     Raise UsageError if both sides are the same batch of one checkpoint, or another ``TtlsnapError``.
     """
     started = time.monotonic()
-    listener = listener or SilentWorkListener()
-    wanted = Wanted(selection or Selection())
-    if old_batch is None and new is None:
-        old_plan = _plan_before(old, new_batch, wanted, schemas)
+    old, new, schemas = request.old, request.new, request.schemas
+    wanted = Wanted(request.selection or Selection())
+    if request.old_batch is None and new is None:
+        old_plan = _plan_before(old, request.new_batch, wanted, schemas)
     else:
-        old_plan = open_plan(old, wanted, batch=old_batch, schemas=schemas)
-    new_plan = open_plan(new or old, wanted, batch=new_batch, schemas=schemas)
-    before, after = _only(tables, old_plan, new_plan)
+        old_plan = open_plan(old, wanted, batch=request.old_batch, schemas=schemas)
+    new_plan = open_plan(new or old, wanted, batch=request.new_batch, schemas=schemas)
+    before, after = _only(request.tables, old_plan, new_plan)
     batches = before.checkpoint.batch.id, after.checkpoint.batch.id
     if before.checkpoint.target == after.checkpoint.target and batches[0] == batches[1]:
         raise UsageError(f"both sides are batch {batches[0]} of {old}. Name another checkpoint, or --old-batch")
-    works = list(_works(before, after, examples))
-    found = read_all(_Work.run, works, parallelism, listener)
-    states = _joined([state for states in found for state in states], examples)
+    works = list(_works(before, after, request.examples))
+    found = read_all(_Work.run, works, request.parallelism, request.listener or SilentWorkListener())
+    states = _joined([state for states in found for state in states], request.examples)
     seconds = time.monotonic() - started
     left_out = tuple(dict.fromkeys(str(one) for one in (*before.left_out, *after.left_out)))
     excluded, derived = _unwanted((before, after), wanted.selection)

@@ -11,20 +11,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ttlsnap.checkpoint.checkpoint import Schemas
 from ttlsnap.clock import clock_at
 from ttlsnap.compaction.given_schemas import check_given_schemas
 from ttlsnap.compaction.plan import Plan, StorePlan, plan_compaction
 from ttlsnap.compaction.task import PartitionTask
 from ttlsnap.documents import MILLISECONDS, Document, in_json
-from ttlsnap.engines.listener import SilentWorkListener, WorkListener
+from ttlsnap.engines.listener import SilentWorkListener
 from ttlsnap.engines.local import read_all
+from ttlsnap.engines.options import ReadOptions
 from ttlsnap.errors import UsageError
 from ttlsnap.explanation.keys import Key, StateKey
 from ttlsnap.explanation.watching import Explanation, Work
+from ttlsnap.keywords import takes
 from ttlsnap.operators.links import StateId
 from ttlsnap.operators.placement import STRICT
-from ttlsnap.operators.registry import AnyOf, Selection, TimerPolicy
+from ttlsnap.operators.registry import TimerPolicy
 from ttlsnap.publishing.reading import open_to_read
 from ttlsnap.transform.protocols import StateSnapshotTransformerFactory, describe_rule
 
@@ -59,20 +60,21 @@ class ExplainReport(Document):
     seconds: float = field(metadata=MILLISECONDS)
 
 
-def explain(
-    target: str,
-    key: str,
-    transformers: Sequence[StateSnapshotTransformerFactory],
-    *,
-    now: str = "checkpoint",
-    selection: Selection | AnyOf | None = None,
-    schemas: Schemas | None = None,
-    timers: TimerPolicy = "keep",
-    drop_unmatched: bool = False,
-    show: int = SHOWN,
-    parallelism: int | None = None,
-    listener: WorkListener | None = None,
-) -> ExplainReport:
+@dataclass(frozen=True, kw_only=True)
+class ExplainRequest(ReadOptions):
+    """The arguments of ``explain``."""
+
+    target: str = field(kw_only=False)
+    key: str = field(kw_only=False)
+    transformers: Sequence[StateSnapshotTransformerFactory] = field(kw_only=False)
+    now: str = "checkpoint"
+    timers: TimerPolicy = "keep"
+    drop_unmatched: bool = False
+    show: int = SHOWN
+
+
+@takes(ExplainRequest)
+def explain(request: ExplainRequest) -> ExplainReport:
     """Return why ``compact`` with these ``transformers`` keeps, drops or rewrites the entries of a key.
 
     ``key`` is JSON (see ``ttlsnap.explanation.keys``). The report has the first ``show`` entries. The other arguments
@@ -81,14 +83,15 @@ def explain(
     Raise UsageError if no state has such a key, or another ``TtlsnapError``.
     """
     started = time.monotonic()
-    listener = listener or SilentWorkListener()
-    wanted = Key.parse(key)
-    checkpoint = open_to_read(target, schemas=schemas)
-    plan = plan_compaction(checkpoint, transformers, clock_at(now, checkpoint.batch).unchecked(), selection, timers)
-    check_given_schemas(plan, schemas or {})
+    listener, parallelism = request.listener or SilentWorkListener(), request.parallelism
+    wanted = Key.parse(request.key)
+    checkpoint = open_to_read(request.target, schemas=request.schemas)
+    clock = clock_at(request.now, checkpoint.batch).unchecked()
+    plan = plan_compaction(checkpoint, request.transformers, clock, request.selection, request.timers)
+    check_given_schemas(plan, request.schemas or {})
     keys = _keys(plan, wanted)
     rules = tuple(map(describe_rule, plan.factories))
-    works = _works(plan, keys, rules, show, drop_unmatched)
+    works = _works(plan, keys, rules, request.show, request.drop_unmatched)
     first, rest = _placed(plan, keys, works)
     done = list(zip(first, read_all(Work.run, first, parallelism, listener), strict=True))
     # A query of old Spark may have had its own partitioning. All entries of a key are then together elsewhere.
@@ -99,11 +102,11 @@ def explain(
     return ExplainReport(
         target=checkpoint.target,
         batch=checkpoint.batch.id,
-        key=key,
+        key=request.key,
         now_source=plan.clock.source,
         rules=rules,
         found=sum(result.found for _, result in done),
-        entries=_in_order(done)[:show],
+        entries=_in_order(done)[: request.show],
         looked=tuple(_looked(plan, done)),
         left_out=tuple(f"{p.state}: {p.state.opaque}" for s in plan.stores for p in s.states if p.state.opaque),
         seconds=time.monotonic() - started,
