@@ -211,8 +211,8 @@ BREAKS = (
     Break(
         "an incremental run visits the same partitions every time",
         "compaction/incremental.py",
-        "left = [task for task in tasks if _visit(task) not in self._before]",
-        "left = list(tasks)",
+        "tasks_left = [task for task in tasks if _visit(task) not in self._visited_before]",
+        "tasks_left = list(tasks)",
         "test_publish.py",
     ),
     Break(

@@ -65,15 +65,15 @@ def check_limit(limit: float | None) -> None:
 
 def refuse_excess(target: str, drops: Sequence[StateDrop], limit: float | None) -> None:
     """Raise RefusedError if more than ``limit`` of a state would be dropped."""
-    told = describe_excess(drops, limit)
-    if told is not None:
-        raise RefusedError(f"{target}: {told}\nNothing was changed. {_ADVICE}")
+    excess = describe_excess(drops, limit)
+    if excess is not None:
+        raise RefusedError(f"{target}: {excess}\nNothing was changed. {_ADVICE}")
 
 
 def warn_of_excess(drops: Sequence[StateDrop], limit: float | None) -> tuple[str, ...]:
     """Return the warning of a dry run about drops that a run refuses."""
-    told = describe_excess(drops, limit)
-    return () if told is None else (f"{told}\nUnless somebody agrees on a terminal, a run refuses this. {_ADVICE}",)
+    excess = describe_excess(drops, limit)
+    return () if excess is None else (f"{excess}\nUnless somebody agrees on a terminal, a run refuses this. {_ADVICE}",)
 
 
 _ADVICE = (
@@ -84,30 +84,30 @@ _ADVICE = (
 
 def describe_excess(drops: Sequence[StateDrop], limit: float | None) -> str | None:
     """Return a description of each state that would lose more than ``limit``; None if there is no such state."""
-    found = [drop for drop in drops if drop.exceeds(limit)]
-    lines = [line for drop in found[:_MOST_LISTED] for line in _describe(drop, limit)]
-    if len(found) > _MOST_LISTED:
-        lines.append(f"The same is true of {len(found) - _MOST_LISTED} more states.")
+    excessive_drops = [drop for drop in drops if drop.exceeds(limit)]
+    lines = [line for drop in excessive_drops[:_MOST_LISTED] for line in _describe(drop, limit)]
+    if len(excessive_drops) > _MOST_LISTED:
+        lines.append(f"The same is true of {len(excessive_drops) - _MOST_LISTED} more states.")
     return "\n".join(lines) if lines else None
 
 
 def _describe(drop: StateDrop, limit: float | None) -> list[str]:
-    share = f"{drop.dropped:,} of {drop.entries:,} entries ({_percent(drop.dropped / drop.entries)})"
-    what = f"all {drop.entries:,} entries" if drop.dropped >= drop.entries else share
-    above = "" if limit is None else f", and --max-drop allows {_percent(limit)}"
-    lines = [f"this run would drop {what} of {drop.where}{above}."]
+    share_text = f"{drop.dropped:,} of {drop.entries:,} entries ({_percent(drop.dropped / drop.entries)})"
+    dropped_part = f"all {drop.entries:,} entries" if drop.dropped >= drop.entries else share_text
+    limit_text = "" if limit is None else f", and --max-drop allows {_percent(limit)}"
+    lines = [f"this run would drop {dropped_part} of {drop.where}{limit_text}."]
     if drop.field is None:
         return lines
-    unit = f", read in {_SPELLED[drop.unit]} ({drop.unit})" if drop.unit else ""
+    unit_text = f", read in {_SPELLED[drop.unit]} ({drop.unit})" if drop.unit else ""
     dates = ""
     if drop.oldest_us is not None and drop.newest_us is not None:
         dates = f": the oldest is {_moment(drop.oldest_us)}, the newest {_moment(drop.newest_us)}"
-    lines.append(f"Timestamps are those of {drop.field}{unit}{dates}.")
+    lines.append(f"Timestamps are those of {drop.field}{unit_text}{dates}.")
     clock = f"{drop.time} time" if drop.time else "time"
     lines.append(f"They were compared with {clock} {_moment(drop.now_us)} ({drop.now_source}).")
-    better = _better_unit(drop)
-    if better is not None:
-        unit, oldest_us, newest_us = better
+    better_reading = _better_unit(drop)
+    if better_reading is not None:
+        unit, oldest_us, newest_us = better_reading
         lines.append(
             f"Read in {_SPELLED[unit]} ({unit}), they are from {_moment(oldest_us)} to {_moment(newest_us)}. "
             f"If that is right, the timestamp is {drop.field}:{unit}"
@@ -135,11 +135,11 @@ def _is_plausible(moment_us: int, now_us: int) -> bool:
     return abs(moment_us - now_us) <= _PLAUSIBLE_US
 
 
-def _convert(moment_us: int, old: str, new: str) -> int:
-    """Return the time that the same number means in the unit ``new``, not ``old``. A negative scale divides."""
-    scale = UNITS[old]
+def _convert(moment_us: int, old_unit: str, new_unit: str) -> int:
+    """Return the time that the same number means in ``new_unit``, not in ``old_unit``. A negative scale divides."""
+    scale = UNITS[old_unit]
     number = moment_us // scale if scale > 0 else moment_us * -scale
-    scale = UNITS[new]
+    scale = UNITS[new_unit]
     return number * scale if scale > 0 else number // -scale
 
 

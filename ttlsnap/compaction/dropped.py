@@ -27,9 +27,9 @@ class Archive:
     def add(self, transformers: RowTransformers, before: RowEntries, after: RowEntries) -> None:
         """Write the entries in ``before`` that are not in ``after``."""
         if len(after) < len(before):
-            gone = np.ones(len(before), np.bool_)
-            gone[after.index] = False
-            dropped = cast(RowEntries, before.filter(gone))
+            is_dropped = np.ones(len(before), np.bool_)
+            is_dropped[after.index] = False
+            dropped = cast(RowEntries, before.filter(is_dropped))
             self.write(dropped, transformers.moments(dropped))
 
     def write(self, dropped: RowEntries, moments: tuple[Int64, Mask] | None) -> None:
@@ -38,12 +38,12 @@ class Archive:
 
     def file(self) -> StagedFile | None:
         """Return the complete file; None if nothing was dropped."""
-        found = self._files.stat(self._path)
-        if found is None:
+        info = self._files.stat(self._path)
+        if info is None:
             return None
         name = f"{self._task.operator}-{self._task.stores[0].name}-{self._task.partition}.parquet"
         # It needs no digest, because ``check_complete`` counts its entries before it is delivered.
-        return StagedFile(self._path, f"{folder_of(str(self._task.expired_of))}/{name}", found.size, "")
+        return StagedFile(self._path, f"{folder_of(str(self._task.expired_of))}/{name}", info.size, "")
 
 
 @contextlib.contextmanager

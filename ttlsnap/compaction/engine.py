@@ -36,7 +36,7 @@ def run_tasks(engine: Engine, tasks: Sequence[PartitionTask], done: Done, progre
     Raise the first failure, and StorageError if a snapshot is not what the worker wrote.
     """
     results = engine.run(tasks, done, progress)
-    for first, *_ in results:
-        first.raise_failure()
-    pairs = [(task, result) for task, mine in zip(tasks, results, strict=True) for result in mine]
+    for first_result, *_ in results:
+        first_result.raise_failure()
+    pairs = [(task, result) for task, task_results in zip(tasks, results, strict=True) for result in task_results]
     return each(open_directory(tasks[0].staging_root), lambda pair: rename_staged(*pair), pairs) if pairs else []

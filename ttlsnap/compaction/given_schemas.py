@@ -27,17 +27,17 @@ def check_given_schemas(plan: Plan, schemas: Schemas, scratch: str | None = None
     """Raise UsageError if a given schema does not describe the state's bytes."""
     for store in plan.stores:
         if (store.operator, store.store) in schemas:
-            (planned,) = store.states  # a given schema describes the whole store
+            (state_plan,) = store.states  # a given schema describes the whole store
             for partition in store.partitions:
-                with partition.open(plan.checkpoint.files, scratch) as stored:
-                    check_partition(stored, planned.state, partition.partition)
+                with partition.open(plan.checkpoint.files, scratch) as stored_partition:
+                    check_partition(stored_partition, state_plan.state, partition.partition)
 
 
-def check_partition(stored: StoredPartition, state: StateDescriptor, partition: int) -> None:
+def check_partition(stored_partition: StoredPartition, state: StateDescriptor, partition: int) -> None:
     """Raise UsageError if the given schema of a state does not describe its first entries in a partition."""
 
-    def check(described: StateDescriptor, keys: Rows, values: Rows) -> None:
-        for side, rows, schema in (("key", keys, described.key_schema), ("value", values, described.value_schema)):
+    def check(descriptor: StateDescriptor, keys: Rows, values: Rows) -> None:
+        for side, rows, schema in (("key", keys, descriptor.key_schema), ("value", values, descriptor.value_schema)):
             problem = _mismatch(rows, schema)
             if problem:
                 raise UsageError(
@@ -45,20 +45,20 @@ def check_partition(stored: StoredPartition, state: StateDescriptor, partition: 
                     f"partition {partition}: {problem}"
                 )
 
-    seen = 0
-    with contextlib.closing(scan_partition(stored, {state.state: state}, check=check)) as batches:
+    entries_seen = 0
+    with contextlib.closing(scan_partition(stored_partition, {state.state: state}, check=check)) as batches:
         for batch, _ in batches:
-            seen += len(batch)
-            if seen >= _LEAST_ENTRIES:
+            entries_seen += len(batch)
+            if entries_seen >= _LEAST_ENTRIES:
                 break
 
 
 def _mismatch(rows: Rows, schema: StructType) -> str | None:
     try:
         check_rows(rows, schema)
-        again = encode(decode(rows, schema), schema)
+        encoded_rows = encode(decode(rows, schema), schema)
     except (CorruptionError, UsageError) as error:
         return str(error)
-    if again.to_arrow() != rows.to_arrow():
+    if encoded_rows.to_arrow() != rows.to_arrow():
         return "encoding what was decoded gives other bytes"
     return None

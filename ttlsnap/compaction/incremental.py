@@ -70,48 +70,54 @@ class Visits:
         at_once: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._before, self._at_once, self._clock = visited, at_once, clock
-        self._always: list[PartitionTask] = []
-        self._parts: list[tuple[Incremental, list[PartitionTask]]] = [(part or Incremental(1), []) for _, part in parts]
+        self._visited_before, self._tasks_at_once, self._clock = visited, at_once, clock
+        self._unlimited_tasks: list[PartitionTask] = []
+        self._parts: list[tuple[Incremental, list[PartitionTask]]] = [
+            (limits or Incremental(1), []) for _, limits in parts
+        ]
         for task in tasks:
-            found = next((n for n, (selection, _) in enumerate(parts) if _is_about(selection, task)), None)
-            limited = found is not None and parts[found][1] is not None
-            (self._parts[found][1] if limited and found is not None else self._always).append(task)
-        self._now: set[Visit] = set()
+            part_number = next(
+                (number for number, (selection, _) in enumerate(parts) if _is_about(selection, task)), None
+            )
+            is_limited = part_number is not None and parts[part_number][1] is not None
+            (self._parts[part_number][1] if is_limited and part_number is not None else self._unlimited_tasks).append(
+                task
+            )
+        self._visited_now: set[Visit] = set()
 
     def waves(self) -> Generator[list[PartitionTask], Sequence[PartitionResult], None]:
         """Yield tasks that can run at the same time. The caller sends their results before it gets the next tasks."""
-        if self._always:
-            yield self._always
-        for part, tasks in self._parts:
-            left = [task for task in tasks if _visit(task) not in self._before]
-            left = left or tasks  # all were visited, so the first is visited again
+        if self._unlimited_tasks:
+            yield self._unlimited_tasks
+        for limits, tasks in self._parts:
+            tasks_left = [task for task in tasks if _visit(task) not in self._visited_before]
+            tasks_left = tasks_left or tasks  # all were visited, so the first is visited again
             started, partitions, entries = self._clock(), 0, 0
-            while left and (not partitions or part.allows(partitions, entries, self._clock() - started)):
-                bounded = part.max_entries is not None or part.max_seconds is not None
-                size = self._at_once if bounded else len(left)
-                if part.max_partitions is not None:
-                    size = min(size, part.max_partitions - partitions)
-                wave, left = left[:size], left[size:]
+            while tasks_left and (not partitions or limits.allows(partitions, entries, self._clock() - started)):
+                is_bounded = limits.max_entries is not None or limits.max_seconds is not None
+                wave_size = self._tasks_at_once if is_bounded else len(tasks_left)
+                if limits.max_partitions is not None:
+                    wave_size = min(wave_size, limits.max_partitions - partitions)
+                wave, tasks_left = tasks_left[:wave_size], tasks_left[wave_size:]
                 results = yield wave
-                self._now |= {_visit(task) for task in wave}
+                self._visited_now |= {_visit(task) for task in wave}
                 partitions += len(wave)
                 entries += sum(result.entries for result in results)
 
     def find_visited(self, run: str | None) -> Visited:
         """Return the partitions visited since all of them were visited last, including those of this ``run``."""
-        found = dict(self._before)
+        visited = dict(self._visited_before)
         for _, tasks in self._parts:
-            mine = {_visit(task) for task in tasks}
-            if mine <= self._before.keys():
-                found = {turn: by for turn, by in found.items() if turn not in mine}
-        return found | dict.fromkeys(self._now, run)
+            visits_of_part = {_visit(task) for task in tasks}
+            if visits_of_part <= self._visited_before.keys():
+                visited = {visit: old_run for visit, old_run in visited.items() if visit not in visits_of_part}
+        return visited | dict.fromkeys(self._visited_now, run)
 
     @property
     def counts(self) -> tuple[int, int, int]:
         """Numbers of partitions with a limit: visited in this run, all, and left before one is visited again."""
-        mine = {_visit(task) for _, tasks in self._parts for task in tasks}
-        return len(self._now & mine), len(mine), len(mine - self.find_visited(None).keys())
+        visits = {_visit(task) for _, tasks in self._parts for task in tasks}
+        return len(self._visited_now & visits), len(visits), len(visits - self.find_visited(None).keys())
 
 
 def _is_about(selection: Selection, task: PartitionTask) -> bool:
@@ -135,22 +141,27 @@ def read_visited(runs: Runs) -> Visited:
             "then starts with the first partition"
         ) from error
     journals = [journal for journal in runs.journals if journal.status == "done"]
-    stand = {None, *(journal.run for journal in journals)} - {journal.undoes for journal in journals if journal.undoes}
-    return {turn: run for turn, run in visited.items() if run in stand}
+    valid_runs = {None, *(journal.run for journal in journals)} - {
+        journal.undoes for journal in journals if journal.undoes
+    }
+    return {visit: run for visit, run in visited.items() if run in valid_runs}
 
 
 def write_visited(files: Directory, visits: Visits, run: str | None) -> None:
     """Record the partitions that ``run`` visited, which count if it is published; None if it has nothing to publish."""
     visited = sorted(visits.find_visited(run).items())
     files.mkdirs(OWN)
-    files.replace(CURSOR, json.dumps({"visited": [[*turn, run] for turn, run in visited]}).encode())
+    files.replace(CURSOR, json.dumps({"visited": [[*visit, run] for visit, run in visited]}).encode())
 
 
-def _visits(found: object) -> Visited:
-    if not isinstance(found, list):
-        raise TypeError(f"{found!r} is not a list")
-    visits = [(operator, store, partition, run) for operator, store, partition, run in found]
-    if not all(isinstance(o, int) and isinstance(s, str) and isinstance(p, int) for o, s, p, _ in visits):
+def _visits(items: object) -> Visited:
+    if not isinstance(items, list):
+        raise TypeError(f"{items!r} is not a list")
+    visits = [(operator, store, partition, run) for operator, store, partition, run in items]
+    if not all(
+        isinstance(operator, int) and isinstance(store, str) and isinstance(partition, int)
+        for operator, store, partition, _ in visits
+    ):
         raise ValueError("an item is not an operator, a store and a partition")
     if not all(run is None or isinstance(run, str) for *_, run in visits):
         raise ValueError("an item does not name a run")

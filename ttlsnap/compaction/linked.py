@@ -83,9 +83,9 @@ class LinkedStores:
     def decide(self) -> tuple[dict[StateId, Decisions], list[Outcome]]:
         """Return the decisions of the transformers, and those that follow from them. Write nothing."""
         with self._open():
-            return self._decide(self._deciders())
+            return self._decide(self._transformers())
 
-    def _deciders(self) -> dict[StateId, RowTransformers]:
+    def _transformers(self) -> dict[StateId, RowTransformers]:
         watch = self._watcher.note if self._watcher is not None else None
         return {
             (store.name, state.state): RowTransformers(self._task, state, watch)
@@ -96,55 +96,61 @@ class LinkedStores:
     def run(self) -> PartitionResults:
         task = self._task
         with self._open():
-            deciders = self._deciders()
-            decided, outcomes = self._decide(deciders)
-            final = dict(decided)
+            transformers = self._transformers()
+            decisions, outcomes = self._decide(transformers)
+            final_decisions = dict(decisions)
             for outcome in outcomes:
-                final |= outcome.decisions
+                final_decisions |= outcome.decisions
             followed = sum(self._write_down(outcome) for outcome in outcomes)
-            self._keep_times(final)
+            self._keep_times(final_decisions)
             results = []
             for store in task.stores:
-                mine = {state: decision for (name, state), decision in final.items() if name == store.name}
-                changed = any(decision.changes for decision in mine.values())
-                written = self._write(store, mine) if changed or task.whole else None
-                results.append(make_result(task, store, written, self._states(store.name, deciders, final, outcomes)))
+                store_decisions = {
+                    state: decision for (name, state), decision in final_decisions.items() if name == store.name
+                }
+                changed = any(decision.changes for decision in store_decisions.values())
+                written = self._write(store, store_decisions) if changed or task.whole else None
+                results.append(
+                    make_result(task, store, written, self._states(store.name, transformers, final_decisions, outcomes))
+                )
         results = [replace(result, ledgers=self._times.write_ledgers(result.store)) for result in results]
         return (replace(results[0], followed=followed), *results[1:])
 
-    def _decide(self, deciders: Mapping[StateId, RowTransformers]) -> tuple[dict[StateId, Decisions], list[Outcome]]:
+    def _decide(
+        self, transformers: Mapping[StateId, RowTransformers]
+    ) -> tuple[dict[StateId, Decisions], list[Outcome]]:
         """Scan everything once. Return the decisions of the transformers, and those that follow from them."""
         task = self._task
-        works = [(link, begin_work(link, task.directory)) for link in task.links]
-        parts: dict[StateId, list[Decisions]] = {place: [] for place in deciders}
+        work_of_links = [(link, begin_work(link, task.directory)) for link in task.links]
+        parts: dict[StateId, list[Decisions]] = {place: [] for place in transformers}
         for name, partition in self._partitions.items():
             for batch, state in scan_partition(partition, self._states_of(name)):
                 if state is None:
                     continue
                 place = name, batch.state
                 keys, values = batch.keys, batch.values
-                first = StateEntries.of(state, keys, values, self._times.of(place))
+                scanned_entries = StateEntries.of(state, keys, values, self._times.of(place))
                 if self._watcher is not None:
-                    self._watcher.see(first)
-                if place in deciders:
-                    entries = deciders[place].run(first)
+                    self._watcher.see(scanned_entries)
+                if place in transformers:
+                    remaining_entries = transformers[place].run(scanned_entries)
                     if self._archive is not None:
-                        self._archive.add(deciders[place], first, entries)
-                    parts[place].append(_decisions(len(keys), entries))
-                    self._progress(len(keys), len(keys) - len(entries))
+                        self._archive.add(transformers[place], scanned_entries, remaining_entries)
+                    parts[place].append(_decisions(len(keys), remaining_entries))
+                    self._progress(len(keys), len(keys) - len(remaining_entries))
                 if self._times.has_ledger(place):
                     self._hashes.setdefault(place, []).append(hash_keys(batch.keys))
-                for link, work in works:
+                for link, work in work_of_links:
                     if place in link.places:
                         work.look(place, keys, values)
-        decided = {place: Decisions.join(found) for place, found in parts.items()}
-        return decided, [work.resolve(decided, self._fetch) for _, work in works]
+        decisions = {place: Decisions.join(parts_of_place) for place, parts_of_place in parts.items()}
+        return decisions, [work.resolve(decisions, self._fetch) for _, work in work_of_links]
 
-    def _keep_times(self, final: Mapping[StateId, Decisions]) -> None:
+    def _keep_times(self, final_decisions: Mapping[StateId, Decisions]) -> None:
         """Note when the entries were written that stay, or the values that have moved to them."""
-        for place, parts in self._hashes.items():
-            hashes = np.concatenate(parts)
-            decision = final.get(place) or Decisions.keep(len(hashes))
+        for place, hashes_of_batches in self._hashes.items():
+            hashes = np.concatenate(hashes_of_batches)
+            decision = final_decisions.get(place) or Decisions.keep(len(hashes))
             sources = hashes if decision.sources is None else hashes[decision.sources]
             self._times.keep_hashes(place, hashes[decision.kept], sources[decision.kept])
 
@@ -152,89 +158,89 @@ class LinkedStores:
         """Archive derived entries that are dropped and contain a fact of their own. Return their number."""
         if self._archive is None or outcome.archived_place is None:
             return 0
-        (store, state), gone = outcome.archived_place, ~outcome.decisions[outcome.archived_place].kept
+        (store, state), is_dropped = outcome.archived_place, ~outcome.decisions[outcome.archived_place].kept
         position = 0
-        if not gone.any():
+        if not is_dropped.any():
             return 0
-        described = {state: self._places[store, state]}
-        for batch, descriptor in scan_partition(self._partitions[store], described, only=state):
+        descriptors = {state: self._places[store, state]}
+        for batch, descriptor in scan_partition(self._partitions[store], descriptors, only=state):
             assert descriptor is not None
             entries = StateEntries.of(descriptor, batch.keys, batch.values)
-            self._archive.write(cast(RowEntries, entries.filter(gone[position : position + len(batch)])), None)
+            self._archive.write(cast(RowEntries, entries.filter(is_dropped[position : position + len(batch)])), None)
             position += len(batch)
-        return int(gone.sum())
+        return int(is_dropped.sum())
 
     def _fetch(self, place: StateId, mask: Mask) -> Rows:
         """Scan a place again. Return the values of the entries for which ``mask`` is true."""
         store, state = place
-        found, position = [], 0
+        values, position = [], 0
         for batch, _ in scan_partition(self._partitions[store], {state: self._places[place]}, only=state, check=None):
-            found.append(Rows.concat([batch.values.take(mask[position : position + len(batch)])]))
+            values.append(Rows.concat([batch.values.take(mask[position : position + len(batch)])]))
             position += len(batch)
-        return Rows.concat(found)
+        return Rows.concat(values)
 
     def _write(self, store: StorePartition, decisions: Mapping[str, Decisions]) -> Written:
         """Scan a store again, and write the decisions. Return the new snapshot."""
         assert self._sink is not None
-        position = dict.fromkeys(decisions, 0)
-        row = dict.fromkeys(decisions, 0)
+        next_entry = dict.fromkeys(decisions, 0)
+        next_value = dict.fromkeys(decisions, 0)
         partition = self._partitions[store.name]
         # Lists are split into their values again; for other states the bytes are enough.
-        described = self._states_of(store.name)
-        lists = {name: state for name, state in described.items() if state.lists}
+        descriptors = self._states_of(store.name)
+        list_states = {name: state for name, state in descriptors.items() if state.lists}
         moves = {state: decision.moves for state, decision in decisions.items() if decision.moves is not None}
         # Lists are rewritten as a whole; the number of changed lists is known only after regrouping.
-        changes = sum(decision.changes for state, decision in decisions.items() if state not in lists)
-        with self._sink.writer(store, partition, described, moves, changes) as writer:
-            for batch in partition.batches({**self._sink.needs_rows_of(store), **lists}):
+        changes = sum(decision.changes for state, decision in decisions.items() if state not in list_states)
+        with self._sink.writer(store, partition, descriptors, moves, changes) as writer:
+            for batch in partition.batches({**self._sink.needs_rows_of(store), **list_states}):
                 decision = decisions.get(batch.state)
                 if decision is None:
                     writer.keep(batch)
                     continue
-                start = position[batch.state]
-                end = position[batch.state] = start + len(batch)
+                start = next_entry[batch.state]
+                end = next_entry[batch.state] = start + len(batch)
                 kept, rewritten = decision.kept[start:end], decision.rewritten[start:end]
-                first = row[batch.state]
-                last = row[batch.state] = first + int(rewritten.sum())
-                if kept.all() and first == last:
+                first_value = next_value[batch.state]
+                end_value = next_value[batch.state] = first_value + int(rewritten.sum())
+                if kept.all() and first_value == end_value:
                     writer.keep(batch)
                     continue
-                which = np.flatnonzero(kept)
-                new = rewritten[which]
+                kept_index = np.flatnonzero(kept)
+                has_new_value = rewritten[kept_index]
                 # The writer takes a value for each kept entry, and uses only the new ones.
-                number = first + np.maximum(np.cumsum(new) - 1, 0)
-                values = decision.values.take(number) if first < last else batch.values.take(which)
-                writer.change(batch, which, new, values)
+                value_index = first_value + np.maximum(np.cumsum(has_new_value) - 1, 0)
+                values = decision.values.take(value_index) if first_value < end_value else batch.values.take(kept_index)
+                writer.change(batch, kept_index, has_new_value, values)
             for state, decision in decisions.items():
-                if position[state] != len(decision.kept):
+                if next_entry[state] != len(decision.kept):
                     raise CorruptionError(
                         f"{self._task.directory}, state {state}: the first scan read {len(decision.kept)} entries, the "
-                        f"second {position[state]}. Nothing was published"
+                        f"second {next_entry[state]}. Nothing was published"
                     )
             return writer.finish()
 
     def _states(
         self,
         store: str,
-        deciders: Mapping[StateId, RowTransformers],
-        final: Mapping[StateId, Decisions],
+        transformers: Mapping[StateId, RowTransformers],
+        final_decisions: Mapping[StateId, Decisions],
         outcomes: Sequence[Outcome],
     ) -> list[StateResult]:
         """Return the results of the states of a store: primary ones by the transformers, others by the links."""
         unmatched: dict[StateId, int] = {}
-        followed = []
+        follower_results = []
         for link, outcome in zip(self._task.links, outcomes, strict=True):
             for place, state in link.places.items():
-                if place in deciders:
+                if place in transformers:
                     unmatched[place] = outcome.unmatched
-                elif place[0] == store and place in final:
-                    followed.append(_count_followers(state.state, final[place]))
-        looked_at = [
-            replace(decider.result(), unmatched=unmatched.get(place, 0))
-            for place, decider in deciders.items()
+                elif place[0] == store and place in final_decisions:
+                    follower_results.append(_count_followers(state.state, final_decisions[place]))
+        primary_results = [
+            replace(state_transformers.result(), unmatched=unmatched.get(place, 0))
+            for place, state_transformers in transformers.items()
             if place[0] == store
         ]
-        return [*looked_at, *followed]
+        return [*primary_results, *follower_results]
 
 
 def _decisions(count: int, entries: RowEntries) -> Decisions:
@@ -247,6 +253,6 @@ def _decisions(count: int, entries: RowEntries) -> Decisions:
 
 
 def _count_followers(state: str, decision: Decisions) -> StateResult:
-    entries, kept, new = len(decision.kept), int(decision.kept.sum()), int(decision.rewritten.sum())
+    entries, kept, rewritten = len(decision.kept), int(decision.kept.sum()), int(decision.rewritten.sum())
     moved = 0 if decision.moves is None else len(decision.moves.numbers)
-    return StateResult(state, entries, kept - new, entries - kept - moved, new + moved)
+    return StateResult(state, entries, kept - rewritten, entries - kept - moved, rewritten + moved)

@@ -32,10 +32,10 @@ def compact_partition(
     try:
         return _compact(task, progress or (lambda entries, dropped: None), sink or SnapshotSink(task))
     except TtlsnapError as error:
-        told = error.text if str(task) in error.text else f"{task}: " + error.text
-        if isinstance(error, CorruptionError) and task.root not in told:
-            told = f"{task.stores[0].where}: " + told
-        failure = type(error).__name__, str(told), without_keys(told)
+        error_text = error.text if str(task) in error.text else f"{task}: " + error.text
+        if isinstance(error, CorruptionError) and task.root not in error_text:
+            error_text = f"{task.stores[0].where}: " + error_text
+        failure = type(error).__name__, str(error_text), without_keys(error_text)
     except MemoryError:
         message = (
             f"{task}: out of memory at {task.directory} ({task.size:,} bytes on disk). Nothing was published. Use a "
@@ -57,33 +57,35 @@ def _compact(task: PartitionTask, progress: Progress, sink: Sink) -> PartitionRe
 def _compact_store(task: PartitionTask, sink: Sink, progress: Progress, archive: Archive | None) -> PartitionResults:
     """Compact the only store of a task."""
     (store,) = task.stores
-    described = {state.state: state for state in store.states}
-    states = {name: RowTransformers(task, state) for name, state in described.items()}
+    descriptors = {state.state: state for state in store.states}
+    transformers_of_states = {name: RowTransformers(task, state) for name, state in descriptors.items()}
     times = kept_times(task)
-    known = described | {name: state for (_, name), state in times.others.items()}
+    descriptors_to_scan = descriptors | {name: state for (_, name), state in times.others.items()}
     with (
         store.open(open_for_reading(task.root), task.scratch) as partition,
-        sink.writer(store, partition, described, {}) as writer,
+        sink.writer(store, partition, descriptors, {}) as writer,
     ):
-        for batch, state in scan_partition(partition, known, with_rows=sink.needs_rows_of(store)):
-            if state is None or batch.state not in described:
+        for batch, state in scan_partition(partition, descriptors_to_scan, with_rows=sink.needs_rows_of(store)):
+            if state is None or batch.state not in descriptors:
                 if state is not None:
                     times.keep(state.place, batch.stored[2])
                 writer.keep(batch)
                 continue
-            transformers = states[state.state]
+            transformers = transformers_of_states[state.state]
             place = (store.name, state.state)
-            first = StateEntries.of(state, batch.keys, batch.values, times.of(place))
-            entries = transformers.run(first)
-            times.keep(place, entries.keys)
+            scanned_entries = StateEntries.of(state, batch.keys, batch.values, times.of(place))
+            remaining_entries = transformers.run(scanned_entries)
+            times.keep(place, remaining_entries.keys)
             if archive is not None:
-                archive.add(transformers, first, entries)
-            if len(entries) == len(batch) and not entries.rewritten.any():
+                archive.add(transformers, scanned_entries, remaining_entries)
+            if len(remaining_entries) == len(batch) and not remaining_entries.rewritten.any():
                 writer.keep(batch)
             else:
-                writer.change(batch, entries.index, entries.rewritten, entries.values)
-            progress(len(batch), len(batch) - len(entries))
-        changed = any(transformers.changed for transformers in states.values())
+                writer.change(batch, remaining_entries.index, remaining_entries.rewritten, remaining_entries.values)
+            progress(len(batch), len(batch) - len(remaining_entries))
+        changed = any(transformers.changed for transformers in transformers_of_states.values())
         written = writer.finish() if changed or task.whole else None
-    result = make_result(task, store, written, [transformers.result() for transformers in states.values()])
+    result = make_result(
+        task, store, written, [transformers.result() for transformers in transformers_of_states.values()]
+    )
     return (replace(result, ledgers=times.write_ledgers(store.name)),)

@@ -72,7 +72,7 @@ class StorePlan:
     @property
     def seen_states(self) -> tuple[StateDescriptor, ...]:
         """The states that a transformer sees."""
-        return tuple(p.state for p in self.states if p.left_alone is None and p.state.role == "primary")
+        return tuple(plan.state for plan in self.states if plan.left_alone is None and plan.state.role == "primary")
 
     @property
     def touched(self) -> bool:
@@ -113,9 +113,9 @@ class Plan:
 
     def find(self, store: StorePlan, partition: int) -> Lineage:
         """Return the current files of a partition."""
-        operator = next(o for o in self.checkpoint.operators if o.id == store.operator)
-        (found,) = (s for s in operator.stores if s.name == store.store)
-        return lineage_of(self.checkpoint, self.state_store, found, partition)
+        operator = next(operator for operator in self.checkpoint.operators if operator.id == store.operator)
+        (checkpoint_store,) = (candidate for candidate in operator.stores if candidate.name == store.store)
+        return lineage_of(self.checkpoint, self.state_store, checkpoint_store, partition)
 
     def tasks(
         self,
@@ -131,10 +131,10 @@ class Plan:
         New files are staged below ``below`` in ``staging_root``, under their final paths; None for a dry run. With
         ``expired``, dropped entries are archived.
         """
-        others = self.kept_states()
+        kept_states = self.kept_states()
         return [
             PartitionTask(
-                stores=tuple(_with_states(store, number, others) for store in group),
+                stores=tuple(_with_states(store, number, kept_states) for store in group),
                 factories=self.factories,
                 clock=self.clock.of(group[0].operator),
                 staging_root=staging_root,
@@ -166,17 +166,23 @@ class Plan:
         """The stores to process, each with its linked stores."""
         for store in self.stores:
             if store.seen_states:
-                linked = {name for link in store.links for name, _ in link.places}
-                mine = [s for s in self.stores if s.operator == store.operator and s.follows and s.store in linked]
-                yield [store, *mine]
+                linked_names = {name for link in store.links for name, _ in link.places}
+                followers = [
+                    follower
+                    for follower in self.stores
+                    if follower.operator == store.operator and follower.follows and follower.store in linked_names
+                ]
+                yield [store, *followers]
 
 
-def _with_states(store: StorePlan, number: int, kept: Sequence[StateDescriptor]) -> StorePartition:
+def _with_states(store: StorePlan, number: int, kept_states: Sequence[StateDescriptor]) -> StorePartition:
     partition = store.partitions[number]
     states = tuple(replace(state, partition=partition.partition) for state in store.seen_states)
-    known = {state.state for state in states}
-    mine = (state for state in kept if (state.operator, state.store) == (store.operator, store.store))
-    return replace(partition, states=states, others=tuple(state for state in mine if state.state not in known))
+    seen_names = {state.state for state in states}
+    states_of_store = (state for state in kept_states if (state.operator, state.store) == (store.operator, store.store))
+    return replace(
+        partition, states=states, others=tuple(state for state in states_of_store if state.state not in seen_names)
+    )
 
 
 def fingerprint_of(batch: int, partitions: Iterable[tuple[int, str, int, Lineage]]) -> str:
@@ -218,13 +224,17 @@ def plan_compaction(
     clock = replace(clock, behind_join=behind_join(checkpoint), ahead=ahead)
     states = describe(checkpoint, selection)
     reasons = explain_left_alone(states, factories, clock)
-    at_work = {state.operator for state, reason in zip(states, reasons, strict=True) if reason is None}
+    operators_at_work = {state.operator for state, reason in zip(states, reasons, strict=True) if reason is None}
     links = {
         operator.id: links_of(checkpoint, operator, timers)
         for operator in checkpoint.operators
-        if operator.id in at_work
+        if operator.id in operators_at_work
     }
-    if timers == "follow" and at_work and not any(link.has_timers for found in links.values() for link in found):
+    if (
+        timers == "follow"
+        and operators_at_work
+        and not any(link.has_timers for links_of_operator in links.values() for link in links_of_operator)
+    ):
         raise UsageError("--timers follow: none of the selected operators has timers")
     return Plan(
         run=new_run_id(),
@@ -263,29 +273,31 @@ def plan_or_foresee(
 def _stores(
     checkpoint: Checkpoint, state_store: StateStore, states: Sequence[StatePlan], links: Mapping[int, Sequence[Link]]
 ) -> Iterator[StorePlan]:
-    looked_at = {(p.state.operator, p.state.store, p.state.state) for p in states if p.left_alone is None}
+    seen_states = {
+        (plan.state.operator, plan.state.store, plan.state.state) for plan in states if plan.left_alone is None
+    }
     for operator in checkpoint.operators:
         # A link does nothing if no transformer sees its primary entries.
-        at_work = [
+        links_at_work = [
             link
             for link in links.get(operator.id, ())
-            if any((operator.id, *place) in looked_at for place in _primary(link))
+            if any((operator.id, *place) in seen_states for place in _primary(link))
         ]
         for store in operator.stores:
-            mine = [p for p in states if (p.state.operator, p.state.store) == (operator.id, store.name)]
-            own = tuple(link for link in at_work if any(name == store.name for name, _ in _primary(link)))
-            derived = [
+            plans = [plan for plan in states if (plan.state.operator, plan.state.store) == (operator.id, store.name)]
+            own_links = tuple(link for link in links_at_work if any(name == store.name for name, _ in _primary(link)))
+            derived_plans = [
                 StatePlan(state, None)
-                for link in at_work
+                for link in links_at_work
                 for (name, _), state in link.places.items()
                 if name == store.name and state.role == "derived"
             ]
-            known = {p.state.state for p in derived}
-            mine = [p for p in mine if p.state.state not in known] + derived
-            if mine:
-                follows = bool(derived) and not own
+            derived_names = {plan.state.state for plan in derived_plans}
+            plans = [plan for plan in plans if plan.state.state not in derived_names] + derived_plans
+            if plans:
+                follows = bool(derived_plans) and not own_links
                 partitions = tuple(partitions_of(checkpoint, state_store, store))
-                yield StorePlan(operator.id, store.name, tuple(mine), partitions, own, follows)
+                yield StorePlan(operator.id, store.name, tuple(plans), partitions, own_links, follows)
 
 
 def _primary(link: Link) -> list[StateId]:
@@ -296,18 +308,18 @@ def explain_left_alone(
     states: Sequence[StateDescriptor], factories: Sequence[StateSnapshotTransformerFactory], clock: Clock
 ) -> list[str | None]:
     """Return why each state stays unchanged; None if at least one factory processes it."""
-    seen_states = [(i, state) for i, state in enumerate(states) if explain_untouched(state) is None]
+    seen_states = [(index, state) for index, state in enumerate(states) if explain_untouched(state) is None]
     reasons: list[str | None] = [explain_untouched(state) for state in states]
-    told: list[Sequence[str | None]] = [
+    reasons_by_factory: list[Sequence[str | None]] = [
         factory.plan([state for _, state in seen_states], clock)
         if isinstance(factory, PlansStates)
         else [None] * len(seen_states)
         for factory in factories
     ]
-    for number, (i, state) in enumerate(seen_states):
+    for number, (index, state) in enumerate(seen_states):
         probe = replace(state, partition=None)
         if any(create(factory, probe, clock.of(state.operator)) is not None for factory in factories):
             continue
-        given = [answers[number] for answers in told if answers[number]]
-        reasons[i] = given[0] if given else "no transformer handles this state"
+        reasons_given = [factory_reasons[number] for factory_reasons in reasons_by_factory if factory_reasons[number]]
+        reasons[index] = reasons_given[0] if reasons_given else "no transformer handles this state"
     return reasons

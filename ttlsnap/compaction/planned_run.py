@@ -56,8 +56,8 @@ class PlannedRun(StateRun[AnyReport]):
         paths = [layout.offset_file(self.checkpoint.logs.offsets[-1] + 1)]
         paths += [path for path in self.before if layout.is_newer_snapshot(path, version)]
         for _, partition in self._places:
-            new = partition.lineage.new_snapshot
-            paths += [new, *self._replaced_deltas([new]), *(file.path for file in partition.lineage.shared)]
+            snapshot = partition.lineage.new_snapshot
+            paths += [snapshot, *self._replaced_deltas([snapshot]), *(file.path for file in partition.lineage.shared)]
         refuse_immovable(self.files, [name for path in paths for name in (path, *layout.all_checksums(path))])
 
     def change(self) -> Change:
@@ -65,7 +65,7 @@ class PlannedRun(StateRun[AnyReport]):
         tables = [path for result in self.results for path in result.superseded]
         checksums = find_existing(self.files, [name for path in tables for name in layout.all_checksums(path)])
         is_next = self.checkpoint.logs.offsets[-1] == self.checkpoint.batch.id
-        plans = self.options.planned_batch and is_next
+        plans_batch = self.options.planned_batch and is_next
         return Change(
             kind=self.kind,
             batch=self.checkpoint.batch.id,
@@ -73,7 +73,7 @@ class PlannedRun(StateRun[AnyReport]):
             ledgers=self.ledgers,
             set_aside=[*self._replaced_deltas([file.target for file in staged]), *self._outliving()],
             preserved=[*tables, *sorted(checksums)],
-            planned=plan_next(self.files, self.checkpoint.batch) if plans else None,
+            planned=plan_next(self.files, self.checkpoint.batch) if plans_batch else None,
         )
 
     def _outliving(self) -> list[str]:
@@ -117,16 +117,16 @@ class PlannedRun(StateRun[AnyReport]):
             )
 
     def fill_copy(self, staging: LocalDirectory, home: str) -> None:
-        changed = {(r.operator, r.partition, r.store): r.reused for r in self.results if r.staged is not None}
+        reused_files = {(r.operator, r.partition, r.store): r.reused for r in self.results if r.staged is not None}
         for operator in self.checkpoint.operators:
             for store in operator.stores:
                 for partition in store.partitions:
                     staging.mkdirs(store.directory(partition))
-                    kept = changed.get((operator.id, partition, store.name))
-                    if kept is None:
+                    kept_files = reused_files.get((operator.id, partition, store.name))
+                    if kept_files is None:
                         lineage = lineage_of(self.checkpoint, self.plan.state_store, store, partition)
-                        kept = tuple(file.path for file in lineage.files)
-                    copy_state_files(self.files, staging, kept)
+                        kept_files = tuple(file.path for file in lineage.files)
+                    copy_state_files(self.files, staging, kept_files)
         copy_all_but_state(self.files, staging, home)
         renew_ledgers(self.checkpoint, self.plan.history, Staging(staging, ""), self.id, done=self.ledgers)
 

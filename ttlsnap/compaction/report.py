@@ -164,37 +164,46 @@ def summarize(plan: Plan, results: Sequence[PartitionResult]) -> tuple[Counts, t
     """Return totals and one report for each state, from the counts of the partitions."""
     reports = []
     for store in plan.stores:
-        mine = [r for r in results if (r.operator, r.store) == (store.operator, store.store)]
-        before, after = store.size, store.size
+        store_results = [
+            result for result in results if (result.operator, result.store) == (store.operator, store.store)
+        ]
+        bytes_before, bytes_after = store.size, store.size
         if store.touched:
-            before, after = sum(r.bytes_before for r in mine), sum(r.bytes_after for r in mine)
-        ways = [r.rewrite or "untouched" for r in mine]
+            bytes_before, bytes_after = (
+                sum(result.bytes_before for result in store_results),
+                sum(result.bytes_after for result in store_results),
+            )
+        ways = [result.rewrite or "untouched" for result in store_results]
         is_rocksdb = plan.checkpoint.provider == "rocksdb"
         rewrites = {way: ways.count(way) for way in ("full", "tombstones", "untouched")} if is_rocksdb else None
-        first = next((n for n, planned in enumerate(store.states) if planned.left_alone is None), 0)
-        for number, planned in enumerate(store.states):
+        first_seen = next(
+            (number for number, state_plan in enumerate(store.states) if state_plan.left_alone is None), 0
+        )
+        for number, state_plan in enumerate(store.states):
             # States of one store share its files, so the bytes are those of the first state that a transformer saw.
-            size = (before, after) if number == first else (None, None)
-            if planned.left_alone is not None:
-                counts = Counts(None, None, 0, 0, *size)
-                reports.append(StateReport(planned.state, counts, left_alone=planned.left_alone))
+            sizes = (bytes_before, bytes_after) if number == first_seen else (None, None)
+            if state_plan.left_alone is not None:
+                counts = Counts(None, None, 0, 0, *sizes)
+                reports.append(StateReport(state_plan.state, counts, left_alone=state_plan.left_alone))
                 continue
-            parts = [state for r in mine for state in r.states if state.state == planned.state.state]
+            states = [
+                state for result in store_results for state in result.states if state.state == state_plan.state.state
+            ]
             counts = Counts(
-                sum(p.entries for p in parts),
-                sum(p.kept for p in parts),
-                sum(p.dropped for p in parts),
-                sum(p.rewritten for p in parts),
-                *size,
+                sum(state.entries for state in states),
+                sum(state.kept for state in states),
+                sum(state.dropped for state in states),
+                sum(state.rewritten for state in states),
+                *sizes,
             )
             report = StateReport(
-                planned.state,
+                state_plan.state,
                 counts,
-                unmatched=sum(p.unmatched for p in parts),
-                rewrites=rewrites if number == first else None,
-                whole=len(mine) == len(store.partitions),
+                unmatched=sum(state.unmatched for state in states),
+                rewrites=rewrites if number == first_seen else None,
+                whole=len(store_results) == len(store.partitions),
             )
-            reports.append(_with_times(report, [p.times for p in parts if p.times]))
+            reports.append(_with_times(report, [state.times for state in states if state.times]))
     return _total(reports), tuple(reports)
 
 
@@ -208,24 +217,26 @@ def _with_times(report: StateReport, times: Sequence[TimeSummary]) -> StateRepor
         time=times[0].time,
         now_us=times[0].now_us,
         cutoff_us=times[0].cutoff_us,
-        oldest_us=min((t.oldest_us for t in times if t.oldest_us is not None), default=None),
-        newest_us=max((t.newest_us for t in times if t.newest_us is not None), default=None),
-        null_timestamps=sum(t.nulls for t in times),
-        unclosed=sum(t.unclosed for t in times),
-        older=sum(t.older for t in times),
-        older_than_us=max((t.older_than_us for t in times if t.older_than_us is not None), default=None),
+        oldest_us=min((summary.oldest_us for summary in times if summary.oldest_us is not None), default=None),
+        newest_us=max((summary.newest_us for summary in times if summary.newest_us is not None), default=None),
+        null_timestamps=sum(summary.nulls for summary in times),
+        unclosed=sum(summary.unclosed for summary in times),
+        older=sum(summary.older for summary in times),
+        older_than_us=max(
+            (summary.older_than_us for summary in times if summary.older_than_us is not None), default=None
+        ),
     )
 
 
 def _total(reports: Sequence[StateReport]) -> Counts:
     """Return the totals: primary entries are counted; derived ones add only bytes."""
-    parts = [report.counts for report in reports if report.state.role == "primary"]
-    sizes = [report.counts for report in reports]
+    primary_counts = [report.counts for report in reports if report.state.role == "primary"]
+    all_counts = [report.counts for report in reports]
     return Counts(
-        sum(p.entries or 0 for p in parts),
-        sum(p.kept or 0 for p in parts),
-        sum(p.dropped for p in parts),
-        sum(p.rewritten for p in parts),
-        sum(p.bytes_before or 0 for p in sizes),
-        sum(p.bytes_after or 0 for p in sizes),
+        sum(counts.entries or 0 for counts in primary_counts),
+        sum(counts.kept or 0 for counts in primary_counts),
+        sum(counts.dropped for counts in primary_counts),
+        sum(counts.rewritten for counts in primary_counts),
+        sum(counts.bytes_before or 0 for counts in all_counts),
+        sum(counts.bytes_after or 0 for counts in all_counts),
     )

@@ -59,14 +59,14 @@ class Runner:
 
     def _run_in_turns(self, tasks: Sequence[PartitionTask]) -> list[PartitionResult]:
         self._visits = Visits(tasks, self._options.parts, self._visited, len(os.sched_getaffinity(0)))
-        waves, found = self._visits.waves(), []
+        waves, results = self._visits.waves(), []
         with contextlib.suppress(StopIteration):
             wave = next(waves)
             while True:
-                results = self._run_all(wave)
-                found += results
-                wave = waves.send(results)
-        return found
+                wave_results = self._run_all(wave)
+                results += wave_results
+                wave = waves.send(wave_results)
+        return results
 
     def note_visited(self, run: str | None) -> None:
         """Record the visited partitions, which count if ``run`` is published; None if it has nothing to publish."""
@@ -109,8 +109,8 @@ class Runner:
         """
         if not asks:
             refuse_excess(report.target, report.drops, self._options.max_drop)
-        if (told := self._unmatched(report)) is not None:
-            raise RefusedError(f"{told} Nothing was changed. For an inner join, {_WITH_OPTION}")
+        if (reason := self._unmatched(report)) is not None:
+            raise RefusedError(f"{reason} Nothing was changed. For an inner join, {_WITH_OPTION}")
         if self._archive is not None:
             written = [result.expired.target for result in results if result.expired is not None]
             self._share_archive(files, results)
@@ -121,8 +121,8 @@ class Runner:
 
     def foresee(self, report: CompactionReport) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return why a run would be refused because of what it drops, and warnings about drops that nobody allowed."""
-        told = self._unmatched(report)
-        refusals = () if told is None else (f"a run refuses this. {told} For an inner join, {_WITH_OPTION}",)
+        reason = self._unmatched(report)
+        refusals = () if reason is None else (f"a run refuses this. {reason} For an inner join, {_WITH_OPTION}",)
         return refusals, warn_of_excess(report.drops, self._options.max_drop)
 
     def deliver(self, files: Directory) -> list[str]:
@@ -132,9 +132,9 @@ class Runner:
         try:
             deliver(files, self.plan.run, self._archive)
         except (TtlsnapError, MemoryError) as error:
-            left = f"{files.root}/{folder_of(self.plan.run)}"
+            staged_folder = f"{files.root}/{folder_of(self.plan.run)}"
             reason = error.text if isinstance(error, TtlsnapError) else "out of memory"
-            return [f"the dropped entries are still in {left}. The next run will archive them: " + reason]
+            return [f"the dropped entries are still in {staged_folder}. The next run will archive them: " + reason]
         return []
 
     def _share_archive(self, files: Directory, results: Sequence[PartitionResult]) -> None:
@@ -163,8 +163,10 @@ def _cautions(plan: Plan) -> Iterator[str]:
     """Yield warnings about the new snapshots, and about times that are not those of the logs."""
     if plan.history is not None and plan.history.wrong_clock is not None:
         yield plan.history.wrong_clock
-    for only in sorted({p.lineage.only_for for store in plan.stores for p in store.partitions if p.lineage.only_for}):
+    for version in sorted(
+        {p.lineage.only_for for store in plan.stores for p in store.partitions if p.lineage.only_for}
+    ):
         yield (
-            f"only Spark {only} reads the snapshots of this checkpoint, old or new. A later version reads the "
+            f"only Spark {version} reads the snapshots of this checkpoint, old or new. A later version reads the "
             "changelogs instead, which still contain the dropped entries, or does not start"
         )

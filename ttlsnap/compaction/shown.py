@@ -34,14 +34,14 @@ class Shown:
         room = self._limit - len(self.entries)
         if room <= 0 or after is before:
             return
-        kept = np.isin(before.index, after.index)
-        self._add(DROPPED, rule, transformer, _first(before, ~kept, room))
-        was = before.filter(kept)
-        new = after.rewritten & ~was.rewritten
+        is_kept = np.isin(before.index, after.index)
+        self._add(DROPPED, rule, transformer, _first(before, ~is_kept, room))
+        kept_before = before.filter(is_kept)
+        is_rewritten = after.rewritten & ~kept_before.rewritten
         room = self._limit - len(self.entries)
-        if room > 0 and new.any():
-            values = to_json_values(_first(after, new, room).value_structs)
-            self._add(REWRITTEN, rule, transformer, _first(was, new, room), values)
+        if room > 0 and is_rewritten.any():
+            new_values = to_json_values(_first(after, is_rewritten, room).value_structs)
+            self._add(REWRITTEN, rule, transformer, _first(kept_before, is_rewritten, room), new_values)
 
     def _add(
         self,
@@ -57,14 +57,14 @@ class Shown:
         pairs = zip(to_json_values(entries.key_structs), to_json_values(entries.value_structs), strict=True)
         for number, (key, value) in enumerate(pairs):
             time = None if moments is None or moments[1][number] else iso(int(moments[0][number]))
-            shown = {"change": change, "rule": rule, **show_entry(self._state, key, value), "time": time}
+            shown_entry = {"change": change, "rule": rule, **show_entry(self._state, key, value), "time": time}
             if new_values is not None:
-                shown["new_value"] = show_entry(self._state, key, new_values[number])["value"]
-            self.entries.append(shown)
+                shown_entry["new_value"] = show_entry(self._state, key, new_values[number])["value"]
+            self.entries.append(shown_entry)
 
 
 def _first(entries: StateEntries, mask: Any, count: int) -> RowEntries:
     """Return the first ``count`` of the entries for which ``mask`` is true."""
-    chosen = np.zeros(len(entries), np.bool_)
-    chosen[np.flatnonzero(mask)[:count]] = True
-    return cast(RowEntries, entries.filter(chosen))
+    is_chosen = np.zeros(len(entries), np.bool_)
+    is_chosen[np.flatnonzero(mask)[:count]] = True
+    return cast(RowEntries, entries.filter(is_chosen))

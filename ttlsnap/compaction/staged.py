@@ -26,10 +26,10 @@ def rename_staged(task: PartitionTask, result: PartitionResult) -> PartitionResu
 
 def settle(files: Directory, file: StagedFile, path: str) -> StagedFile:
     """Give a staged file its final name. Raise StorageError if it is not what the worker left."""
-    found = files.stat(file.path)
-    if found is None or found.size != file.size:
+    info = files.stat(file.path)
+    if info is None or info.size != file.size:
         raise StorageError(
-            f"{files.root}/{file.path} is {'missing' if found is None else f'{found.size:,} bytes long'}, but a worker "
+            f"{files.root}/{file.path} is {'missing' if info is None else f'{info.size:,} bytes long'}, but a worker "
             f"wrote {file.size:,} bytes. Nothing was published. Check that all workers see the same storage"
         )
     files.rename(file.path, path, overwrite=True)  # nobody else writes there, and so it is one request
