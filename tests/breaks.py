@@ -358,7 +358,7 @@ BREAKS = (
     Break(
         "a move continues although its check failed",
         "engines/local.py",
-        "        move.check(found)\n",
+        "        move.check(source_results)\n",
         "",
         "test_moves.py",
     ),
@@ -536,8 +536,8 @@ BREAKS = (
     Break(
         "Spark's workers take modules of the current folder before all others",
         "engines/launch.py",
-        'given = {"PYTHONSAFEPATH": "1"}',
-        "given: dict[str, str] = {}",
+        'variables = {"PYTHONSAFEPATH": "1"}',
+        "variables: dict[str, str] = {}",
         "test_user_code.py",
     ),
     Break(
@@ -739,7 +739,7 @@ BREAKS = (
     Break(
         "entries that a migration mixes up are not noticed",
         "engines/proof.py",
-        " or before != after",
+        " or sent_set != received_set",
         "",
         "../migration/test_work.py",
     ),

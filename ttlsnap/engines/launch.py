@@ -35,13 +35,13 @@ def quiet_launch() -> Iterator[Callable[[], str]]:
     sentence. Delta's output, for example that of ``VACUUM``, must not mix with a JSON document on standard output.
     TTLSNAP_SPARK_LOG names the file; by default it is temporary, and removed when the JVM closes it.
     """
-    named = os.environ.get("TTLSNAP_SPARK_LOG")
-    with Path(named).open("a+b") if named else tempfile.TemporaryFile() as log:
-        begin = log.seek(0, os.SEEK_END)
+    log_path = os.environ.get("TTLSNAP_SPARK_LOG")
+    with Path(log_path).open("a+b") if log_path else tempfile.TemporaryFile() as log:
+        log_start = log.seek(0, os.SEEK_END)
 
         def reasons() -> str:
             # pread does not move the position in the file, which the JVM shares.
-            text = os.pread(log.fileno(), _MOST_OF_LOG, begin).decode(errors="replace")
+            text = os.pread(log.fileno(), _MOST_OF_LOG, log_start).decode(errors="replace")
             lines = dict.fromkeys(line.strip() for line in text.splitlines() if _REASON.search(line))
             return "\n".join(list(lines)[:_REASONS])
 
@@ -112,17 +112,17 @@ def find_session(source: SessionSource = None) -> SparkSession | None:
 @contextlib.contextmanager
 def set_temporarily(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
     """Set options of a session within the block."""
-    before = {name: spark.conf.get(name, None) for name in settings}
+    old_values = {name: spark.conf.get(name, None) for name in settings}
     try:
         for name, value in settings.items():
             spark.conf.set(name, value)
         yield
     finally:
-        for name, old in before.items():
-            if old is None:
+        for name, old_value in old_values.items():
+            if old_value is None:
                 spark.conf.unset(name)
             else:
-                spark.conf.set(name, old)
+                spark.conf.set(name, old_value)
 
 
 @contextlib.contextmanager
@@ -151,28 +151,33 @@ def _without_current_folder() -> Iterator[None]:
     """
     import pyspark
 
-    given = {"PYTHONSAFEPATH": "1"}
+    variables = {"PYTHONSAFEPATH": "1"}
     if "SPARK_HOME" not in os.environ:
-        given["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
-    before = {name: os.environ.get(name) for name in given}
-    os.environ.update(given)
+        variables["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
+    old_values = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
+        for name, old_value in old_values.items():
+            if old_value is None:
                 del os.environ[name]
             else:
-                os.environ[name] = value
+                os.environ[name] = old_value
 
 
 def first_lines(error: BaseException, lines: int = 3) -> str:
     """Return the message of a Spark error without the stacks of the JVM and of a Python worker."""
-    told = [line for line in str(error).splitlines() if line.strip() and not line.lstrip().startswith("at ")]
-    traces = [place for place, line in enumerate(told) if _TRACEBACK in line]
-    if traces:
-        first, frames = told[traces[0]].partition(_TRACEBACK)[0].strip(), told[traces[-1] + 1 :]
-        after = itertools.dropwhile(lambda line: line.startswith(" "), frames)
-        said = itertools.takewhile(lambda line: not line.startswith((" ", "SQLSTATE", "Caused by:")), after)
-        told[traces[0] :] = [*filter(None, [first]), *said]
-    return "\n".join(told[:lines]) or type(error).__name__
+    message_lines = [line for line in str(error).splitlines() if line.strip() and not line.lstrip().startswith("at ")]
+    traceback_starts = [number for number, line in enumerate(message_lines) if _TRACEBACK in line]
+    if traceback_starts:
+        text_before, frames = (
+            message_lines[traceback_starts[0]].partition(_TRACEBACK)[0].strip(),
+            message_lines[traceback_starts[-1] + 1 :],
+        )
+        lines_after = itertools.dropwhile(lambda line: line.startswith(" "), frames)
+        error_lines = itertools.takewhile(
+            lambda line: not line.startswith((" ", "SQLSTATE", "Caused by:")), lines_after
+        )
+        message_lines[traceback_starts[0] :] = [*filter(None, [text_before]), *error_lines]
+    return "\n".join(message_lines[:lines]) or type(error).__name__

@@ -85,8 +85,8 @@ class SharedLocalEngine:
 
         return _move(run, move)
 
-    def _pool(self, useful: int) -> ThreadPoolExecutor:
-        threads = self._parallelism or useful
+    def _pool(self, default_threads: int) -> ThreadPoolExecutor:
+        threads = self._parallelism or default_threads
         with self._lock:
             pool = self._pools.get(threads) or ThreadPoolExecutor(threads)
             self._pools[threads] = pool
@@ -157,17 +157,17 @@ def _move(run: _Run, move: Move) -> Moved:
             make_folder(folders[number])
             return sources[number].split(folders[number], progress)
 
-        def build(number: int, progress: Progress) -> Any:
+        def build(target_number: int, progress: Progress) -> Any:
             parts = (
-                Part(*entries, n, part)
-                for n, (source, place) in enumerate(zip(sources, folders, strict=True))
-                for part, entries in enumerate(source.read(place, number))
+                Part(*entries, source_number, part)
+                for source_number, (source, place) in enumerate(zip(sources, folders, strict=True))
+                for part, entries in enumerate(source.read(place, target_number))
             )
-            return targets[number].build(parts, folder, progress)
+            return targets[target_number].build(parts, folder, progress)
 
-        found = run(split, range(len(sources)))
-        move.check(found)
-        return found, run(build, range(len(targets)))
+        source_results = run(split, range(len(sources)))
+        move.check(source_results)
+        return source_results, run(build, range(len(targets)))
 
 
 def spread_on(
@@ -181,15 +181,15 @@ def spread_on(
     """Return the results of ``work`` for each task. Threads stop at their next report after ``is_stopped`` is set."""
     one_at_a_time, failed = threading.Lock(), threading.Event()
 
-    def told(entries: int, dropped: int) -> None:
+    def report_progress(entries: int, dropped: int) -> None:
         if is_stopped.is_set() or failed.is_set():
             raise KeyboardInterrupt
         with one_at_a_time:
             progress(entries, dropped)
 
     def run(task: Task) -> Result:
-        told(0, 0)
-        return work(task, told)
+        report_progress(0, 0)
+        return work(task, report_progress)
 
     futures = {pool.submit(run, task): number for number, task in enumerate(tasks)}
     results: dict[int, Result] = {}

@@ -29,8 +29,10 @@ class Fingerprint:
     @classmethod
     def of_all(cls, sets: Iterable[Fingerprint]) -> Fingerprint:
         """Return that of the union of sets."""
-        found = list(sets)
-        return cls(sum(one.entries for one in found), sum(one.sum for one in found) % _MODULUS)
+        fingerprints = list(sets)
+        return cls(
+            sum(subset.entries for subset in fingerprints), sum(subset.sum for subset in fingerprints) % _MODULUS
+        )
 
 
 def fingerprint(keys: Rows, values: Rows) -> int:
@@ -38,14 +40,14 @@ def fingerprint(keys: Rows, values: Rows) -> int:
 
     An entry's fingerprint mixes two CRC32C sums, of key and value, and of value and key.
     """
-    mixed = row_checksums(keys, values).astype(np.uint64) << np.uint64(32)
-    mixed |= row_checksums(values, keys)
+    fingerprints = row_checksums(keys, values).astype(np.uint64) << np.uint64(32)
+    fingerprints |= row_checksums(values, keys)
     # The last steps of MurmurHash3 (fmix64): without them, the sum would not notice bytes that two entries exchanged.
     for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
-        mixed ^= mixed >> np.uint64(33)
-        mixed *= np.uint64(factor)
-    mixed ^= mixed >> np.uint64(33)
-    return int(mixed.sum(dtype=np.uint64)) if len(mixed) else 0
+        fingerprints ^= fingerprints >> np.uint64(33)
+        fingerprints *= np.uint64(factor)
+    fingerprints ^= fingerprints >> np.uint64(33)
+    return int(fingerprints.sum(dtype=np.uint64)) if len(fingerprints) else 0
 
 
 @dataclass(frozen=True)
@@ -58,9 +60,9 @@ class Sent:
 
 def require_all(where: str, what: str, sent: Sequence[Sent], received: Sequence[Fingerprint]) -> None:
     """Raise CorruptionError unless a group of targets received every entry, exactly once. ``what`` are the entries."""
-    counts = np.sum([one.entries for one in sent], axis=0, dtype=np.int64).tolist() if sent else [0] * len(received)
-    before, after = Fingerprint.of_all(one.fingerprint for one in sent), Fingerprint.of_all(received)
-    if [one.entries for one in received] != counts or before != after:
+    counts = np.sum([group.entries for group in sent], axis=0, dtype=np.int64).tolist() if sent else [0] * len(received)
+    sent_set, received_set = Fingerprint.of_all(group.fingerprint for group in sent), Fingerprint.of_all(received)
+    if [target.entries for target in received] != counts or sent_set != received_set:
         raise CorruptionError(
             f"{where}: the new partitions do not have the {what}. Nothing was published. Check the disk and the "
             "memory of this machine"

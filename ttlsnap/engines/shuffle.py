@@ -56,11 +56,11 @@ def move_on_spark(session: SparkSession, move: Move, port: int | None) -> tuple[
     places = find_places(len(targets))
     split = _split_work([cloudpickle.dumps(source) for source in sources], places, move.scratch, port)
     build = _build_work([cloudpickle.dumps(target) for target in targets], places, move.scratch, port)
-    with _with_small_batches(session) as own:
-        parts = on_workers(own.range(0, len(sources), 1, len(sources)), split, _PARTS)
-        built = on_workers(parts.repartition(len(targets), "place"), build, _OUTCOMES)
-        found = {(row["is_target"], row["number"]): bytes(row["data"]) for row in built.collect()}
-    return [found[False, n] for n in range(len(sources))], [found[True, n] for n in range(len(targets))]
+    with _with_small_batches(session) as own_session:
+        parts = on_workers(own_session.range(0, len(sources), 1, len(sources)), split, _PARTS)
+        outcome_frame = on_workers(parts.repartition(len(targets), "place"), build, _OUTCOMES)
+        outcomes = {(row["is_target"], row["number"]): bytes(row["data"]) for row in outcome_frame.collect()}
+    return [outcomes[False, n] for n in range(len(sources))], [outcomes[True, n] for n in range(len(targets))]
 
 
 @contextlib.contextmanager
@@ -71,9 +71,9 @@ def _with_small_batches(session: SparkSession) -> Iterator[SparkSession]:
     does not have that in all versions; there, one move at a time changes the setting.
     """
     if getattr(session, "_sc", None) is not None:
-        own = session.newSession()
-        own.conf.set(_AT_ONCE, str(_PIECES_AT_ONCE))
-        yield own
+        own_session = session.newSession()
+        own_session.conf.set(_AT_ONCE, str(_PIECES_AT_ONCE))
+        yield own_session
         return
     with _one_at_a_time, set_temporarily(session, {_AT_ONCE: str(_PIECES_AT_ONCE)}):
         yield session
@@ -93,16 +93,16 @@ def take(outcomes: Sequence[bytes]) -> list[Any]:
 
 def find_places(count: int) -> list[int]:
     """Return ``count`` numbers (longs). Spark's hash puts the n-th of them into partition n of ``count``."""
-    found: dict[int, int] = {}
+    places: dict[int, int] = {}
     start = 0
-    while len(found) < count:
+    while len(places) < count:
         numbers = np.arange(start, start + 8 * count, dtype=np.int64)
         hashes = hash_column(pa.array(numbers), LongType(), first_seeds(len(numbers)))
         partitions = partitions_of(hashes, count)
         for number, partition in zip(numbers.tolist(), partitions.tolist(), strict=True):
-            found.setdefault(partition, number)
+            places.setdefault(partition, number)
         start += 8 * count
-    return [found[partition] for partition in range(count)]
+    return [places[partition] for partition in range(count)]
 
 
 def cut(entries: Iterable[Entries]) -> Iterator[bytes]:
@@ -111,11 +111,11 @@ def cut(entries: Iterable[Entries]) -> Iterator[bytes]:
         ends = np.cumsum(keys.size + values.size)
         start = 0
         while start < len(keys):
-            before = int(ends[start - 1]) if start else 0
-            end = max(start + 1, int(np.searchsorted(ends, before + PIECE_BYTES, "right")))
-            some = [rows.take(slice(start, end)) for rows in (keys, values)]
-            sizes = [rows.size.astype("<i4").tobytes() for rows in some]
-            content = [bytes(gather_ragged(rows.data, rows.start, rows.size)) for rows in some]
+            bytes_before = int(ends[start - 1]) if start else 0
+            end = max(start + 1, int(np.searchsorted(ends, bytes_before + PIECE_BYTES, "right")))
+            piece_rows = [rows.take(slice(start, end)) for rows in (keys, values)]
+            sizes = [rows.size.astype("<i4").tobytes() for rows in piece_rows]
+            content = [bytes(gather_ragged(rows.data, rows.start, rows.size)) for rows in piece_rows]
             yield b"".join([(end - start).to_bytes(8, "little"), *sizes, *content])
             start = end
 
@@ -168,26 +168,26 @@ def _build_work(targets: Sequence[bytes], places: Sequence[int], scratch: str | 
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = (row for batch in batches for row in zip(*(column.to_pylist() for column in batch.columns), strict=True))
-        first = next(rows, None)
-        if first is None:
+        first_row = next(rows, None)
+        if first_row is None:
             return
-        number = places.index(first[0])
+        number = places.index(first_row[0])
         target: Target = pickle.loads(targets[number])
         results: list[tuple[bool, int, bytes]] = []
 
         def parts() -> Iterator[Part]:
-            for place, source, part, data in chain([first], rows):
-                if place != first[0]:
+            for place, source, part, data in chain([first_row], rows):
+                if place != first_row[0]:
                     raise TtlsnapError(f"Spark sent entries of partition {places.index(place)} to partition {number}")
                 if part == _RESULT:
                     results.append((False, source, data))
                 elif data:
                     yield Part(*join(data), source, part)
 
-        send, given = sender(port), parts()
+        send, parts_of_target = sender(port), parts()
         with scratch_folder(scratch) as folder:
-            outcome = _attempt(lambda: target.build(given, folder, send))
-        for _ in given:  # after an error, the results of sources may be among what is left
+            outcome = _attempt(lambda: target.build(parts_of_target, folder, send))
+        for _ in parts_of_target:  # after an error, the results of sources may be among what is left
             pass
         send(0, 0, ended=True)
         results.append((True, number, pickle.dumps(outcome)))

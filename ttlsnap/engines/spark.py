@@ -64,18 +64,18 @@ class SparkEngine:
         """See ``MovingEngine.move``. The check comes after the targets are built, but before they are returned."""
         with self._running(len(move.sources) + len(move.targets), done, progress) as (session, port):
             outcomes = move_on_spark(session, move, port)
-        found = take(outcomes[0])
-        move.check(found)
-        return found, take(outcomes[1])
+        source_results = take(outcomes[0])
+        move.check(source_results)
+        return source_results, take(outcomes[1])
 
     @contextlib.contextmanager
     def _running(self, tasks: int, done: Done, progress: Progress) -> Iterator[tuple[SparkSession, int | None]]:
         """Yield a session, and the port for the progress of ``tasks``. Raise TtlsnapError if Spark fails."""
-        told = 0
+        partitions_reported = 0
 
         def ended() -> None:
-            nonlocal told
-            told += 1
+            nonlocal partitions_reported
+            partitions_reported += 1
             done()
 
         with self._find_or_start() as session, listener(progress, ended) as port:
@@ -86,7 +86,7 @@ class SparkEngine:
                     f"Spark could not run the partitions; nothing was published.\n{first_lines(error, 20)}"
                 ) from error
         # Datagrams can be lost, and other machines send none.
-        for _ in range(tasks - told):
+        for _ in range(tasks - partitions_reported):
             done()
 
     @contextlib.contextmanager
@@ -109,10 +109,10 @@ def start_engine(master: str | None, parallelism: int | None) -> Iterator[SparkS
     if master is not None:
         builder = builder.remote(master) if master.startswith("sc://") else builder.master(master)
 
-    def failure(told: str) -> str:
+    def failure(message: str) -> str:
         return (
             f"Spark could not be started on {master or 'its default master'}. Nothing was changed. Check that Java 17 "
-            f"is installed, and that the master can be reached; --engine local needs neither.\n{told}"
+            f"is installed, and that the master can be reached; --engine local needs neither.\n{message}"
         )
 
     with launch_session(builder, failure) as session:

@@ -35,7 +35,7 @@ class SpillWriter:
 
     def __init__(self, path: Path, partitions: int) -> None:
         self._path, self._partitions = path, partitions
-        self._waiting: list[tuple[Rows, Rows, Int64s]] = []
+        self._waiting_entries: list[tuple[Rows, Rows, Int64s]] = []
         self._size = self._position = 0
         self.entries = np.zeros(partitions, np.int64)
 
@@ -51,23 +51,23 @@ class SpillWriter:
 
     def add(self, keys: Rows, values: Rows, partitions: Int64s) -> None:
         """Add entries, each with its new partition."""
-        self._waiting.append((keys, values, partitions))
+        self._waiting_entries.append((keys, values, partitions))
         self._size += int(keys.size.sum() + values.size.sum())
         if self._size >= BLOCK_BYTES:
             self._write()
 
     def finish(self) -> None:
         """Write what is left."""
-        if self._waiting:
+        if self._waiting_entries:
             self._write()
 
     def _write(self) -> None:
-        keys, values, partitions = self._waiting[0]
-        if len(self._waiting) > 1:
-            keys = Rows.concat([part[0] for part in self._waiting])
-            values = Rows.concat([part[1] for part in self._waiting])
-            partitions = np.concatenate([part[2] for part in self._waiting])
-        self._waiting, self._size = [], 0
+        keys, values, partitions = self._waiting_entries[0]
+        if len(self._waiting_entries) > 1:
+            keys = Rows.concat([part[0] for part in self._waiting_entries])
+            values = Rows.concat([part[1] for part in self._waiting_entries])
+            partitions = np.concatenate([part[2] for part in self._waiting_entries])
+        self._waiting_entries, self._size = [], 0
         order = np.argsort(partitions, kind="stable")
         keys, values = keys.take(order), values.take(order)
         counts = np.bincount(partitions, minlength=self._partitions)
@@ -111,9 +111,9 @@ def _errors(path: Path) -> Iterator[None]:
 
 
 def _write_all(file: RawIOBase, data: object) -> None:
-    left = memoryview(data).cast("B")  # type: ignore[arg-type]
-    while len(left):
-        left = left[file.write(left) or 0 :]
+    bytes_left = memoryview(data).cast("B")  # type: ignore[arg-type]
+    while len(bytes_left):
+        bytes_left = bytes_left[file.write(bytes_left) or 0 :]
 
 
 def _read(file: BinaryIO, start: int, end: int) -> bytes:

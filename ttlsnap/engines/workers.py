@@ -34,7 +34,7 @@ def on_workers(frame: DataFrame, work: Work, schema: str | StructType) -> DataFr
     """Return the frame of ``mapInArrow`` with ``work``. It fails before it reads a row on a worker with other code."""
     from pyspark import cloudpickle
 
-    pickled, found = cloudpickle.dumps(work), list_found()
+    pickled, found_modules = cloudpickle.dumps(work), list_found()
     expected = {name: code_digest(name) for name in (_PACKAGE, *list_named())}
 
     # Spark sends this function by value, so it also runs where ttlsnap is missing, or older than this module.
@@ -49,18 +49,18 @@ def on_workers(frame: DataFrame, work: Work, schema: str | StructType) -> DataFr
                 f"{sys.executable} on {socket.gethostname()} has no ttlsnap, or an older one. Install there what you "
                 "have here"
             ) from None
-        require_same_code(expected, found)
+        require_same_code(expected, found_modules)
         yield from pickle.loads(pickled)(batches)
 
     return frame.mapInArrow(work_if_same, schema)
 
 
-def require_same_code(expected: Mapping[str, str | None], found: Found) -> None:
+def require_same_code(expected: Mapping[str, str | None], found_modules: Found) -> None:
     """Find the user's modules as another process does. Raise RuntimeError if a module's code is not as ``expected``.
 
     A missing one may not be needed here. If it is, Python says so.
     """
-    find_again(found)
+    find_again(found_modules)
     for name, digest in expected.items():
         if code_digest(name) not in (digest, None):
             raise RuntimeError(
