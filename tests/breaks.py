@@ -746,7 +746,7 @@ BREAKS = (
     Break(
         "keys that do not show how Spark places them are moved",
         "migration/run.py",
-        "if keys and proven[store.operator] < PROOF:",
+        "if keys and proven_bits[store.operator] < PROOF:",
         "if False:",
         "test_work.py",
     ),
@@ -772,8 +772,8 @@ BREAKS = (
     Break(
         "the logs of a migration have the old settings",
         "migration/publish.py",
-        "found = {layout.offset_file(b): with_conf(files, b, conf).encode() for b in kept}",
-        "found = {layout.offset_file(b): with_conf(files, b, {}).encode() for b in kept}",
+        "documents = {layout.offset_file(number): with_conf(files, number, conf).encode() for number in kept_batches}",
+        "documents = {layout.offset_file(number): with_conf(files, number, {}).encode() for number in kept_batches}",
     ),
     Break(
         "batches from before a migration stay",

@@ -101,8 +101,8 @@ class Changes(ChangeOptions):
     may_drop: bool = True
 
     def __post_init__(self) -> None:
-        asked = self.partitions is not None or self.provider is not None or self.new_query is not None
-        if not asked and not self.settings and not self.drops:
+        names_a_change = self.partitions is not None or self.provider is not None or self.new_query is not None
+        if not names_a_change and not self.settings and not self.drops:
             raise UsageError(
                 "there is nothing to migrate: name a new query, a number of partitions, a provider or a setting. "
                 "To drop entries only, use ttlsnap compact"
@@ -115,17 +115,17 @@ class Changes(ChangeOptions):
             )
         if self.provider is not None and self.provider not in _CLASSES:
             raise UsageError(f"provider is {self.provider!r}; it must be one of {', '.join(sorted(_CLASSES))}")
-        short = {spark: name for name, (spark, _) in SETTINGS.items()}
-        found = {short.get(name, name): str(value).lower() for name, value in self.settings.items()}
-        for name, value in found.items():
+        short_names = {spark: name for name, (spark, _) in SETTINGS.items()}
+        settings = {short_names.get(name, name): str(value).lower() for name, value in self.settings.items()}
+        for name, value in settings.items():
             if name not in SETTINGS:
                 raise UsageError(f"unknown setting {name}; use one of {', '.join(SETTINGS)}")
             if value not in SETTINGS[name][1]:
                 raise UsageError(f"the setting {name} is {value!r}; it must be one of {', '.join(SETTINGS[name][1])}")
         for name in (AGGREGATION_FORMAT, FLOAT_KEYS, INTERVAL_KEYS, JOIN_FORMAT):
-            if name in found and self.new_query is not None:
+            if name in settings and self.new_query is not None:
                 raise UsageError(f"{name} and a new query both change values; migrate twice")
-        object.__setattr__(self, "settings", found)
+        object.__setattr__(self, "settings", settings)
 
     @property
     def is_only_changelog(self) -> bool:
@@ -153,38 +153,39 @@ def find_target(checkpoint: Checkpoint, changes: Changes) -> Target:
     """
     conf, settings = checkpoint.batch.conf, changes.settings
     provider = changes.provider or checkpoint.provider
-    before = checkpoint.batch.checkpoint_format
-    after = int(settings.get("checkpoint-format", before))
+    old_format = checkpoint.batch.checkpoint_format
+    new_format = int(settings.get("checkpoint-format", old_format))
     pinned = {}
     if provider != checkpoint.provider:
         pinned[PROVIDER] = _CLASSES[provider]
     if provider == "hdfs":
-        _refuse_only_rocksdb(checkpoint, settings, before, after)
+        _refuse_only_rocksdb(checkpoint, settings, old_format, new_format)
     if changes.partitions is not None and changes.partitions != shuffle_partitions(conf):
         pinned[SHUFFLE_PARTITIONS] = str(changes.partitions)
     for name in (AGGREGATION_FORMAT, "codec", JOIN_FORMAT, "row-checksums"):
-        spark = SETTINGS[name][0]
-        if name in settings and settings[name] != conf.get(spark):
-            pinned[spark] = settings[name]
+        spark_name = SETTINGS[name][0]
+        if name in settings and settings[name] != conf.get(spark_name):
+            pinned[spark_name] = settings[name]
     needed = [(name, *_SINCE[name]) for name in pinned if name != SHUFFLE_PARTITIONS]
     needed += [(_TABLE_FORMAT, *_SINCE[_TABLE_FORMAT])] if PROVIDER in pinned and provider == "rocksdb" else []
-    needed += [(ENCODING, *_SINCE[ENCODING])] if after > before else []
+    needed += [(ENCODING, *_SINCE[ENCODING])] if new_format > old_format else []
     needed += [_JOIN_SINCE[pinned[join.FORMAT]]] if pinned.get(join.FORMAT) in _JOIN_SINCE else []
-    for name, what, since in needed:
+    for name, change, since in needed:
         if name not in conf:
             raise UnsupportedError(
-                f"{checkpoint.target}: {what} needs Spark {since}, and the last batch ran with an older version, which "
-                f"did not record {name}. Run the query for a batch with Spark {since} or later, and repeat the command"
+                f"{checkpoint.target}: {change} needs Spark {since}, and the last batch ran with an older version, "
+                f"which did not record {name}. Run the query for a batch with Spark {since} or later, and repeat the "
+                "command"
             )
     session = {SETTINGS[name][0]: settings[name] for name in ("changelog", "checkpoint-format") if name in settings}
-    if after == 2:
+    if new_format == 2:
         session[FORMAT] = "2"
     if join.is_timed(pinned.get(join.FORMAT, "")):
         session[_TIMED_JOINS] = "true"
-    return Target(pinned, after, session)
+    return Target(pinned, new_format, session)
 
 
-def _refuse_only_rocksdb(checkpoint: Checkpoint, settings: Mapping[str, str], before: int, after: int) -> None:
+def _refuse_only_rocksdb(checkpoint: Checkpoint, settings: Mapping[str, str], old_format: int, new_format: int) -> None:
     """Raise an error for what the HDFS-backed store cannot hold, by name."""
     for name, value in (("changelog", "true"), ("checkpoint-format", "2")):
         if settings.get(name) == value:
@@ -200,7 +201,7 @@ def _refuse_only_rocksdb(checkpoint: Checkpoint, settings: Mapping[str, str], be
         if is_join(operator) and any(len(store.families) > 1 for store in operator.stores):
             number = join.state_format(checkpoint)
             raise UnsupportedError(f"{where} has state format {number}, and the HDFS-backed store holds only 1 and 2")
-    if before == after == 2:
+    if old_format == new_format == 2:
         raise UnsupportedError(
             f"{checkpoint.target} has checkpoint format 2, and the HDFS-backed store cannot hold its checkpoint ids. "
             "To change to format 1, too, add: --set checkpoint-format=1"

@@ -31,9 +31,9 @@ def merge(entries: Iterable[Entries], state: StateDescriptor, store: StateStore)
         rows = store.decode(state, keys, values)[1]
         limits = read_numbers(rows, len(state.value_schema), state.value_schema.names.index("expiresAtMicros"))
     order = np.lexsort((-limits, codes))
-    first = order[np.append(True, codes[order][1:] != codes[order][:-1])] if len(order) else order
-    kept = np.sort(first)
-    return keys.take(kept), values.take(kept)
+    first_entries = order[np.append(True, codes[order][1:] != codes[order][:-1])] if len(order) else order
+    kept_entries = np.sort(first_entries)
+    return keys.take(kept_entries), values.take(kept_entries)
 
 
 def merge_lists(entries: Iterable[Entries], store: StateStore) -> Entries:
@@ -44,8 +44,8 @@ def merge_lists(entries: Iterable[Entries], store: StateStore) -> Entries:
     assert isinstance(store, RocksDbStore)
     keys, values, codes = _collect(entries)
     order = np.argsort(codes, kind="stable")
-    first = order[np.append(True, codes[order][1:] != codes[order][:-1])] if len(order) else order
-    return keys.take(first), Rows.of(join(values.take(order), codes[order], store.delimiter))
+    first_entries = order[np.append(True, codes[order][1:] != codes[order][:-1])] if len(order) else order
+    return keys.take(first_entries), Rows.of(join(values.take(order), codes[order], store.delimiter))
 
 
 def _collect(entries: Iterable[Entries]) -> tuple[Rows, Rows, Int64s]:

@@ -65,8 +65,8 @@ class StoreMigration:
     @property
     def merged(self) -> StateDescriptor | None:
         """The new state whose entries may have the same key; None if there is none."""
-        merging = {state.new_name for state in self.evolutions if state.merges}
-        return next((state for state in self.new_states if state.state in merging), None)
+        merging_names = {state.new_name for state in self.evolutions if state.merges}
+        return next((state for state in self.new_states if state.state in merging_names), None)
 
     @property
     def size(self) -> int:
@@ -106,22 +106,22 @@ class MigrationPlan:
     def kept(self, store: StoreMigration) -> KeptStates | None:
         """Return the states of a store whose times are kept; None if there are none."""
         group = next(group for group in self.groups if store in group)
-        new = {name for mine in group for name in self._kept_names(mine).values()}
-        if self.history is None or not new:
+        new_names = {name for member in group for name in self._kept_names(member).values()}
+        if self.history is None or not new_names:
             return None
         states = tuple(state for state in store.states if state.state in self._kept_names(store))
-        return KeptStates(self.history, states, tuple(sorted(new)))
+        return KeptStates(self.history, states, tuple(sorted(new_names)))
 
     def _kept_names(self, store: StoreMigration) -> dict[str, str]:
         """Return the new names of the states whose times are kept, by the old ones."""
         if self.history is None:
             return {}
-        asked = set()
+        asked_states = set()
         if self.history.is_asked and self.compaction is not None:
-            asked = {(s.operator, s.place) for seen in self.compaction.stores for s in seen.seen_states}
-        states = [s.state for s in store.states if self.history.keeps(s) or (s.operator, s.place) in asked]
-        there, renamed = {s.state for s in store.new_states}, {e.state: e.new_name for e in store.evolutions}
-        return {state: new for state in states if (new := renamed.get(state, state)) in there}
+            asked_states = {(s.operator, s.place) for plan in self.compaction.stores for s in plan.seen_states}
+        old_names = [s.state for s in store.states if self.history.keeps(s) or (s.operator, s.place) in asked_states]
+        remaining, renamed = {s.state for s in store.new_states}, {e.state: e.new_name for e in store.evolutions}
+        return {name: new_name for name in old_names if (new_name := renamed.get(name, name)) in remaining}
 
     def is_joined(self, operator: Operator) -> bool:
         """Return whether several stores of an operator become one."""
@@ -130,10 +130,10 @@ class MigrationPlan:
     @property
     def groups(self) -> list[tuple[StoreMigration, ...]]:
         """The stores, those together that become one."""
-        found: dict[tuple[int, str], list[StoreMigration]] = {}
+        groups: dict[tuple[int, str], list[StoreMigration]] = {}
         for store in self.stores:
-            found.setdefault((store.operator, store.becomes.name), []).append(store)
-        return list(map(tuple, found.values()))
+            groups.setdefault((store.operator, store.becomes.name), []).append(store)
+        return list(map(tuple, groups.values()))
 
     @property
     def fingerprint(self) -> str:
@@ -180,26 +180,28 @@ def plan_migration(
     states, new_states = [*states, *unused], [*new_states, *kept]
     single: tuple[int, ...] = ()
     if changes.partitions is not None:
-        single = tuple(o.id for o in checkpoint.operators if _is_single(checkpoint, o, states))
+        single = tuple(operator.id for operator in checkpoint.operators if _is_single(checkpoint, operator, states))
     # The files of every store change with the provider and the other settings, and otherwise with their number.
     all_change = new_store != state_store or target.checkpoint_format != checkpoint.batch.checkpoint_format
-    old = {
+    old_counts = {
         (operator.id, store.name): len(store.partitions)
         for operator in checkpoint.operators
         for store in operator.stores
     }
-    new = {place: before if place[0] in single else changes.partitions or before for place, before in old.items()}
-    changing = {place[0] for place in old if all_change or new[place] != old[place]}
-    changing |= {state.operator for state in evolution.states if state.changes_bytes}
-    changing |= {place[0] for place, names in evolution.removed.items() if names}
-    if changing and compaction is not None:
-        changing |= {store.operator for group in compaction.groups for store in group}
+    new_counts = {
+        place: count if place[0] in single else changes.partitions or count for place, count in old_counts.items()
+    }
+    changing_operators = {place[0] for place in old_counts if all_change or new_counts[place] != old_counts[place]}
+    changing_operators |= {state.operator for state in evolution.states if state.changes_bytes}
+    changing_operators |= {place[0] for place, names in evolution.removed.items() if names}
+    if changing_operators and compaction is not None:
+        changing_operators |= {store.operator for group in compaction.groups for store in group}
     transformed = {(s.operator, s.store) for group in compaction.groups for s in group} if compaction else set()
     stores = []
     ids: dict[tuple[int, str], tuple[str, ...]] = {}
     for operator in checkpoint.operators:
-        for store in operator.stores if operator.id in changing else ():
-            partitions = new[operator.id, store.name]
+        for store in operator.stores if operator.id in changing_operators else ():
+            partitions = new_counts[operator.id, store.name]
             becomes = evolution.new_stores[operator.id].store if operator.id in evolution.new_stores else store
             place = (operator.id, becomes.name)
             if place not in ids and target.checkpoint_format == 2:
@@ -222,13 +224,13 @@ def plan_migration(
                     (operator.id, store.name) in transformed,
                 )
             )
-    nothing = not stores and not evolution.changes
-    if nothing and single and len(single) == len(checkpoint.operators):
+    nothing_changes = not stores and not evolution.changes
+    if nothing_changes and single and len(single) == len(checkpoint.operators):
         raise NothingToMigrateError(
             f"{checkpoint.target}: Spark runs every operator of this query in a single partition, so another number "
             "has no effect. Nothing was changed. Leave --partitions out"
         )
-    if nothing and changes.is_only_changelog:
+    if nothing_changes and changes.is_only_changelog:
         raise NothingToMigrateError(
             f"{checkpoint.target}: Spark does not record whether it writes changelogs, so there is nothing to change. "
             f"Set {CHANGELOG} in the query's session"
@@ -253,8 +255,8 @@ def plan_migration(
 
 def _with_hash(state: StateDescriptor, evolution: Evolution) -> StateDescriptor:
     place = (state.operator, state.store, state.state)
-    hashes = [e.hashes_days for e in evolution.states if (e.operator, e.new_store or e.store, e.new_name) == place]
-    return next((replace(state, hashes_days=each) for each in hashes if each is not None), state)
+    choices = [e.hashes_days for e in evolution.states if (e.operator, e.new_store or e.store, e.new_name) == place]
+    return next((replace(state, hashes_days=hashes_days) for hashes_days in choices if hashes_days is not None), state)
 
 
 def _require_complete(
@@ -271,19 +273,19 @@ def _require_complete(
 
 
 def _require_known(
-    checkpoint: Checkpoint, kept: Sequence[StateDescriptor], new_states: Sequence[StateDescriptor]
+    checkpoint: Checkpoint, unused_states: Sequence[StateDescriptor], new_states: Sequence[StateDescriptor]
 ) -> None:
     """Raise UnsupportedError for an unused state that has no schema, or whose name another state gets."""
-    names = {(state.operator, state.place) for state in new_states}
-    for state in kept:
-        drop = f"To remove it, add --drop {shell_word(transform_with_state.variable_in(state.state))}"
-        if (state.operator, state.place) in names:
+    new_places = {(state.operator, state.place) for state in new_states}
+    for state in unused_states:
+        advice = f"To remove it, add --drop {shell_word(transform_with_state.variable_in(state.state))}"
+        if (state.operator, state.place) in new_places:
             raise UnsupportedError(
                 f"{checkpoint.target}: {state}: Spark has kept it of an earlier query, and the new query has another "
-                f"state of this name. {drop}"
+                f"state of this name. {advice}"
             )
         if state.kind == "unknown":
-            raise UnsupportedError(f"{checkpoint.target}: {state}: {state.opaque}. {drop}")
+            raise UnsupportedError(f"{checkpoint.target}: {state}: {state.opaque}. {advice}")
 
 
 def _is_single(checkpoint: Checkpoint, operator: Operator, states: list[StateDescriptor]) -> bool:
@@ -291,14 +293,16 @@ def _is_single(checkpoint: Checkpoint, operator: Operator, states: list[StateDes
 
     Raise UnsupportedError if ttlsnap does not know how its keys are placed.
     """
-    mine = [state for state in states if state.operator == operator.id and state.kind != transform_with_state.UNUSED]
-    unplaced = [state for state in mine if not is_placed_by_hash(state)]
-    if not unplaced:
+    states_of_operator = [
+        state for state in states if state.operator == operator.id and state.kind != transform_with_state.UNUSED
+    ]
+    unplaced_states = [state for state in states_of_operator if not is_placed_by_hash(state)]
+    if not unplaced_states:
         return False
-    if len(unplaced) == len(mine) and all(store.partitions == (0,) for store in operator.stores):
+    if len(unplaced_states) == len(states_of_operator) and all(store.partitions == (0,) for store in operator.stores):
         return True
-    reason = unplaced[0].opaque or "Spark does not place its keys by their hash"
-    raise UnsupportedError(f"{checkpoint.target}: {unplaced[0]}: {reason}; migrating it is not supported")
+    reason = unplaced_states[0].opaque or "Spark does not place its keys by their hash"
+    raise UnsupportedError(f"{checkpoint.target}: {unplaced_states[0]}: {reason}; migrating it is not supported")
 
 
 def old_files(plan: MigrationPlan) -> list[str]:
@@ -306,19 +310,19 @@ def old_files(plan: MigrationPlan) -> list[str]:
     files = plan.checkpoint.files
     operators = sorted({store.operator for store in plan.stores})
     places = [(o.id, p) for o in plan.checkpoint.operators if o.id in operators for p in _partitions(plan, o.id)]
-    found = each(files, lambda place: list(_files_of(plan, *place)), places)
-    return [path for paths in found for path in paths] + old_documents(plan)
+    paths_of_partitions = each(files, lambda place: list(_files_of(plan, *place)), places)
+    return [path for paths in paths_of_partitions for path in paths] + old_documents(plan)
 
 
 def old_documents(plan: MigrationPlan) -> list[str]:
     """Return the operator metadata and the state schemas that have no successor of the same name."""
-    checkpoint, found = plan.checkpoint, []
+    checkpoint, paths = plan.checkpoint, []
     for operator in checkpoint.operators:
         if plan.is_joined(operator):
             path = metadata_file(checkpoint.files, operator.id, checkpoint.batch.id)
-            found += [path] if path is not None else []
-            found += [store.schema_file for store in operator.stores]
-    return found
+            paths += [path] if path is not None else []
+            paths += [store.schema_file for store in operator.stores]
+    return paths
 
 
 def _partitions(plan: MigrationPlan, operator: int) -> Iterator[int]:
@@ -331,9 +335,11 @@ def _partitions(plan: MigrationPlan, operator: int) -> Iterator[int]:
 def _files_of(plan: MigrationPlan, operator: int, partition: int) -> Iterator[str]:
     files = plan.checkpoint.files
     yield from (path for path, _ in state_files(files, operator, partition))
-    mine = [store for store in plan.stores if store.operator == operator]
-    for store in {store.name for old in mine for store in (old.store, old.becomes)}:
-        folder = layout.store_directory(operator, partition, store)
+    migrations_of_operator = [store for store in plan.stores if store.operator == operator]
+    for store_name in {
+        store.name for migration in migrations_of_operator for store in (migration.store, migration.becomes)
+    }:
+        folder = layout.store_directory(operator, partition, store_name)
         for shared in layout.SHARED:
             for info in files.list(f"{folder}/{shared}"):
                 if not info.is_dir and layout.strip_checksum(info.name) == info.name:

@@ -40,9 +40,9 @@ def change_of(
 ) -> Change:
     """Return what a migration changes. All other files of the migrated operators are set aside."""
     files, checkpoint = plan.checkpoint.files, plan.checkpoint
-    migrated = {store.operator for store in plan.stores}
-    old_ledgers = [path for path in list_ledgers(files) if state_of(path)[0] in migrated]
-    plans = planned_batch and checkpoint.logs.offsets[-1] == checkpoint.batch.id
+    migrated_operators = {store.operator for store in plan.stores}
+    old_ledgers = [path for path in list_ledgers(files) if state_of(path)[0] in migrated_operators]
+    plans_batch = planned_batch and checkpoint.logs.offsets[-1] == checkpoint.batch.id
     return Change(
         kind="migrate",
         batch=checkpoint.batch.id,
@@ -50,7 +50,7 @@ def change_of(
         documents=new_documents(plan, files, files.root),
         ledgers=ledgers,
         set_aside=[*old_files(plan), *older_logs(plan), *old_ledgers],
-        planned=plan_next(files, checkpoint.batch, plan.target.pinned) if plans else None,
+        planned=plan_next(files, checkpoint.batch, plan.target.pinned) if plans_batch else None,
     )
 
 
@@ -70,12 +70,12 @@ def fill_copy(plan: MigrationPlan, staging: LocalDirectory, home: str) -> None:
             file.write(data)
     for path in older_logs(plan):
         _remove_with_checksums(staging, path)
-    for old in plan.stores:
-        for partition in range(old.partitions, len(old.lineages)):
-            staging.remove_tree(layout.store_directory(old.operator, partition, layout.DEFAULT_STORE))
-        if old.becomes.name != old.store.name:
-            for partition in range(old.partitions):
-                staging.remove_tree(old.store.directory(partition))
+    for migration in plan.stores:
+        for partition in range(migration.partitions, len(migration.lineages)):
+            staging.remove_tree(layout.store_directory(migration.operator, partition, layout.DEFAULT_STORE))
+        if migration.becomes.name != migration.store.name:
+            for partition in range(migration.partitions):
+                staging.remove_tree(migration.store.directory(partition))
     for path in old_documents(plan):
         _remove_with_checksums(staging, path)
 
@@ -91,10 +91,10 @@ def older_logs(plan: MigrationPlan) -> list[str]:
     A query that restarts after the batch also reads the offsets before it.
     """
     batch, logs = plan.checkpoint.batch.id, plan.checkpoint.logs
-    older = [layout.offset_file(b) for b in logs.offsets if b < batch - 1]
+    paths = [layout.offset_file(number) for number in logs.offsets if number < batch - 1]
     if not plan.stores:
         return []  # older versions have the same files, and remain readable
-    return older + [layout.commit_file(b) for b in logs.commits if b < batch]
+    return paths + [layout.commit_file(number) for number in logs.commits if number < batch]
 
 
 def new_documents(plan: MigrationPlan, files: Directory, home: str) -> dict[str, bytes]:
@@ -104,59 +104,64 @@ def new_documents(plan: MigrationPlan, files: Directory, home: str) -> dict[str,
     """
     batch, conf = plan.checkpoint.batch.id, plan.target.pinned
     # A batch that was begun before is among the replaced files, so that a rollback can tell it from a later one.
-    kept = [b for b in plan.checkpoint.logs.offsets if b >= (batch - 1 if conf else batch + 1)]
-    found = {layout.offset_file(b): with_conf(files, b, conf).encode() for b in kept}
+    kept_batches = [number for number in plan.checkpoint.logs.offsets if number >= (batch - 1 if conf else batch + 1)]
+    documents = {layout.offset_file(number): with_conf(files, number, conf).encode() for number in kept_batches}
     ids = {
-        operator.id: [list(each) for each in zip(*mine, strict=True)]
+        operator.id: [list(ids_of_partition) for ids_of_partition in zip(*store_ids, strict=True)]
         for operator in plan.checkpoint.operators
-        if (mine := [g[0].ids for g in plan.groups if g[0].operator == operator.id and g[0].ids])
+        if (store_ids := [g[0].ids for g in plan.groups if g[0].operator == operator.id and g[0].ids])
     }
     if ids or plan.checkpoint.batch.unique_ids:
-        found[layout.commit_file(batch)] = with_unique_ids(files, batch, ids).encode()
+        documents[layout.commit_file(batch)] = with_unique_ids(files, batch, ids).encode()
     numbers = {store.operator: (len(store.lineages), store.partitions) for store in plan.stores}
-    for operator, new in zip(plan.checkpoint.operators, plan.after.operators, strict=True):
+    for operator, new_operator in zip(plan.checkpoint.operators, plan.after.operators, strict=True):
         path = metadata_file(files, operator.id, batch)
         count, partitions = numbers.get(operator.id, (0, 0))
         if plan.is_joined(operator):
             assert path is not None
-            (store,) = new.stores
+            (store,) = new_operator.stores
             with_store = with_one_store(files, path, home, store.name, store.schema_file, partitions)
-            found[new_metadata_file(operator.id, batch)] = with_store
+            documents[new_metadata_file(operator.id, batch)] = with_store
             continue
-        prefixes = {store: n for (of, store), n in plan.evolution.prefixes.items() if of == operator.id}
+        prefixes = {store: n for (number, store), n in plan.evolution.prefixes.items() if number == operator.id}
         properties: tuple[Any, ...] = ()
         properties_of = attrgetter("variables", "time_mode", "output_mode")
-        if properties_of(operator) != properties_of(new):
-            properties = properties_of(new)
+        if properties_of(operator) != properties_of(new_operator):
+            properties = properties_of(new_operator)
         if path is not None and (count != partitions or prefixes or properties):
-            found[path] = with_changes(files, path, count, partitions, prefixes, *properties)
-    return found | _new_schemas(plan, files)
+            documents[path] = with_changes(files, path, count, partitions, prefixes, *properties)
+    return documents | _new_schemas(plan, files)
 
 
 def _new_schemas(plan: MigrationPlan, files: Directory) -> dict[str, bytes]:
     """Return the new content of the state schema files, by path."""
-    changed: dict[str, bytes] = {}
-    for old, new in zip(plan.checkpoint.operators, plan.after.operators, strict=True):
-        if old.id in plan.evolution.new_stores:
-            (store,) = new.stores
-            changed[store.schema_file] = new_schemas(store.families)
+    documents: dict[str, bytes] = {}
+    for old_operator, new_operator in zip(plan.checkpoint.operators, plan.after.operators, strict=True):
+        if old_operator.id in plan.evolution.new_stores:
+            (store,) = new_operator.stores
+            documents[store.schema_file] = new_schemas(store.families)
             continue
-        names = plan.evolution.renamed(old.id)
-        for was, now in zip(old.stores, new.stores, strict=True):
-            place = (old.id, was.name)
+        names = plan.evolution.renamed(old_operator.id)
+        for old_store, new_store in zip(old_operator.stores, new_operator.stores, strict=True):
+            place = (old_operator.id, old_store.name)
             removed, added = plan.evolution.removed.get(place, ()), plan.evolution.added.get(place, ())
-            families = {family.name: family for family in now.families}
+            families = {family.name: family for family in new_store.families}
             schemas = {
-                one.name: other
-                for one in was.families
-                if one.name not in removed and (other := families[names.get(one.name, one.name)]) != one
+                old_family.name: new_family
+                for old_family in old_store.families
+                if old_family.name not in removed
+                and (new_family := families[names.get(old_family.name, old_family.name)]) != old_family
             }
             if schemas or removed or added:
-                come = [families[family.name] for family in added]
-                changed[was.schema_file] = with_schemas(files, was.schema_file, schemas, removed, come)
-            if dropped := {family.name for family in was.unused} & set(removed):
-                changed |= {path: with_schemas(files, path, {}, dropped) for path in was.older_schema_files}
-    return changed
+                added_families = [families[family.name] for family in added]
+                documents[old_store.schema_file] = with_schemas(
+                    files, old_store.schema_file, schemas, removed, added_families
+                )
+            if dropped_names := {family.name for family in old_store.unused} & set(removed):
+                documents |= {
+                    path: with_schemas(files, path, {}, dropped_names) for path in old_store.older_schema_files
+                }
+    return documents
 
 
 def refuse_unmovable(plan: MigrationPlan) -> None:
@@ -170,7 +175,7 @@ def refuse_unmovable(plan: MigrationPlan) -> None:
         _refuse_files_as_folders(files, store)
     folders = [store.store.directory(partition) for store in plan.stores for partition in range(len(store.lineages))]
     refuse_shared_folders(files, folders)
-    paths = [path for old in old_files(plan) for path in (old, *layout.all_checksums(old))]
+    paths = [path for old_file in old_files(plan) for path in (old_file, *layout.all_checksums(old_file))]
     logs = plan.checkpoint.logs
     paths += [*map(layout.offset_file, logs.offsets), *map(layout.commit_file, logs.commits)]
     refuse_immovable(files, [*paths, layout.offset_file(logs.offsets[-1] + 1)])
@@ -179,33 +184,36 @@ def refuse_unmovable(plan: MigrationPlan) -> None:
 def _refuse_other_schemas(plan: MigrationPlan) -> None:
     """Raise RefusedError if a state schema changes, and the metadata names it in another checkpoint."""
     checkpoint = plan.checkpoint
-    for old, new in zip(checkpoint.operators, plan.after.operators, strict=True):
-        path = metadata_file(checkpoint.files, old.id, checkpoint.batch.id)
-        if path is None or not layout.is_operator_metadata(path) or old.stores == new.stores:
+    for old_operator, new_operator in zip(checkpoint.operators, plan.after.operators, strict=True):
+        path = metadata_file(checkpoint.files, old_operator.id, checkpoint.batch.id)
+        if path is None or not layout.is_operator_metadata(path) or old_operator.stores == new_operator.stores:
             continue
-        moved = [place for place in schema_paths(checkpoint.files, path) if is_elsewhere(place, checkpoint.target)]
-        if moved:
+        moved_paths = [
+            place for place in schema_paths(checkpoint.files, path) if is_elsewhere(place, checkpoint.target)
+        ]
+        if moved_paths:
             raise RefusedError(
-                f"{checkpoint.target}/{path} names a state schema at {moved[0]}, which is outside this checkpoint: the "
-                "checkpoint was moved or copied. Spark would read that one, and not the new one. Nothing was changed. "
-                f"Run first: ttlsnap doctor {shell_word(checkpoint.target)} --fix moved-schema-paths --stopped"
+                f"{checkpoint.target}/{path} names a state schema at {moved_paths[0]}, which is outside this "
+                "checkpoint: the checkpoint was moved or copied. Spark would read that one, and not the new one. "
+                f"Nothing was changed. Run first: ttlsnap doctor {shell_word(checkpoint.target)} --fix "
+                "moved-schema-paths --stopped"
             )
 
 
 def _refuse_files_as_folders(files: Directory, store: StoreMigration) -> None:
     """Raise RefusedError if there is a file where the folder of a new partition belongs."""
-    above = layout.operator_directory(store.operator)
-    for info in files.list(above):
+    operator_folder = layout.operator_directory(store.operator)
+    for info in files.list(operator_folder):
         number = layout.parse_number(info.name)
         if number is None or number >= store.partitions:
             continue
-        place = f"{above}/{info.name}"
-        found = [place] if not info.is_dir else []
+        path = f"{operator_folder}/{info.name}"
+        obstacles = [path] if not info.is_dir else []
         folder = store.becomes.directory(number)
-        if info.is_dir and number >= len(store.lineages) and folder != place:
-            found = [f"{place}/{i.name}" for i in files.list(place) if f"{place}/{i.name}" == folder and not i.is_dir]
-        if found:
+        if info.is_dir and number >= len(store.lineages) and folder != path:
+            obstacles = [f"{path}/{i.name}" for i in files.list(path) if f"{path}/{i.name}" == folder and not i.is_dir]
+        if obstacles:
             raise RefusedError(
-                f"{files.root}/{found[0]} is a file, and the folder of partition {number} belongs there. Remove the "
-                "file. Nothing was changed"
+                f"{files.root}/{obstacles[0]} is a file, and the folder of partition {number} belongs there. Remove "
+                "the file. Nothing was changed"
             )

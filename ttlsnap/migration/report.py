@@ -48,8 +48,8 @@ class StoreReport(Document):
     def skew(self) -> float | None:
         """The entries of the largest new partition, as a multiple of the median; None if the median is 0."""
         counts = [partition.entries for partition in self.partitions]
-        middle = median(counts)
-        return max(counts) / middle if middle else None
+        median_count = median(counts)
+        return max(counts) / median_count if median_count else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,8 +96,10 @@ class MigrationReport(RunReport):
         dropped = self.compaction.totals.dropped if self.compaction is not None else 0
         dropped += sum(sum(counts.values()) for counts in (self.expired, self.merged, self.unused))
         rewritten = self.compaction.totals.rewritten if self.compaction is not None else 0
-        before, after = (sum(getattr(s, name) for s in self.stores) for name in ("bytes_before", "bytes_after"))
-        return Counts(self.entries + dropped, self.entries, dropped, rewritten, before, after)
+        bytes_before, bytes_after = (
+            sum(getattr(s, name) for s in self.stores) for name in ("bytes_before", "bytes_after")
+        )
+        return Counts(self.entries + dropped, self.entries, dropped, rewritten, bytes_before, bytes_after)
 
     @property
     @json_property()

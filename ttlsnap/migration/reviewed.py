@@ -59,8 +59,8 @@ class ReviewedMigration:
 
     def require_options(self, options: Mapping[str, Any]) -> None:
         """Raise RefusedError if an option is not as in the plan. Older plans have none."""
-        for name, reviewed in self.options.items():
-            if options.get(name) != reviewed:
+        for name, reviewed_value in self.options.items():
+            if options.get(name) != reviewed_value:
                 raise RefusedError(
                     f"the plan for {self.target} was made with another value of {name}. Nothing was changed. Repeat "
                     "the command of the plan, or make a new plan with --plan-out"
@@ -68,21 +68,21 @@ class ReviewedMigration:
 
     def confirm(self, report: MigrationReport) -> None:
         """Raise RefusedError unless ``report`` is the reviewed one."""
-        found = facts_of(report)
-        different = [name for name in (*_CHANGES, "totals", "compaction") if self.facts.get(name) != found[name]]
+        facts = facts_of(report)
+        different = [name for name in (*_CHANGES, "totals", "compaction") if self.facts.get(name) != facts[name]]
         if different:
             names = {"plan": "steps", "totals": "numbers of entries", "compaction": "dropped entries"}
-            what = "files" if "fingerprint" in different else ", ".join(names.get(name, name) for name in different)
+            subject = "files" if "fingerprint" in different else ", ".join(names.get(name, name) for name in different)
             raise RefusedError(
-                f"{report.target}: its {what} differ from the plan, so the plan is not applied. Nothing was changed. "
-                "Make a new plan with --plan-out"
+                f"{report.target}: its {subject} differ from the plan, so the plan is not applied. Nothing was "
+                "changed. Make a new plan with --plan-out"
             )
 
 
 def write_plan(report: MigrationReport, rules: str, options: Mapping[str, Any]) -> bytes:
     """Return the plan as a document: the report of a dry run, the digest of its transformers, and other options."""
-    head = {"version": VERSION, "kind": "migrate", "target": report.target}
-    document = {**head, "rules_digest": rules, "options": options, "facts": facts_of(report)}
+    header = {"version": VERSION, "kind": "migrate", "target": report.target}
+    document = {**header, "rules_digest": rules, "options": options, "facts": facts_of(report)}
     return (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode("utf-8", "surrogateescape")
 
 

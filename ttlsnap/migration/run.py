@@ -144,7 +144,7 @@ class Migration(StateRun[MigrationReport]):
         self._runner: Runner | None = None
         if plan.compaction is not None:
             self._runner = Runner(plan.compaction, runs, options, engine, NoListener(), archive)
-        self._built: list[list[Built]] = []
+        self._new_partitions: list[list[Built]] = []
         self._compacted: list[PartitionResult] = []
         self._expired: Counter[str] = Counter()
         self._unused: Counter[str] = Counter()
@@ -211,7 +211,7 @@ class Migration(StateRun[MigrationReport]):
 
     def _settle(self, staging: Staging) -> list[StagedFile]:
         """Give the staged files their final names."""
-        staged = [file for partitions in self._built for partition in partitions for file in partition.files]
+        staged = [file for partitions in self._new_partitions for partition in partitions for file in partition.files]
         return each(staging.files, lambda file: settle(staging.files, file, staging.place(file.target)), staged)
 
     def _renew_ledgers(self, staging: Staging) -> None:
@@ -224,42 +224,50 @@ class Migration(StateRun[MigrationReport]):
         plan, staging_root, below = self.plan, place.root, place.below
         sources = list(self._sources(staging_root, below))
         targets: list[Target] = [
-            self._target(first, group, n, staging_root, below)
+            self._target(first, group, number, staging_root, below)
             for first, group in self._groups
-            for n in range(group[0].partitions)
+            for number in range(group[0].partitions)
         ]
         targets += self._ledger_tasks(staging_root, below)
         self._listener.planned(len(sources) + len(targets))
         move = Move(plan.checkpoint.target, plan.state_store, sources, targets, self._check, place.scratch)
-        found, made = self._engine.move(move, self._listener.partition_done, self._listener.progress)
-        results: list[SplitResult] = found
-        built: list[list[Built]] = [made[first : first + group[0].partitions] for first, group in self._groups]
-        self._ledgers += [path for paths in made[self._partitions :] for path in paths]
-        self._ledgers += [path for mine in built for partition in mine for path in partition.ledgers]
-        by_store = iter(self._by_store(results))
-        for group, mine in zip(plan.groups, built, strict=True):
-            store, parts = group[0], [split for _ in group for split in next(by_store)]
+        source_results, target_results = self._engine.move(move, self._listener.partition_done, self._listener.progress)
+        results: list[SplitResult] = source_results
+        new_partitions: list[list[Built]] = [
+            target_results[first : first + group[0].partitions] for first, group in self._groups
+        ]
+        self._ledgers += [path for paths in target_results[self._partitions :] for path in paths]
+        self._ledgers += [
+            path for partitions in new_partitions for partition in partitions for path in partition.ledgers
+        ]
+        splits_of_stores = iter(self._by_store(results))
+        for group, partitions in zip(plan.groups, new_partitions, strict=True):
+            store, splits = group[0], [split for _ in group for split in next(splits_of_stores)]
             if not store.stays:
                 where, what = f"{plan.checkpoint.target}: {store.states[0]}", "entries of the old ones"
-                require_all(where, what, [part.sent for part in parts], [partition.received for partition in mine])
+                require_all(
+                    where, what, [split.sent for split in splits], [partition.received for partition in partitions]
+                )
             elif any(lineage.snapshot is None for lineage in store.lineages):
-                self._require_same_families(store, [(bool(found.entries), found.families) for found in mine])
-            self._require_fits(mine)
-            for partition in mine:
+                self._require_same_families(
+                    store, [(bool(partition.entries), partition.families) for partition in partitions]
+                )
+            self._require_fits(partitions)
+            for partition in partitions:
                 self._unused.update(partition.unused)
-            merged = sum(found.received.entries - found.entries for found in mine)
-            if merged and store.merged is not None:
-                self._merged[f"{store.operator}.{store.store.name}.{store.states[0].state}"] = merged
+            merged_count = sum(partition.received.entries - partition.entries for partition in partitions)
+            if merged_count and store.merged is not None:
+                self._merged[f"{store.operator}.{store.store.name}.{store.states[0].state}"] = merged_count
         for split in (split for result in results for split in result.splits):
             self._expired.update(split.expired)
             self._unused.update(split.unused)
         pairs = [
             (source.compaction, result)
-            for source, found_ in zip(sources, results, strict=True)
+            for source, source_result in zip(sources, results, strict=True)
             if source.compaction is not None
-            for result in found_.compacted
+            for result in source_result.compacted
         ]
-        self._built = built
+        self._new_partitions = new_partitions
         self._compacted = each(open_directory(staging_root), lambda pair: rename_staged(*pair), pairs) if pairs else []
 
     @property
@@ -284,8 +292,8 @@ class Migration(StateRun[MigrationReport]):
             # Where entries stay, the partition's own target writes the ledgers.
             kept = None if group[0].stays else self.plan.kept(group[0])
             states = kept.new if kept is not None else ()
-            for n in range(group[0].partitions):
-                yield LedgerTask(group[0].new_snapshot(n), states, facts, staging_root, below)
+            for number in range(group[0].partitions):
+                yield LedgerTask(group[0].new_snapshot(number), states, facts, staging_root, below)
 
     @property
     def _with_first(self) -> list[tuple[int, StoreMigration]]:
@@ -295,18 +303,18 @@ class Migration(StateRun[MigrationReport]):
     def _sources(self, staging_root: str, below: str | None) -> Iterator[SplitTask]:
         """Yield a task for each old partition; linked stores that transformers see or that become one share theirs."""
         plan = self.plan
-        left = {(store.operator, store.store.name): (first, store) for first, store in self._with_first}
-        transformed = []
+        stores_by_place = {(store.operator, store.store.name): (first, store) for first, store in self._with_first}
+        compaction_tasks = []
         if plan.compaction is not None:
-            transformed = plan.compaction.tasks(staging_root, below, expired=self.archive is not None)
-        for task in transformed:
+            compaction_tasks = plan.compaction.tasks(staging_root, below, expired=self.archive is not None)
+        for task in compaction_tasks:
             places = [(task.operator, store.name) for store in task.stores]
-            yield self._source([left[place] for place in places], task.partition, task)
-        seen = {(task.operator, store.name) for task in transformed for store in task.stores}
+            yield self._source([stores_by_place[place] for place in places], task.partition, task)
+        transformed_stores = {(task.operator, store.name) for task in compaction_tasks for store in task.stores}
         for first, group in self._groups:
-            mine = [(first, store) for store in group if (store.operator, store.store.name) not in seen]
-            for partition in range(len(mine[0][1].lineages) if mine else 0):
-                yield self._source(mine, partition, None, stay=mine[0][1].stays)
+            stores = [(first, store) for store in group if (store.operator, store.store.name) not in transformed_stores]
+            for partition in range(len(stores[0][1].lineages) if stores else 0):
+                yield self._source(stores, partition, None, stay=stores[0][1].stays)
 
     def _source(
         self,
@@ -372,9 +380,9 @@ class Migration(StateRun[MigrationReport]):
 
     def _by_store(self, results: Sequence[SplitResult]) -> list[list[Split]]:
         """Return what became of the old partitions of each store, in their order; nothing where entries stay."""
-        found = {(split.first, split.name, split.partition): split for result in results for split in result.splits}
+        splits = {(split.first, split.name, split.partition): split for result in results for split in result.splits}
         return [
-            [] if store.stays else [found[first, store.store.name, p] for p in range(len(store.lineages))]
+            [] if store.stays else [splits[first, store.store.name, p] for p in range(len(store.lineages))]
             for first, store in self._with_first
         ]
 
@@ -383,21 +391,21 @@ class Migration(StateRun[MigrationReport]):
 
         Raise UnsupportedError if a column family has different ids in two partitions.
         """
-        by_store = self._by_store(results)
-        for store, parts in zip(self.plan.stores, by_store, strict=True):
+        splits_of_stores = self._by_store(results)
+        for store, splits in zip(self.plan.stores, splits_of_stores, strict=True):
             where = self._describe(store)
-            self._require_fits(parts)
-            misplaced = sum(part.misplaced for part in parts)
+            self._require_fits(splits)
+            misplaced = sum(split.misplaced for split in splits)
             if misplaced:
-                example = next(part.example for part in parts if part.misplaced)
+                example = next(split.example for split in splits if split.misplaced)
                 raise RefusedError(
                     f"{where}: {misplaced:,} keys are not in the partition that Spark's hash gives, so ttlsnap does "
                     "not know where Spark would look for them. For example, " + example + ". Nothing was changed. Run: "
                     f"ttlsnap doctor {shell_word(self.plan.checkpoint.target)}"
                 )
-            self._require_same_families(store, [(any(part.sent.entries), part.families) for part in parts])
+            self._require_same_families(store, [(any(split.sent.entries), split.families) for split in splits])
         if self.plan.checkpoint.batch.conf.get(STRICT) != "true":
-            self._require_proof(by_store)
+            self._require_proof(splits_of_stores)
 
     def _require_same_families(self, store: StoreMigration, parts: Sequence[tuple[bool, Mapping[int, str]]]) -> None:
         """Raise UnsupportedError if partitions with entries do not have the column families of the model."""
@@ -418,37 +426,37 @@ class Migration(StateRun[MigrationReport]):
         misfits: Counter[str] = Counter()
         for part in parts:
             misfits.update(part.misfits)
-        if lost := [place for place in misfits if place.endswith(GONE)]:
-            counts = ", ".join(f"{misfits[place]:,} in {place.removesuffix(GONE)}" for place in lost)
+        if lost_places := [place for place in misfits if place.endswith(GONE)]:
+            counts = ", ".join(f"{misfits[place]:,} in {place.removesuffix(GONE)}" for place in lost_places)
             raise RefusedError(
                 f"{self.plan.checkpoint.target}: there are timers of the old time mode: {counts}. Nothing was changed. "
                 "Let them fire first, with the old query"
             )
         if misfits:
-            told = ", ".join(f"{count:,} of {place}" for place, count in sorted(misfits.items()))
+            misfit_text = ", ".join(f"{count:,} of {place}" for place, count in sorted(misfits.items()))
             raise RefusedError(
-                f"{self.plan.checkpoint.target}: some values do not fit the new schema: {told}. Nothing was changed. "
-                "Drop or rewrite these entries first (ttlsnap compact --transformer), or keep the old type"
+                f"{self.plan.checkpoint.target}: some values do not fit the new schema: {misfit_text}. Nothing was "
+                "changed. Drop or rewrite these entries first (ttlsnap compact --transformer), or keep the old type"
             )
 
-    def _require_proof(self, by_store: Sequence[Sequence[Split]]) -> None:
+    def _require_proof(self, splits_of_stores: Sequence[Sequence[Split]]) -> None:
         """Raise RefusedError if keys may be in the right partitions by chance.
 
         In a query that was started before Spark 3.3, keys can be placed by some of their columns. With n partitions, a
         key is then in the partition of its hash with a probability of 1 / n.
         """
-        proven: dict[int, float] = {}
-        stores = [(store, parts) for store, parts in zip(self.plan.stores, by_store, strict=True) if parts]
-        for store, parts in stores:
-            keys = sum(part.hashes for part in parts)
-            proven[store.operator] = max(proven.get(store.operator, 0), keys * log2(len(parts)))
-        for store, parts in stores:
-            keys = sum(part.hashes for part in parts)
-            if keys and proven[store.operator] < PROOF:
-                some = "1 partition" if len(parts) == 1 else f"{len(parts)} partitions"
+        proven_bits: dict[int, float] = {}
+        stores = [(store, splits) for store, splits in zip(self.plan.stores, splits_of_stores, strict=True) if splits]
+        for store, splits in stores:
+            keys = sum(split.hashes for split in splits)
+            proven_bits[store.operator] = max(proven_bits.get(store.operator, 0), keys * log2(len(splits)))
+        for store, splits in stores:
+            keys = sum(split.hashes for split in splits)
+            if keys and proven_bits[store.operator] < PROOF:
+                partitions_text = "1 partition" if len(splits) == 1 else f"{len(splits)} partitions"
                 raise RefusedError(
                     f"{self._describe(store)}: the query was started before Spark 3.3, which may place keys by only "
-                    f"some of their columns. {keys} different keys in {some} do not show whether it "
+                    f"some of their columns. {keys} different keys in {partitions_text} do not show whether it "
                     "does. So the number of partitions cannot be changed. Nothing was changed"
                 )
 
@@ -456,12 +464,12 @@ class Migration(StateRun[MigrationReport]):
         return f"{self.plan.checkpoint.target}: operator {store.operator}, store {store.store.name}"
 
     def _report(self) -> MigrationReport:
-        plan, built = self.plan, self._built
+        plan, new_partitions = self.plan, self._new_partitions
         compaction = None
-        if self._runner is not None and built:
+        if self._runner is not None and new_partitions:
             sizes = {
-                (store.operator, store.store.name): sum(partition.size for partition in mine)
-                for group, mine in zip(plan.groups, built, strict=True)
+                (store.operator, store.store.name): sum(partition.size for partition in partitions)
+                for group, partitions in zip(plan.groups, new_partitions, strict=True)
                 for store in group[:1]
             }
             # The new partitions are not those of the results, but their sum is the size of the store.
@@ -484,7 +492,7 @@ class Migration(StateRun[MigrationReport]):
             provider=plan.new_store.provider,
             settings=dict(plan.target.pinned),
             session_settings=dict(plan.target.session),
-            stores=tuple(map(_report_store, plan.groups, built)) if built else (),
+            stores=tuple(map(_report_store, plan.groups, new_partitions)) if new_partitions else (),
             single=plan.single,
             expired_to=compaction.expired_to if compaction is not None else None,
             compaction=compaction,
@@ -501,7 +509,7 @@ def _number_of_model(store: StoreMigration) -> int:
     return next((number for number, lineage in enumerate(store.lineages) if lineage.snapshot is not None), 0)
 
 
-def _report_store(group: Sequence[StoreMigration], built: Sequence[Built]) -> StoreReport:
+def _report_store(group: Sequence[StoreMigration], new_partitions: Sequence[Built]) -> StoreReport:
     store = group[0]
     return StoreReport(
         operator=store.operator,
@@ -509,5 +517,7 @@ def _report_store(group: Sequence[StoreMigration], built: Sequence[Built]) -> St
         store=store.becomes.name,
         partitions_before=len(store.lineages),
         bytes_before=sum(store.size for store in group),
-        partitions=tuple(NewPartition(n, found.entries, found.size) for n, found in enumerate(built)),
+        partitions=tuple(
+            NewPartition(n, partition.entries, partition.size) for n, partition in enumerate(new_partitions)
+        ),
     )

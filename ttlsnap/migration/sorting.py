@@ -122,11 +122,11 @@ class Converter:
         self._old, self._source, self._target = old, source, target
         self.states = {state.state: state for state in old.states}
         self._evolutions = {evolution.state: evolution for evolution in old.evolutions}
-        names = {e.state: e.new_name for e in old.evolutions}
+        new_names = {evolution.state: evolution.new_name for evolution in old.evolutions}
         self._by_name = {state.state: state for state in old.new_states}
-        stay = (name for name in self.states if name not in old.families.removed)
-        new = ((name, self._by_name.get(names.get(name, name))) for name in stay)
-        self.new_states = {name: state for name, state in new if state is not None}
+        kept_names = (name for name in self.states if name not in old.families.removed)
+        new_states = ((name, self._by_name.get(new_names.get(name, name))) for name in kept_names)
+        self.new_states = {name: state for name, state in new_states if state is not None}
         self._derived = {name for evolution in old.evolutions for name in evolution.derived}
         self.families: Mapping[int, str] = {}
         self.misfits: Counter[str] = Counter()
@@ -159,20 +159,20 @@ class Converter:
             return
         if evolution.changes_bytes and state.opaque:
             raise UnsupportedError(f"{self._old.where}: {state}: {state.opaque}")
-        count, times = self._counter(evolution), None
+        count_misfits, times = self._counter(evolution), None
         if evolution.expiry is not None:
             values, times, kept, missing = evolution.expiry.apply(StateEntries.of(state, batch.keys, batch.values))
             if missing:
-                count("birth", missing)
+                count_misfits("birth", missing)
             self.expired[str(evolution)] += len(batch) - len(kept)
-            rows = evolve_values(evolution, user_part(state) or state.value_schema, values, count)
+            rows = evolve_values(evolution, user_part(state) or state.value_schema, values, count_misfits)
             rows = with_expiry(rows, times) if evolution.expiry.has else rows
             batch = with_values(batch, self._source, new_state, rows, kept)
         elif evolution.converter is not None:
-            rows = self._converted(evolution.converter, state, new_state, batch, count)
+            rows = self._converted(evolution.converter, state, new_state, batch, count_misfits)
             batch = with_values(batch, self._source, new_state, rows)
         elif evolution.value is not None or state.avro is not None:
-            rows = evolve_values(evolution, state.value_schema, batch.values, count)
+            rows = evolve_values(evolution, state.value_schema, batch.values, count_misfits)
             batch = with_values(batch, self._source, new_state, rows)
         if not len(batch):
             return
@@ -183,14 +183,14 @@ class Converter:
             yield self._as_it_is(batch, new_state)
             new_rows = None
         else:
-            new_rows = evolve_keys(evolution, state.key_schema, batch.keys, count)
-            stored = with_keys(batch, self._target, new_state, new_rows, self._family(new_state.state))
+            new_rows = evolve_keys(evolution, state.key_schema, batch.keys, count_misfits)
+            stored_entries = with_keys(batch, self._target, new_state, new_rows, self._family(new_state.state))
             firsts = new_rows.take(_firsts(batch))
-            yield Converted(batch.state, *stored, batch.stored[2], firsts, new_state.state, firsts)
+            yield Converted(batch.state, *stored_entries, batch.stored[2], firsts, new_state.state, firsts)
         if evolution.expiry is not None:
-            numbers = derived_of(new_state.state, has_ttl=evolution.expiry.has)
+            kinds = derived_of(new_state.state, has_ttl=evolution.expiry.has)
             for name in evolution.made:
-                yield self._derive(batch, self._by_name[name], numbers[name], times, new_rows)
+                yield self._derive(batch, self._by_name[name], kinds[name], times, new_rows)
 
     @staticmethod
     def _converted(
@@ -198,19 +198,19 @@ class Converter:
         state: StateDescriptor,
         new_state: StateDescriptor,
         batch: EntryBatch,
-        count: Misfits,
+        count_misfits: Misfits,
     ) -> Rows:
         """Return the values that a user's code gives. It does not see the expiry times of a variable, which stay."""
         values, times, schema = batch.values, None, new_state.value_schema
-        if (inner := user_part(state)) is not None and (new_inner := user_part(new_state)) is not None:
+        if (user_schema := user_part(state)) is not None and (new_user_schema := user_part(new_state)) is not None:
             values, times = without_expiry(values)
-            state, schema = replace(state, value_schema=inner, stored_timestamp=None), new_inner
-        rows = converted_values(converter, StateEntries.of(state, batch.keys, values), schema, count)
+            state, schema = replace(state, value_schema=user_schema, stored_timestamp=None), new_user_schema
+        rows = converted_values(converter, StateEntries.of(state, batch.keys, values), schema, count_misfits)
         return rows if times is None else with_expiry(rows, times)
 
     def _as_it_is(self, batch: EntryBatch, new_state: StateDescriptor) -> Converted:
-        stored = convert(batch, self._source, self._target, new_state, self._old.where)
-        return Converted(batch.state, *stored, batch.stored[2], None, new_state.state, batch.stored[2])
+        stored_entries = convert(batch, self._source, self._target, new_state, self._old.where)
+        return Converted(batch.state, *stored_entries, batch.stored[2], None, new_state.state, batch.stored[2])
 
     def _moved(
         self, batch: EntryBatch, state: StateDescriptor, new_state: StateDescriptor, evolution: StateEvolution
@@ -218,32 +218,34 @@ class Converter:
         """Yield the entries of a join as another store keeps them; those with their times as keys, and their index."""
         if not evolution.timed:
             family = self._family(new_state.state)
-            stored = self._target.encode(new_state, batch.keys, batch.values, family=family)
-            yield Converted(batch.state, *stored, batch.stored[2], None, new_state.state, batch.stored[2])
+            stored_entries = self._target.encode(new_state, batch.keys, batch.values, family=family)
+            yield Converted(batch.state, *stored_entries, batch.stored[2], None, new_state.state, batch.stored[2])
             return
-        each = np.arange(len(batch))
+        owner = np.arange(len(batch))
         keys = keys_with_times(state, batch.keys, batch.values, evolution.new_value)
         for name, values in ((new_state.state, batch.values), (evolution.made[0], null_rows(len(batch)))):
-            stored = self._target.encode(self._by_name[name], keys, values, family=self._family(name), owner=each)
-            known = (name, keys) if name == new_state.state else (None, None)
-            yield Converted(batch.state, *stored, batch.stored[2], None, *known)
+            stored_entries = self._target.encode(
+                self._by_name[name], keys, values, family=self._family(name), owner=owner
+            )
+            state_and_rows = (name, keys) if name == new_state.state else (None, None)
+            yield Converted(batch.state, *stored_entries, batch.stored[2], None, *state_and_rows)
 
     def _derive(
-        self, batch: EntryBatch, state: StateDescriptor, number: str, times: Int64s | None, new_rows: Rows | None
+        self, batch: EntryBatch, state: StateDescriptor, kind: str, times: Int64s | None, new_rows: Rows | None
     ) -> Converted:
         """Return the entries of a ``state`` that Spark keeps beside the elements of a variable, one for each key."""
         firsts = _firsts(batch)
         rows, keys = batch.stored[2], batch.keys.take(firsts) if new_rows is None else new_rows.take(firsts)
-        if number == "count":
+        if kind == "count":
             numbers = np.diff(firsts, append=len(batch))
         else:
             assert times is not None
             numbers = np.minimum.reduceat(times, firsts)
         values = long_rows(numbers)
-        if number == "index":
+        if kind == "index":
             keys, values = keys_by_time(state, numbers, keys), null_rows(len(firsts))
-        stored = self._target.encode(state, keys, values, family=self._family(state.state))
-        return Converted(batch.state, *stored, rows, None if new_rows is None else new_rows.take(firsts))
+        stored_entries = self._target.encode(state, keys, values, family=self._family(state.state))
+        return Converted(batch.state, *stored_entries, rows, None if new_rows is None else new_rows.take(firsts))
 
     def _family(self, name: str) -> int | None:
         """Return the id of a column family, given by its new name; None if keys have no ids."""
@@ -267,8 +269,8 @@ def times_of(converted: Converted, times: MovingTimes) -> tuple[str, tuple[Hashe
     """Return the new state of entries, the hashes of their new keys, and their times; None if these are not kept."""
     if converted.state is None or converted.state_rows is None:
         return None
-    found = times.of(converted.of, converted.rows, converted.state, converted.state_rows)
-    return None if found is None else (converted.state, found)
+    times_of_keys = times.of(converted.of, converted.rows, converted.state, converted.state_rows)
+    return None if times_of_keys is None else (converted.state, times_of_keys)
 
 
 class Sorter:
@@ -298,8 +300,8 @@ class Sorter:
         for converted in self.converter.convert(batch):
             place = self._place(converted)
             self._spill.add(converted.keys, converted.values, place)
-            if self._spill_of_times is not None and (found := times_of(converted, self._times)) is not None:
-                state, times = found
+            if self._spill_of_times is not None and (moved_times := times_of(converted, self._times)) is not None:
+                state, times = moved_times
                 self._spill_of_times.add(*self._times.as_entries(state, *times), place)
             self._fingerprint.add(converted.keys, converted.values)
 
@@ -323,19 +325,19 @@ class Sorter:
         self._spill.finish()
         if self._spill_of_times is not None:
             self._spill_of_times.finish()
-        misplaced = [found for found in (check.result() for check in self._checks.values()) if found is not None]
+        misplaced = [keys for keys in (check.result() for check in self._checks.values()) if keys is not None]
         example = ""
         if misplaced:
             first = misplaced[0]
-            belongs = f" is in partition {first.partition}, and belongs to partition {first.belongs_to}"
-            example = quote(first.example) + belongs
+            places_text = f" is in partition {first.partition}, and belongs to partition {first.belongs_to}"
+            example = quote(first.example) + places_text
         return Split(
             self._old.first,
             self._old.name,
             self._old.partition,
             Sent(tuple(self._spill.entries.tolist()), self._fingerprint),
             self.converter.families,
-            sum(found.count for found in misplaced),
+            sum(keys.count for keys in misplaced),
             example,
             min(len(self._hashes), ENOUGH),
             dict(self.converter.misfits),

@@ -95,17 +95,17 @@ class SplitTask:
 
     def _sort(self, files: Directory, folder: Path, sorters: Mapping[str, Sorter], progress: Progress) -> None:
         """Sort all entries as they are."""
-        works = [(link, begin_work(link, self.stores[0].where)) for link in self.links]
+        work_of_links = [(link, begin_work(link, self.stores[0].where)) for link in self.links]
         for store, sorter in zip(self.stores, sorters.values(), strict=True):
             with self.state_store.open(files, store.lineage, str(folder)) as partition:
                 sorter.converter.families = dict(partition.families)
                 for batch in partition.batches(sorter.states):
                     sorter.add(batch)
-                    for link, work in works:
+                    for link, work in work_of_links:
                         if (place := sorter.states[batch.state].place) in link.places:
                             work.look(place, batch.keys, batch.values)
                     progress(len(batch), 0)
-        for _, work in works:
+        for _, work in work_of_links:
             work.resolve({}, _fetch_nothing)
 
     def read(self, folder: Path, target: int) -> Iterator[Entries]:
@@ -165,7 +165,7 @@ class BuildTask:
         staging = None
         if self.staged_below is not None:
             staging = Staging(open_directory(self.staging_root), self.staged_below)
-        total = Fingerprint()
+        fingerprint = Fingerprint()
         entries: Iterable[Entries] = ((part.keys, part.values) for part in parts)
         converter, families, ledgers = None, dict[int, str](), None
         if self.old is not None and self.old_store is not None:
@@ -177,24 +177,24 @@ class BuildTask:
 
         def received() -> Iterator[Entries]:
             for keys, values in entries:
-                total.add(keys, values)
+                fingerprint.add(keys, values)
                 yield keys, values
                 # Entries that were split were counted when they were read. Here, a run can be stopped.
                 progress(len(keys) if converter is not None else 0, 0)
 
-        kept, seen = 0, []
+        entries_kept, key_arrays = 0, []
         with build as builder:
-            found: Iterable[Entries] = received()
+            entries_to_put: Iterable[Entries] = received()
             if self.lists:
-                found = [merge_lists(found, self.state_store)]
+                entries_to_put = [merge_lists(entries_to_put, self.state_store)]
             elif self.merged is not None:
-                found = [merge(found, self.merged, self.state_store)]
-            for keys, values in found:
-                kept += len(keys)
+                entries_to_put = [merge(entries_to_put, self.merged, self.state_store)]
+            for keys, values in entries_to_put:
+                entries_kept += len(keys)
                 if self.unique:
-                    seen.append(keys.to_arrow())
+                    key_arrays.append(keys.to_arrow())
                 builder.put(keys, values)
-            if seen and len(pa.chunked_array(seen).unique()) != kept:
+            if key_arrays and len(pa.chunked_array(key_arrays).unique()) != entries_kept:
                 raise RefusedError(
                     f"{self.root}: with the new keys, several entries would have the same key. Nothing was changed"
                 )
@@ -202,7 +202,7 @@ class BuildTask:
         misfits = dict(converter.misfits) if converter is not None else {}
         unused = dict(converter.unused) if converter is not None else {}
         paths = ledgers.write(staging) if ledgers is not None and staging is not None else ()
-        return Built(kept, total, written.size, written.files, misfits, families, paths, unused)
+        return Built(entries_kept, fingerprint, written.size, written.files, misfits, families, paths, unused)
 
     def _read_old(
         self,
@@ -221,8 +221,8 @@ class BuildTask:
             converter.families = families
             for batch in partition.batches(converter.states):
                 for converted in converter.convert(batch):
-                    if ledgers is not None and (found := times_of(converted, times)) is not None:
-                        ledgers.add(found[0], *found[1])
+                    if ledgers is not None and (moved_times := times_of(converted, times)) is not None:
+                        ledgers.add(moved_times[0], *moved_times[1])
                     yield converted.keys, converted.values
 
 

@@ -83,9 +83,9 @@ class LedgerTask:
         for part in parts:
             keys, values = _array_of(part.keys, _KEY), _array_of(part.values, _VALUE)
             for number in np.unique(keys["state"]).tolist():
-                mine = keys["state"] == number
-                times, older = values["time"][mine], values["older"][mine] != 0
-                builder.add(self.states[number], keys["hash"][mine], times, older)
+                is_of_state = keys["state"] == number
+                times, older = values["time"][is_of_state], values["older"][is_of_state] != 0
+                builder.add(self.states[number], keys["hash"][is_of_state], times, older)
             progress(0, 0)
         return builder.write(Staging(open_directory(self.staging_root), self.staged_below))
 
@@ -96,5 +96,5 @@ def _rows_of(array: npt.NDArray[Any]) -> Rows:
     return Rows(array.view(np.uint8), start, np.full(len(array), size, np.int64))
 
 
-def _array_of(rows: Rows, form: np.dtype[Any]) -> npt.NDArray[Any]:
-    return np.frombuffer(gather_ragged(rows.data, rows.start, rows.size), form)
+def _array_of(rows: Rows, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    return np.frombuffer(gather_ragged(rows.data, rows.start, rows.size), dtype)
