@@ -577,20 +577,20 @@ BREAKS = (
     Break(
         "a value that does not fit its type becomes null",
         "imports/conforming.py",
-        "if made.null_count > values.null_count:",
+        "if converted.null_count > values.null_count:",
         "if False:",
     ),
     Break(
         "a null is imported where the state has none",
         "imports/conforming.py",
-        "if not one.nullable and child.null_count:",
+        "if not struct_field.nullable and child.null_count:",
         "if False:",
         "test_import.py",
     ),
     Break(
         "a time with a zone becomes one without",
         "imports/conforming.py",
-        "(kind.tz is not None or given.tz is None)",
+        "(state_type.tz is not None or table_type.tz is None)",
         "True",
     ),
     Break(
@@ -616,8 +616,8 @@ BREAKS = (
     Break(
         "a merge keeps the old entries of imported keys",
         "imports/partition.py",
-        "kept: np.ndarray = ~same",
-        "kept: np.ndarray = np.ones_like(same)",
+        "is_kept: np.ndarray = ~is_imported",
+        "is_kept: np.ndarray = np.ones_like(is_imported)",
         "test_import.py",
     ),
     Break(
@@ -636,14 +636,14 @@ BREAKS = (
     Break(
         "the counts of imported lists are zero",
         "imports/derived.py",
-        "found.append((link.counts, owners, long_rows(np.diff(firsts, append=len(keys))), None))",
-        "found.append((link.counts, owners, long_rows(0 * firsts), None))",
+        "entries.append((link.counts, owners, long_rows(np.diff(firsts, append=len(keys))), None))",
+        "entries.append((link.counts, owners, long_rows(0 * firsts), None))",
     ),
     Break(
         "a timer that is due at the last batch is imported",
         "imports/timely.py",
-        "due = np.flatnonzero(times <= clock)",
-        "due = np.flatnonzero(times < clock)",
+        "due_rows = np.flatnonzero(times <= clock)",
+        "due_rows = np.flatnonzero(times < clock)",
         "test_complete.py",
     ),
     Break(

@@ -49,10 +49,10 @@ class Misfits:
 
     def describe(self) -> str:
         """Return all reasons with their numbers, and the examples, for a message."""
-        told = ", ".join(
+        reasons_text = ", ".join(
             f"{reason} ({count:,} {'row' if count == 1 else 'rows'})" for reason, count in self.counts.items()
         )
-        return told + ". For example:" + quote("".join(f"\n  {example}" for example in self.examples))
+        return reasons_text + ". For example:" + quote("".join(f"\n  {example}" for example in self.examples))
 
 
 class Conforming:
@@ -63,7 +63,7 @@ class Conforming:
 
     def __init__(self, where: str) -> None:
         self.where, self.misfits = where, Misfits()
-        self._bad: list[tuple[Int64s, str, pa.Array | None]] = []
+        self._refused_rows: list[tuple[Int64s, str, pa.Array | None]] = []
 
     def conform(
         self, values: Any, kind: T.DataType, place: str, *, normal: bool = False, rows: Int64s | None = None
@@ -90,82 +90,84 @@ class Conforming:
                 return self._map(values, kind, place, rows)
         return self._plain(values, kind, place, normal, rows)
 
-    def mark(self, wrong: Any, place: str, reason: str, values: Any = None, rows: Int64s | None = None) -> None:
-        """Mark the rows for which ``wrong`` is true."""
-        which = np.flatnonzero(np.asarray(wrong))
-        if len(which):
-            shown = None if values is None else values.take(pa.array(which))
-            self._bad.append((which if rows is None else rows[which], f"{place} {reason}", shown))
+    def mark(self, is_wrong: Any, place: str, reason: str, values: Any = None, rows: Int64s | None = None) -> None:
+        """Mark the rows for which ``is_wrong`` is true."""
+        positions = np.flatnonzero(np.asarray(is_wrong))
+        if len(positions):
+            refused_values = None if values is None else values.take(pa.array(positions))
+            self._refused_rows.append(
+                (positions if rows is None else rows[positions], f"{place} {reason}", refused_values)
+            )
 
     def show(self, columns: Mapping[str, pa.Array]) -> None:
         """Put the marked rows into ``misfits``, with their keys."""
-        names = [name for name in ("key", "map_key") if name in columns]
-        for which, reason, values in self._bad:
-            first = which[:EXAMPLES]
-            keys = [_texts(columns[name].take(pa.array(first)), f"{name} ") for name in names]
-            found = [", ".join(texts) for texts in zip(*keys, strict=True)] or ["a row"] * len(first)
-            what = [""] * len(first) if values is None else _texts(values.slice(0, len(first)), ": ")
-            told = [f"{row}: {reason}{text}" for row, text in zip(found, what, strict=True)]
-            self.misfits.add(reason, len(np.unique(which)), told)
+        key_columns = [name for name in ("key", "map_key") if name in columns]
+        for row_numbers, reason, values in self._refused_rows:
+            first = row_numbers[:EXAMPLES]
+            key_texts = [_texts(columns[name].take(pa.array(first)), f"{name} ") for name in key_columns]
+            keys_of_rows = [", ".join(texts) for texts in zip(*key_texts, strict=True)] or ["a row"] * len(first)
+            value_texts = [""] * len(first) if values is None else _texts(values.slice(0, len(first)), ": ")
+            examples = [f"{row}: {reason}{text}" for row, text in zip(keys_of_rows, value_texts, strict=True)]
+            self.misfits.add(reason, len(np.unique(row_numbers)), examples)
 
     def kept(self, count: int) -> Int64s | None:
         """Return the rows that were not marked; None for all."""
-        if not self._bad:
+        if not self._refused_rows:
             return None
-        kept: Mask = np.ones(count, np.bool_)
-        for which, _, _ in self._bad:
-            kept[which] = False
-        return np.flatnonzero(kept)
+        is_kept: Mask = np.ones(count, np.bool_)
+        for row_numbers, _, _ in self._refused_rows:
+            is_kept[row_numbers] = False
+        return np.flatnonzero(is_kept)
 
     def _struct(self, values: Any, kind: T.StructType, place: str, normal: bool, rows: Int64s) -> pa.Array:
-        own = distinct_names([f.name for f in kind.fields])
-        there = distinct_names([f.name for f in values.type])
-        unknown = [name for name in there if name not in own]
+        state_names = distinct_names([f.name for f in kind.fields])
+        table_names = distinct_names([f.name for f in values.type])
+        unknown = [name for name in table_names if name not in state_names]
         if unknown:
             raise UsageError(
                 f"{self.where}: {place} has a field {unknown[0]}, which the state does not have. Its fields are "
-                f"{', '.join(own)}"
+                f"{', '.join(state_names)}"
             )
-        children, flat = [], values.flatten()
-        valid = np.asarray(values.is_valid())
-        for name, one in zip(own, kind.fields, strict=True):
-            at = f"{place}.{name}"
-            if name not in there and isinstance(T.physical(one.type), T.NullType):
+        children, table_columns = [], values.flatten()
+        is_valid = np.asarray(values.is_valid())
+        for name, struct_field in zip(state_names, kind.fields, strict=True):
+            child_place = f"{place}.{name}"
+            if name not in table_names and isinstance(T.physical(struct_field.type), T.NullType):
                 children.append(pa.nulls(len(values)))
                 continue
-            if name not in there:
-                raise UsageError(f"{self.where}: the table has no field {at}")
-            child = flat[there.index(name)]
-            made = self.conform(child, one.type, at, normal=normal, rows=rows)
-            if not one.nullable and child.null_count:
-                self.mark(np.asarray(child.is_null()) & valid, at, "is null", rows=rows)
-            children.append(made)
-        if not valid.all() and "." not in place:
-            self.mark(~valid, place, "is null", rows=rows)
-        mask = pa.array(~valid) if not valid.all() else None
-        return pa.StructArray.from_arrays(children, fields=list(_with_names(kind, own)), mask=mask)
+            if name not in table_names:
+                raise UsageError(f"{self.where}: the table has no field {child_place}")
+            child = table_columns[table_names.index(name)]
+            converted = self.conform(child, struct_field.type, child_place, normal=normal, rows=rows)
+            if not struct_field.nullable and child.null_count:
+                self.mark(np.asarray(child.is_null()) & is_valid, child_place, "is null", rows=rows)
+            children.append(converted)
+        if not is_valid.all() and "." not in place:
+            self.mark(~is_valid, place, "is null", rows=rows)
+        mask = pa.array(~is_valid) if not is_valid.all() else None
+        return pa.StructArray.from_arrays(children, fields=list(_with_names(kind, state_names)), mask=mask)
 
     def _list(self, values: Any, kind: T.ArrayType, place: str, normal: bool, rows: Int64s) -> pa.Array:
         values = values.cast(pa.large_list(values.type.value_field))
-        at, inner, of = f"{place}.element", values.flatten(), _repeat(rows, values)
-        made = self.conform(inner, kind.element, at, normal=normal, rows=of)
-        if not kind.contains_null and inner.null_count:
-            self.mark(inner.is_null(), at, "is null", rows=of)
+        element_place, elements, row_of_element = f"{place}.element", values.flatten(), _repeat(rows, values)
+        converted = self.conform(elements, kind.element, element_place, normal=normal, rows=row_of_element)
+        if not kind.contains_null and elements.null_count:
+            self.mark(elements.is_null(), element_place, "is null", rows=row_of_element)
         mask = values.is_null() if values.null_count else None
-        return pa.LargeListArray.from_arrays(_offsets(values, pa.int64()), made, mask=mask)
+        return pa.LargeListArray.from_arrays(_offsets(values, pa.int64()), converted, mask=mask)
 
     def _map(self, values: Any, kind: T.MapType, place: str, rows: Int64s) -> pa.Array:
-        of, offsets = _repeat(rows, values), _offsets(values, pa.int32())
+        row_of_entry, offsets = _repeat(rows, values), _offsets(values, pa.int32())
         first = values.offsets[0].as_py() if len(values) else 0
         size = offsets[-1].as_py()
         if values.null_count and size != values.offsets[-1].as_py() - first:
             raise UsageError(f"{self.where}: {place}: a null has entries")
-        keys = self.conform(values.keys.slice(first, size), kind.key, f"{place}.key", rows=of)
-        inner = values.items.slice(first, size)
-        items = self.conform(inner, kind.value, f"{place}.value", rows=of)
-        if not kind.value_contains_null and inner.null_count:
-            self.mark(inner.is_null(), f"{place}.value", "is null", rows=of)
-        self._mark_duplicates(keys, of, f"{place}.key")
+        keys = self.conform(values.keys.slice(first, size), kind.key, f"{place}.key", rows=row_of_entry)
+        inner_values = values.items.slice(first, size)
+        items = self.conform(inner_values, kind.value, f"{place}.value", rows=row_of_entry)
+        if not kind.value_contains_null and inner_values.null_count:
+            self.mark(inner_values.is_null(), f"{place}.value", "is null", rows=row_of_entry)
+        self._mark_duplicates(keys, row_of_entry, f"{place}.key")
         mask = values.is_null() if values.null_count else None
         return pa.MapArray.from_arrays(offsets, keys, items, mask=mask)
 
@@ -174,9 +176,9 @@ class Conforming:
         codes = np.asarray(json_texts(keys).dictionary_encode().indices)
         pairs, first = np.unique(rows * (len(keys) + 1) + codes, return_index=True)
         if len(pairs) < len(keys):
-            again = np.ones(len(keys), np.bool_)
-            again[first] = False
-            self.mark(again, place, "occurs more than once", keys, rows)
+            is_repeated = np.ones(len(keys), np.bool_)
+            is_repeated[first] = False
+            self.mark(is_repeated, place, "occurs more than once", keys, rows)
 
     def _plain(self, values: Any, kind: T.DataType, place: str, normal: bool, rows: Int64s) -> pa.Array:
         target = arrow_type(kind)
@@ -192,20 +194,20 @@ class Conforming:
             except pa.ArrowInvalid:
                 raise UsageError(f"{self.where}: {place} has a text that is not UTF-8. Nothing was changed") from None
         if values.type != target:
-            made = exact_cast(values, target)
-            if made.null_count > values.null_count:
-                wrong = pc.and_(made.is_null(), values.is_valid())
-                self.mark(wrong, place, f"does not fit {kind.simple_string}", values, rows)
-            values = made
+            converted = exact_cast(values, target)
+            if converted.null_count > values.null_count:
+                is_wrong = pc.and_(converted.is_null(), values.is_valid())
+                self.mark(is_wrong, place, f"does not fit {kind.simple_string}", values, rows)
+            values = converted
         if normal and pa.types.is_floating(target):
             # NaN + 0.0 may keep its bits, so it is replaced.
-            plain = pc.add(values, pa.scalar(0.0, target))
-            values = pc.if_else(pc.is_nan(plain), pa.scalar(float("nan"), target), plain)
+            normalized = pc.add(values, pa.scalar(0.0, target))
+            values = pc.if_else(pc.is_nan(normalized), pa.scalar(float("nan"), target), normalized)
         return values
 
 
-def _texts(values: Any, head: str) -> list[str]:
-    return [f"{head}{text}" for text in json_texts(values).to_pylist()]
+def _texts(values: Any, prefix: str) -> list[str]:
+    return [f"{prefix}{text}" for text in json_texts(values).to_pylist()]
 
 
 def as_struct(columns: Mapping[str, Any]) -> pa.StructArray:
@@ -214,7 +216,7 @@ def as_struct(columns: Mapping[str, Any]) -> pa.StructArray:
 
 
 def _with_names(kind: T.StructType, names: list[str]) -> Any:
-    return [pa.field(name, arrow_type(one.type)) for name, one in zip(names, kind.fields, strict=True)]
+    return [pa.field(name, arrow_type(column.type)) for name, column in zip(names, kind.fields, strict=True)]
 
 
 def _is_list(kind: pa.DataType) -> bool:
@@ -239,9 +241,9 @@ def _offsets(lists: Any, kind: pa.DataType) -> pa.Array:
     return pa.array(np.concatenate([[0], np.cumsum(sizes)])).cast(kind)
 
 
-def _have_equals(given: pa.DataType, kind: pa.DataType) -> bool:
+def _have_equals(table_type: pa.DataType, state_type: pa.DataType) -> bool:
     """Return whether some values of one type have an equal in the other."""
-    if pa.types.is_decimal256(given):
+    if pa.types.is_decimal256(table_type):
         return False
     groups = (
         (pa.types.is_integer, pa.types.is_floating),
@@ -253,8 +255,8 @@ def _have_equals(given: pa.DataType, kind: pa.DataType) -> bool:
         (pa.types.is_time,),
         (pa.types.is_duration,),
     )
-    if pa.types.is_timestamp(kind):
+    if pa.types.is_timestamp(state_type):
         # A time without a zone is one of UTC, but one with a zone is not a time without a zone.
-        return bool(pa.types.is_timestamp(given) and (kind.tz is not None or given.tz is None))
-    together = (any(test(kind) for test in group) and any(test(given) for test in group) for group in groups)
-    return any(together) or bool(given == kind)
+        return bool(pa.types.is_timestamp(table_type) and (state_type.tz is not None or table_type.tz is None))
+    in_both = (any(test(state_type) for test in group) and any(test(table_type) for test in group) for group in groups)
+    return any(in_both) or bool(table_type == state_type)

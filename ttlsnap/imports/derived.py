@@ -54,29 +54,29 @@ def new_entries(table: ImportTable, parts: Parts) -> NewEntries:
         firsts = np.flatnonzero(np.append(True, owner[1:] != owner[:-1])[: len(owner)])
     else:
         owner = firsts = np.arange(len(keys))
-    found: list[Entries] = []
+    entries: list[Entries] = []
     if isinstance(link, IndexedSide):
         counts = np.diff(firsts, append=len(keys))
         numbers = np.arange(len(keys)) - np.repeat(firsts, counts)
-        found.append((state, _with_number(table, keys, numbers), values, None))
-        found.append((link.counts, keys.take(firsts), long_rows(counts), None))
+        entries.append((state, _with_number(table, keys, numbers), values, None))
+        entries.append((link.counts, keys.take(firsts), long_rows(counts), None))
     elif isinstance(link, TimedSide):
         times = times_of_rows(state, values, state.value_schema)
         timed = _with_number(table, keys, times)
         codes = encode_keys([timed.to_arrow()])
         order = np.argsort(codes, kind="stable")
-        found.append((state, timed.take(order), values.take(order), codes[order]))
-        found.append((link.times, timed.take(order), null_rows(len(keys)), codes[order]))
+        entries.append((state, timed.take(order), values.take(order), codes[order]))
+        entries.append((link.times, timed.take(order), null_rows(len(keys)), codes[order]))
     elif isinstance(link, Timers):
         moments = read_numbers(keys, 2, 1)
         elements = struct_rows(keys, 2, 0)
-        found.append((state, keys, values, None))
-        found.append((link.by_time, keys_by_time(link.by_time, moments, elements), null_rows(len(keys)), None))
+        entries.append((state, keys, values, None))
+        entries.append((link.by_time, keys_by_time(link.by_time, moments, elements), null_rows(len(keys)), None))
     else:
-        found.append((state, keys, values, owner if state.lists else None))
+        entries.append((state, keys, values, owner if state.lists else None))
         if isinstance(link, Variable):
-            found += _beside(link, keys, values, firsts)
-    return NewEntries({entries[0].place: entries[0] for entries in found}, found)
+            entries += _beside(link, keys, values, firsts)
+    return NewEntries({part[0].place: part[0] for part in entries}, entries)
 
 
 def identities(table: ImportTable, place: StateId, rows: Rows) -> Rows:
@@ -96,17 +96,17 @@ def identities(table: ImportTable, place: StateId, rows: Rows) -> Rows:
 
 def _beside(link: Variable, keys: Rows, values: Rows, firsts: Int64s) -> list[Entries]:
     """Return the entries that Spark keeps beside the elements of a variable."""
-    owners, found = keys.take(firsts), list[Entries]()
+    owners, entries = keys.take(firsts), list[Entries]()
     if link.counts is not None:
-        found.append((link.counts, owners, long_rows(np.diff(firsts, append=len(keys))), None))
+        entries.append((link.counts, owners, long_rows(np.diff(firsts, append=len(keys))), None))
     if link.index is None:
-        return found
+        return entries
     times = read_numbers(values, 2, _EXPIRY)
     earliest = np.minimum.reduceat(times, firsts) if len(times) else times
     if link.first is not None:
-        found.append((link.first, owners, long_rows(earliest), None))
-    found.append((link.index, keys_by_time(link.index, earliest, owners), null_rows(len(firsts)), None))
-    return found
+        entries.append((link.first, owners, long_rows(earliest), None))
+    entries.append((link.index, keys_by_time(link.index, earliest, owners), null_rows(len(firsts)), None))
+    return entries
 
 
 def _with_number(table: ImportTable, keys: Rows, numbers: Int64s) -> Rows:

@@ -71,11 +71,11 @@ class TableSource:
 
     def split(self, folder: Path, progress: Progress) -> ReadRows:
         """See ``Source.split``. Raise UsageError for a table of another form."""
-        found, state, fingerprint = ReadRows(), self.table.identity, Fingerprint()
+        read_rows, state, fingerprint = ReadRows(), self.table.identity, Fingerprint()
         with SpillWriter(folder / _ROWS, self.partitions) as spill:
             for file in self.files:
                 for batch in file.rows():
-                    keys, values = self._rows(file, batch, found)
+                    keys, values = self._rows(file, batch, read_rows)
                     places = np.zeros(len(keys), np.int64)
                     if is_placed_by_hash(state):
                         places = find_partitions(state, keys, self.partitions)
@@ -83,20 +83,20 @@ class TableSource:
                     fingerprint.add(keys, values)
                     progress(len(keys), 0)
             spill.finish()
-        found.sent = Sent(tuple(spill.entries.tolist()), fingerprint)
-        return found
+        read_rows.sent = Sent(tuple(spill.entries.tolist()), fingerprint)
+        return read_rows
 
-    def _rows(self, file: TableFile, batch: pa.RecordBatch, found: ReadRows) -> tuple[Rows, Rows]:
-        """Return the keys and values of the rows that become entries, and put the others into ``found``."""
+    def _rows(self, file: TableFile, batch: pa.RecordBatch, read_rows: ReadRows) -> tuple[Rows, Rows]:
+        """Return the keys and values of the rows that become entries, and put the others into ``read_rows``."""
         conforming = Conforming(file.where)
         keys, values = self.table.rows(batch, conforming)
-        found.misfits.include(conforming.misfits)
+        read_rows.misfits.include(conforming.misfits)
         untimely = find_untimely(self.table, keys, values, self.watermark_ms, self.batch_ms)
-        found.misfits.include(untimely.misfits)
-        found.warnings.update(untimely.warnings)
+        read_rows.misfits.include(untimely.misfits)
+        read_rows.warnings.update(untimely.warnings)
         if untimely.expired is None:
             return keys, values
-        found.expired += int(untimely.expired.sum())
+        read_rows.expired += int(untimely.expired.sum())
         return keys.take(~untimely.expired), values.take(~untimely.expired)
 
     def read(self, folder: Path, target: int) -> Iterator[Entries]:
@@ -149,62 +149,67 @@ class FilledPartition:
 
         Raise CorruptionError if the partition cannot be read, or not be read back as it was written.
         """
-        result, received = Filled(), list[Part]()
+        result, received_parts = Filled(), list[Part]()
         for part in parts:
             result.received.add(part.keys, part.values)
-            received.append(part)
+            received_parts.append(part)
             # These rows were counted when they were read first. Here, a run can be stopped.
             progress(0, 0)
-        received.sort(key=lambda part: (part.source, part.number))
-        imported = []
+        received_parts.sort(key=lambda part: (part.source, part.number))
+        imports = []
         for table, sources in zip(self.tables, self.sources, strict=True):
-            rows = [(part.keys, part.values) for part in received if part.source in sources]
-            imported.append(_Imported(table, rows, self.mode))
-            result.misfits.include(imported[-1].duplicates())
+            rows = [(part.keys, part.values) for part in received_parts if part.source in sources]
+            imports.append(_Imported(table, rows, self.mode))
+            result.misfits.include(imports[-1].duplicates())
         for store in self.stores:
-            mine = [one for one in imported if any(name == store.name for name, _ in one.new.states)]
-            if self.mode == "replace" or any(len(one.keys) for one in mine):
-                result.stores.append(self._build(store, mine, result, folder, progress))
+            imports_of_store = [
+                imported for imported in imports if any(name == store.name for name, _ in imported.new.states)
+            ]
+            if self.mode == "replace" or any(len(imported.keys) for imported in imports_of_store):
+                result.stores.append(self._build(store, imports_of_store, result, folder, progress))
         return result
 
     def _build(
-        self, store: StorePartition, imported: Sequence[_Imported], result: Filled, folder: Path, progress: Progress
+        self, store: StorePartition, imports: Sequence[_Imported], result: Filled, folder: Path, progress: Progress
     ) -> PartitionResult:
         files = for_reading(open_directory(store.root))
         staging = None
         if self.staged_below is not None:
             staging = Staging(open_directory(self.staging_root), self.staged_below)
         lineage, scratch = store.lineage, f"{folder}/{store.operator}-{store.name}-{store.partition}"
-        described = {
-            state.state: state for one in imported for state in one.new.states.values() if state.store == store.name
+        descriptors = {
+            state.state: state
+            for imported in imports
+            for state in imported.new.states.values()
+            if state.store == store.name
         }
         times = KeptTimes(files, self.history, [store], staging, self.run_id)
-        others = {name: state for (_, name), state in times.others.items()}
+        kept_descriptors = {name: state for (_, name), state in times.others.items()}
         with (
-            store.open(files, f"{scratch}-old") as old,
+            store.open(files, f"{scratch}-old") as old_partition,
             store.state_store.build(files, lineage, lineage.new_snapshot, staging, f"{scratch}-new") as builder,
         ):
-            families = {name: number for number, name in old.families.items()}
-            for batch in old.batches(others | described):
+            families = {name: number for number, name in old_partition.families.items()}
+            for batch in old_partition.batches(kept_descriptors | descriptors):
                 progress(0, 0)
                 if not len(batch):
                     continue
                 stored_keys, stored_values, rows = batch.stored
                 place: StateId = (store.name, batch.state)
-                if (state := described.get(batch.state)) is not None:
+                if (state := descriptors.get(batch.state)) is not None:
                     check_batch(state, batch.keys, batch.values)
-                    for one in imported:
-                        if place in one.new.states:
-                            kept = one.kept(place, rows, result, len(batch))
-                            stored_keys, stored_values = stored_keys.take(kept), stored_values.take(kept)
-                            rows = rows.take(kept)
+                    for imported in imports:
+                        if place in imported.new.states:
+                            is_kept = imported.kept(place, rows, result, len(batch))
+                            stored_keys, stored_values = stored_keys.take(is_kept), stored_values.take(is_kept)
+                            rows = rows.take(is_kept)
                 times.keep(place, rows)
                 builder.put(stored_keys, stored_values)
-            for one in imported:
-                self._put(store, one.new, families, builder)
-                for added, keys, _, _ in one.new.parts:
-                    if added.store == store.name:
-                        times.add(added.place, keys, self.written_ms)
+            for imported in imports:
+                self._put(store, imported.new, families, builder)
+                for new_state, keys, _, _ in imported.new.parts:
+                    if new_state.store == store.name:
+                        times.add(new_state.place, keys, self.written_ms)
             written = builder.finish()
         return PartitionResult(
             store.operator,
@@ -240,15 +245,15 @@ class _Imported:
 
     def duplicates(self) -> Misfits:
         """Return the rows whose keys occur more than once, where that is impossible."""
-        found = Misfits()
+        misfits = Misfits()
         if self._table.is_list or len(self._index) == len(self.keys):
-            return found
+            return misfits
         counts = pc.value_counts(self.keys)
-        often = counts.filter(pc.greater(counts.field("counts"), 1))
-        shown = Rows.from_arrow(often.field("values").slice(0, EXAMPLES))
-        examples = self._show(shown, f"{self._table.name}: ")
-        found.add(f"{self._table.name}: the key occurs more than once", len(self.keys) - len(counts), examples)
-        return found
+        repeated = counts.filter(pc.greater(counts.field("counts"), 1))
+        repeated_keys = Rows.from_arrow(repeated.field("values").slice(0, EXAMPLES))
+        examples = self._show(repeated_keys, f"{self._table.name}: ")
+        misfits.add(f"{self._table.name}: the key occurs more than once", len(self.keys) - len(counts), examples)
+        return misfits
 
     def kept(self, place: StateId, rows: Rows, result: Filled, entries: int) -> np.ndarray:
         """Return which stored keys stay (bool[n]); count those that do not, or that exclude an insert."""
@@ -258,18 +263,18 @@ class _Imported:
                 result.replaced[self._table.name] += entries
             return np.zeros(len(rows), np.bool_)
         identity = identities(self._table, place, rows)
-        same = self._index.has(identity)
-        if primary and same.any():
-            count, name = int(same.sum()), self._table.name
+        is_imported = self._index.has(identity)
+        if primary and is_imported.any():
+            count, name = int(is_imported.sum()), self._table.name
             if self._mode == "insert":
-                examples = self._show(identity.take(np.flatnonzero(same)[:EXAMPLES]), f"{name}: ")
+                examples = self._show(identity.take(np.flatnonzero(is_imported)[:EXAMPLES]), f"{name}: ")
                 result.misfits.add(f"{name}: {HAS_KEY}", count, examples)
             result.replaced[name] += count
-        kept: np.ndarray = ~same
-        return kept
+        is_kept: np.ndarray = ~is_imported
+        return is_kept
 
-    def _show(self, keys: Rows, head: str) -> list[str]:
-        return [f"{head}{text}" for text in json_texts(decode(keys, self._table.identity.key_schema)).to_pylist()]
+    def _show(self, keys: Rows, prefix: str) -> list[str]:
+        return [f"{prefix}{text}" for text in json_texts(decode(keys, self._table.identity.key_schema)).to_pylist()]
 
 
 @dataclass

@@ -43,7 +43,7 @@ class ImportPlan:
 
     def of(self, operator: int) -> list[Filled]:
         """Return the states of an operator."""
-        return [one for one in self.filled if one.table.state.operator == operator]
+        return [filled for filled in self.filled if filled.table.state.operator == operator]
 
     @property
     def operators(self) -> list[Operator]:
@@ -66,13 +66,13 @@ def plan_import(
     unknown = [name for name in names if name not in tables]
     if unknown:
         raise UsageError(f"{checkpoint.target} has no state for the table {unknown[0]}; it has {', '.join(tables)}")
-    chosen = {name: table for name, table in tables.items() if not names or name in names}
-    filled = tuple(_filled(checkpoint, source, chosen, asked=bool(names) or selection != Selection()))
-    for one in filled:
-        _require_known_placement(checkpoint, one.table)
-        for file in one.files:
-            one.table.require_columns(file.schema, file.where)
-    return ImportPlan(filled, _plan(checkpoint, runs, listing, [one.table for one in filled]))
+    chosen_tables = {name: table for name, table in tables.items() if not names or name in names}
+    filled = tuple(_filled(checkpoint, source, chosen_tables, asked=bool(names) or selection != Selection()))
+    for state in filled:
+        _require_known_placement(checkpoint, state.table)
+        for file in state.files:
+            state.table.require_columns(file.schema, file.where)
+    return ImportPlan(filled, _plan(checkpoint, runs, listing, [state.table for state in filled]))
 
 
 def _tables(checkpoint: Checkpoint, selection: Selection | AnyOf) -> dict[str, ImportTable]:
@@ -86,39 +86,39 @@ def _tables(checkpoint: Checkpoint, selection: Selection | AnyOf) -> dict[str, I
     }
     joins = {operator.id for operator in checkpoint.operators if is_join(operator)}
     has_matched = join.state_format(checkpoint) != "1"
-    found = {}
+    tables = {}
     for name, state in zip(names_of(states), states, strict=True):
         link = links.get((state.operator, state.place))
-        found[name] = ImportTable(name, state, link, state.operator in joins and has_matched)
+        tables[name] = ImportTable(name, state, link, state.operator in joins and has_matched)
     if selection != Selection():
         describe(checkpoint, selection)  # names what is wrong with the selection
-    selected = {name: table for name, table in found.items() if selection.includes(table.state)}
-    if not selected:
+    selected_tables = {name: table for name, table in tables.items() if selection.includes(table.state)}
+    if not selected_tables:
         raise UnsupportedError(f"{checkpoint.target}: ttlsnap cannot read the selected states, so it cannot fill them")
-    return selected
+    return selected_tables
 
 
 def _filled(checkpoint: Checkpoint, source: str, tables: dict[str, ImportTable], *, asked: bool) -> Iterator[Filled]:
     """Yield the tables with their files."""
-    there = find_tables(source)
-    if not there:
+    table_sources = find_tables(source)
+    if not table_sources:
         if len(tables) > 1:
             raise UsageError(f"--from {source} is one table. Choose its state with --table: {', '.join(tables)}")
         (table,) = tables.values()
         yield Filled(table, tuple(find_files(source)))
         return
-    missing = [name for name in tables if name not in there]
+    missing = [name for name in tables if name not in table_sources]
     if missing and (asked or len(missing) == len(tables)):
-        raise UsageError(f"--from {source} has no table {missing[0]}; it has {', '.join(there)}")
-    unknown = [name for name in there if name not in tables]
+        raise UsageError(f"--from {source} has no table {missing[0]}; it has {', '.join(table_sources)}")
+    unknown = [name for name in table_sources if name not in tables]
     if unknown and not asked:
         raise UsageError(
             f"--from {source} has the table {unknown[0]}, but {checkpoint.target} has no such state; it has "
             f"{', '.join(tables)}. Choose tables with --table"
         )
     for name, table in tables.items():
-        if name in there:
-            yield Filled(table, tuple(find_files(there[name])))
+        if name in table_sources:
+            yield Filled(table, tuple(find_files(table_sources[name])))
 
 
 def _require_known_placement(checkpoint: Checkpoint, table: ImportTable) -> None:
@@ -150,11 +150,11 @@ def _plan(checkpoint: Checkpoint, runs: Runs, listing: Listing, tables: Sequence
     state_store = open_state_store(checkpoint)
     stores = []
     for operator in checkpoint.operators:
-        mine = [table for table in tables if table.state.operator == operator.id]
+        tables_of_operator = [table for table in tables if table.state.operator == operator.id]
         for store in operator.stores:
             states = [
                 state
-                for table in mine
+                for table in tables_of_operator
                 for state in (table.link.places.values() if table.link is not None else (table.state,))
                 if state.store == store.name
             ]

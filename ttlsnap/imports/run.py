@@ -86,8 +86,8 @@ def import_state(request: ImportRequest) -> ImportReport:
 
     def begin(checkpoint: Checkpoint, runs: Runs, _: Receiver | None) -> Import:
         plan = plan_import(checkpoint, runs, source, request.selection or Selection(), request.tables)
-        chosen = request.engine or AutoEngine.of(parallelism=request.parallelism)
-        return Import(plan, runs, options, source, mode, chosen, request.listener or SilentListener())
+        engine = request.engine or AutoEngine.of(parallelism=request.parallelism)
+        return Import(plan, runs, options, source, mode, engine, request.listener or SilentListener())
 
     return write_new_state(request.target, options, begin)
 
@@ -116,11 +116,13 @@ class Import(PlannedRun[ImportReport]):
         sources, targets = self._sources(), self._targets(place)
         self._listener.planned(len(sources) + len(targets))
         move = Move(self.checkpoint.target, self.plan.state_store, sources, targets, self._check, place.scratch)
-        found, built = self._engine.move(move, self._listener.partition_done, self._listener.progress)
-        self._require_fits(built)
-        read: list[list[ReadRows]] = [found[numbers.start : numbers.stop] for numbers in self._numbers]
-        self._require_all(read, built)
-        results = [result for partition in built for result in partition.stores]
+        source_results, partitions = self._engine.move(move, self._listener.partition_done, self._listener.progress)
+        self._require_fits(partitions)
+        rows_of_tables: list[list[ReadRows]] = [
+            source_results[numbers.start : numbers.stop] for numbers in self._numbers
+        ]
+        self._require_all(rows_of_tables, partitions)
+        results = [result for partition in partitions for result in partition.stores]
         if place.below is not None:
             staging = Staging(open_directory(place.root), place.below)
             staged = [file for result in results for file in result.staged or ()]
@@ -130,7 +132,7 @@ class Import(PlannedRun[ImportReport]):
                 for result in results
             ]
         self.results = results
-        return self._report(read, built)
+        return self._report(rows_of_tables, partitions)
 
     def refuse_unwanted(self, files: Directory) -> None:
         """Do nothing: the mode says what the user has allowed."""
@@ -141,13 +143,13 @@ class Import(PlannedRun[ImportReport]):
     @cached_property
     def _runs_of_files(self) -> list[list[tuple[TableFile, ...]]]:
         """The files of each table, in runs of some that follow one another. Each run is a source."""
-        return [split_evenly(one.files, SOURCES) for one in self._imported.filled]
+        return [split_evenly(filled.files, SOURCES) for filled in self._imported.filled]
 
     @property
     def _numbers(self) -> list[range]:
         """The numbers of the sources of each table."""
         ends = list(accumulate(map(len, self._runs_of_files)))
-        return [range(end - len(mine), end) for end, mine in zip(ends, self._runs_of_files, strict=True)]
+        return [range(end - len(runs), end) for end, runs in zip(ends, self._runs_of_files, strict=True)]
 
     @property
     def _first_targets(self) -> dict[int, int]:
@@ -157,40 +159,43 @@ class Import(PlannedRun[ImportReport]):
         return dict(zip(operators, accumulate(counts, initial=0), strict=False))
 
     def _sources(self) -> list[TableSource]:
-        batch, firsts = self.checkpoint.batch, self._first_targets
+        batch, first_targets = self.checkpoint.batch, self._first_targets
         return [
             TableSource(
                 files,
-                one.table,
-                firsts[one.table.state.operator],
-                len(self._partitions(one.table.state.operator)),
+                filled.table,
+                first_targets[filled.table.state.operator],
+                len(self._partitions(filled.table.state.operator)),
                 batch.watermark_ms,
                 batch.timestamp_ms,
             )
-            for one, runs in zip(self._imported.filled, self._runs_of_files, strict=True)
+            for filled, runs in zip(self._imported.filled, self._runs_of_files, strict=True)
             for files in runs
         ]
 
     def _targets(self, place: Place) -> list[FilledPartition]:
         plan, tasks = self.plan, []
-        kept = plan.kept_states()
+        kept_states = plan.kept_states()
         for operator in self._imported.operators:
-            mine = [
-                (one.table, numbers)
-                for one, numbers in zip(self._imported.filled, self._numbers, strict=True)
-                if one.table.state.operator == operator.id
+            tables_of_operator = [
+                (filled.table, numbers)
+                for filled, numbers in zip(self._imported.filled, self._numbers, strict=True)
+                if filled.table.state.operator == operator.id
             ]
             stores = [store for store in plan.stores if store.operator == operator.id]
-            dated = {s.store: tuple(k for k in kept if k.operator == s.operator and k.store == s.store) for s in stores}
+            kept_of_stores = {
+                s.store: tuple(k for k in kept_states if k.operator == s.operator and k.store == s.store)
+                for s in stores
+            }
             for number in range(len(self._partitions(operator.id))):
                 tasks.append(
                     FilledPartition(
                         run_id=plan.run,
                         history=plan.history,
                         written_ms=max(self._written_ms, plan.checkpoint.batch.timestamp_ms),
-                        stores=tuple(replace(s.partitions[number], others=dated[s.store]) for s in stores),
-                        tables=tuple(table for table, _ in mine),
-                        sources=tuple(numbers for _, numbers in mine),
+                        stores=tuple(replace(s.partitions[number], others=kept_of_stores[s.store]) for s in stores),
+                        tables=tuple(table for table, _ in tables_of_operator),
+                        sources=tuple(numbers for _, numbers in tables_of_operator),
                         mode=self._mode,
                         staging_root=place.root,
                         staged_below=place.below,
@@ -201,19 +206,19 @@ class Import(PlannedRun[ImportReport]):
     def _partitions(self, operator: int) -> tuple[int, ...]:
         return next(o.stores[0].partitions for o in self.checkpoint.operators if o.id == operator)
 
-    def _check(self, read: Sequence[ReadRows]) -> None:
-        self._require_fits(read)
+    def _check(self, results: Sequence[ReadRows]) -> None:
+        self._require_fits(results)
 
-    def _require_all(self, read: Sequence[Sequence[ReadRows]], built: Sequence[Filled]) -> None:
+    def _require_all(self, rows_of_tables: Sequence[Sequence[ReadRows]], partitions: Sequence[Filled]) -> None:
         """Raise CorruptionError unless every row became an entry, exactly once."""
         for operator, first in self._first_targets.items():
             sent = [
-                rows.sent
-                for one, mine in zip(self._imported.filled, read, strict=True)
-                for rows in mine
-                if one.table.state.operator == operator
+                source_rows.sent
+                for filled, rows_of_table in zip(self._imported.filled, rows_of_tables, strict=True)
+                for source_rows in rows_of_table
+                if filled.table.state.operator == operator
             ]
-            targets = built[first : first + len(self._partitions(operator))]
+            targets = partitions[first : first + len(self._partitions(operator))]
             require_all(self.checkpoint.target, "rows of the tables", sent, [target.received for target in targets])
 
     def _require_fits(self, parts: Sequence[ReadRows] | Sequence[Filled]) -> None:
@@ -229,21 +234,21 @@ class Import(PlannedRun[ImportReport]):
                 + ("\nTo replace the entries of existing keys, use --mode merge or replace" if has_keys else "")
             )
 
-    def _report(self, read: Sequence[Sequence[ReadRows]], built: Sequence[Filled]) -> ImportReport:
+    def _report(self, rows_of_tables: Sequence[Sequence[ReadRows]], partitions: Sequence[Filled]) -> ImportReport:
         checkpoint, replaced, warnings = self.checkpoint, Counter[str](), Counter[str]()
-        for result in built:
+        for result in partitions:
             replaced.update(result.replaced)
-        for file in (file for mine in read for file in mine):
-            warnings.update(file.warnings)
+        for source_rows in (source_rows for rows_of_table in rows_of_tables for source_rows in rows_of_table):
+            warnings.update(source_rows.warnings)
         tables = tuple(
             TableReport(
-                one.table.name,
-                str(one.table.state),
-                sum(file.rows for file in mine),
-                replaced[one.table.name],
-                sum(file.expired for file in mine),
+                filled.table.name,
+                str(filled.table.state),
+                sum(source_rows.rows for source_rows in rows_of_table),
+                replaced[filled.table.name],
+                sum(source_rows.expired for source_rows in rows_of_table),
             )
-            for one, mine in zip(self._imported.filled, read, strict=True)
+            for filled, rows_of_table in zip(self._imported.filled, rows_of_tables, strict=True)
         )
         return ImportReport(
             run=self.id,
@@ -264,17 +269,17 @@ class Import(PlannedRun[ImportReport]):
 
     def _empty(self, tables: Sequence[TableReport]) -> list[str]:
         """Return a warning for each table without rows."""
-        then = ", so the state is empty afterwards" if self._mode == "replace" else ""
-        return [f"{table.name}: the table has no rows{then}" for table in tables if not table.rows + table.expired]
+        note = ", so the state is empty afterwards" if self._mode == "replace" else ""
+        return [f"{table.name}: the table has no rows{note}" for table in tables if not table.rows + table.expired]
 
 
 def split_evenly(files: Sequence[TableFile], parts: int) -> list[tuple[TableFile, ...]]:
     """Split files into at most so many runs of about the same size, each of files that follow one another."""
     runs: list[list[TableFile]] = [[]]
-    size, done = sum(file.size for file in files), 0
+    size, size_done = sum(file.size for file in files), 0
     for file in files:
-        if runs[-1] and done * parts >= size * len(runs):
+        if runs[-1] and size_done * parts >= size * len(runs):
             runs.append([])
         runs[-1].append(file)
-        done += file.size
+        size_done += file.size
     return [tuple(run) for run in runs]

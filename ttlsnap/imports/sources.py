@@ -112,14 +112,14 @@ def find_tables(source: str) -> dict[str, str]:
     files = open_for_reading(place)
     if _is_table(files):
         return {}
-    found = [info.name for info in files.list("") if info.is_dir and not _is_hidden(info.name)]
-    if any("=" in name for name in found):
+    names = [info.name for info in files.list("") if info.is_dir and not _is_hidden(info.name)]
+    if any("=" in name for name in names):
         raise UsageError(f"--from {source}: its folders are partitions of a table. Write the table without partitionBy")
-    places = {name: f"{files.root}/{name}" for name in found}
+    places = {name: f"{files.root}/{name}" for name in names}
     tables = {name: f"{prefix}{path}" for name, path in places.items() if _is_table(open_for_reading(path))}
-    if tables and (rest := [name for name in found if name not in tables]):
+    if tables and (incomplete := [name for name in names if name not in tables]):
         raise UsageError(
-            f"--from {source}: {rest[0]} has no Parquet files, so it is not a complete table as the others"
+            f"--from {source}: {incomplete[0]} has no Parquet files, so it is not a complete table as the others"
         )
     return tables
 
@@ -149,21 +149,23 @@ def find_files(source: str) -> list[TableFile]:
         return [TableFile(root or "/", name, info.size)]
     if isinstance(files, LocalDirectory):
         _refuse_broken_links(source, Path(files.root))
-    listed = files.list("")
-    if any(info.name == _UNFINISHED for info in listed):
+    infos = files.list("")
+    if any(info.name == _UNFINISHED for info in infos):
         raise UsageError(f"--from {source}: it has {_UNFINISHED}, so it is still being written, or not complete")
-    _refuse_other_logs(source, [info.name for info in listed])
-    inner = [info.name for info in listed if info.is_dir and not _is_hidden(info.name)]
-    other = [i.name for i in listed if not i.is_dir and not i.name.endswith(_SUFFIX) and not _is_hidden(i.name)]
-    if other:
-        raise UsageError(f"--from {source}: {other[0]} is not a Parquet file, whose name ends with {_SUFFIX}")
-    found = [info for info in listed if not info.is_dir and info.name.endswith(_SUFFIX) and not _is_hidden(info.name)]
-    if found and inner:
-        raise UsageError(f"--from {source}: it has Parquet files and the folder {inner[0]}. Name the one that you mean")
-    if not found:
-        hint = "; its folders are not read: write the table without partitions" if inner else ""
+    _refuse_other_logs(source, [info.name for info in infos])
+    folders = [info.name for info in infos if info.is_dir and not _is_hidden(info.name)]
+    other_names = [i.name for i in infos if not i.is_dir and not i.name.endswith(_SUFFIX) and not _is_hidden(i.name)]
+    if other_names:
+        raise UsageError(f"--from {source}: {other_names[0]} is not a Parquet file, whose name ends with {_SUFFIX}")
+    parquet = [info for info in infos if not info.is_dir and info.name.endswith(_SUFFIX) and not _is_hidden(info.name)]
+    if parquet and folders:
+        raise UsageError(
+            f"--from {source}: it has Parquet files and the folder {folders[0]}. Name the one that you mean"
+        )
+    if not parquet:
+        hint = "; its folders are not read: write the table without partitions" if folders else ""
         raise UsageError(f"--from {source}: there are no Parquet files{hint}")
-    return [TableFile(files.root, info.name, info.size) for info in sorted(found, key=lambda info: _order(info.name))]
+    return [TableFile(files.root, info.name, info.size) for info in sorted(parquet, key=lambda info: _order(info.name))]
 
 
 def _refuse_broken_links(source: str, folder: Path) -> None:
@@ -185,8 +187,8 @@ def _refuse_other_logs(source: str, names: Sequence[str]) -> None:
         {name.removeprefix(mark) for name in names if name.startswith(mark)} for mark in (_STARTED, _COMMITTED)
     )
     if started - committed or len(committed) > 1:
-        what = "several jobs have written here" if len(committed) > 1 else "a job has not ended"
-        raise UsageError(f"--from {source}: {what}. Write the rows to a new folder")
+        problem = "several jobs have written here" if len(committed) > 1 else "a job has not ended"
+        raise UsageError(f"--from {source}: {problem}. Write the rows to a new folder")
 
 
 def _order(name: str) -> list[tuple[bool, int, str]]:
@@ -197,9 +199,9 @@ def _order(name: str) -> list[tuple[bool, int, str]]:
 def _files_of_delta(files: Directory) -> list[TableFile]:
     table = read_table(files)
     check_protocol(files, table)
-    found = sorted(live_files(files, table.version), key=lambda file: _order(file.path))
+    data_files = sorted(live_files(files, table.version), key=lambda file: _order(file.path))
     metadata = table.metadata
-    return [TableFile(files.root, file.path, file.size, file, metadata.schema, metadata.by_id) for file in found]
+    return [TableFile(files.root, file.path, file.size, file, metadata.schema, metadata.by_id) for file in data_files]
 
 
 def _is_table(files: Directory) -> bool:
@@ -208,9 +210,9 @@ def _is_table(files: Directory) -> bool:
 
 
 def _is_file(files: Directory) -> bool:
-    found = files.stat("")
-    if found is not None:
-        return not found.is_dir
+    info = files.stat("")
+    if info is not None:
+        return not info.is_dir
     return files.root.endswith(_SUFFIX) and not files.list("")  # of an object store, which has no folders
 
 

@@ -81,15 +81,15 @@ class ImportTable:
         """The columns that the table must have."""
         state, keys = self.state, self.identity.key_schema
         if isinstance(self.link, Timers):
-            found = [Column("key", keys.fields[0].type), Column("time", TimestampType())]
+            columns = [Column("key", keys.fields[0].type), Column("time", TimestampType())]
         elif state.kind == "map" and len(keys) == 2:
-            found = [Column("key", keys.fields[0].type), Column("map_key", keys.fields[1].type)]
-            found.append(Column("value", state.value_schema))
+            columns = [Column("key", keys.fields[0].type), Column("map_key", keys.fields[1].type)]
+            columns.append(Column("value", state.value_schema))
         else:
-            found = [Column("key", keys), Column("value", self._own_values)]
+            columns = [Column("key", keys), Column("value", self._own_values)]
         if self.has_matched:
-            found.append(Column(join.MATCHED, BooleanType()))
-        return tuple(column for column in found if _holds_something(column.type))
+            columns.append(Column(join.MATCHED, BooleanType()))
+        return tuple(column for column in columns if _holds_something(column.type))
 
     @property
     def _own_values(self) -> StructType:
@@ -106,19 +106,19 @@ class ImportTable:
 
         Raise UsageError for a missing or unknown column, or one of a wrong type.
         """
-        found = self._columns(batch, conforming)
-        key, value = found.get("key"), found.get("value")
+        columns = self._columns(batch, conforming)
+        key, value = columns.get("key"), columns.get("value")
         count = batch.num_rows
-        if "map_key" in found:
-            key = _struct([found["key"], found["map_key"]], self.identity.key_schema)
-        elif "time" in found:
-            moments = pc.fill_null(found["time"].cast(pa.int64()), 0).to_numpy()
+        if "map_key" in columns:
+            key = _struct([columns["key"], columns["map_key"]], self.identity.key_schema)
+        elif "time" in columns:
+            moments = pc.fill_null(columns["time"].cast(pa.int64()), 0).to_numpy()
             conforming.mark(moments % _MS, "time", "is not a whole millisecond")
-            key = _struct([found["key"], pa.array(moments // _MS)], self.identity.key_schema)
+            key = _struct([columns["key"], pa.array(moments // _MS)], self.identity.key_schema)
         if self.has_matched:
-            inner = _children(value, count, self._own_values)
-            value = _struct([*inner, found[join.MATCHED]], self.state.value_schema)
-        conforming.show(found)
+            own_values = _children(value, count, self._own_values)
+            value = _struct([*own_values, columns[join.MATCHED]], self.state.value_schema)
+        conforming.show(columns)
         kept = conforming.kept(count)
         keys = _encoded(key, self.identity.key_schema, kept, count)
         values = _encoded(value, self.state.value_schema, kept, count)
@@ -127,25 +127,27 @@ class ImportTable:
     def _columns(self, batch: pa.RecordBatch, conforming: Conforming) -> dict[str, pa.Array]:
         """Return the required columns, in the types of the state."""
         where = conforming.where
-        there, found = dict(zip(batch.schema.names, batch.columns, strict=True)), {}
-        if len(there) < batch.num_columns:
+        columns_left, columns = dict(zip(batch.schema.names, batch.columns, strict=True)), {}
+        if len(columns_left) < batch.num_columns:
             raise UsageError(f"{where}: two columns have the same name")
         for column in self.columns:
-            given = there.pop(column.name, None)
-            if given is None and isinstance(physical(column.type), StructType):
-                inner = [name for name in there if name.startswith(f"{column.name}.")]
-                if inner:
-                    given = as_struct({name.removeprefix(f"{column.name}."): there.pop(name) for name in inner})
-            if given is None:
+            table_column = columns_left.pop(column.name, None)
+            if table_column is None and isinstance(physical(column.type), StructType):
+                field_names = [name for name in columns_left if name.startswith(f"{column.name}.")]
+                if field_names:
+                    table_column = as_struct(
+                        {name.removeprefix(f"{column.name}."): columns_left.pop(name) for name in field_names}
+                    )
+            if table_column is None:
                 raise UsageError(f"{where}: the table has no column {column.name}.\n{self.describe()}")
             is_key = column.name == "key" and self.state.operator_name in _NORMAL
-            found[column.name] = conforming.conform(given, column.type, column.name, normal=is_key)
-            if given.null_count and not isinstance(physical(column.type), StructType):
-                conforming.mark(given.is_null(), column.name, "is null")
-        unknown = [name for name, column in there.items() if name not in IGNORED and _has_values(column.type)]
+            columns[column.name] = conforming.conform(table_column, column.type, column.name, normal=is_key)
+            if table_column.null_count and not isinstance(physical(column.type), StructType):
+                conforming.mark(table_column.is_null(), column.name, "is null")
+        unknown = [name for name, column in columns_left.items() if name not in IGNORED and _has_values(column.type)]
         if unknown:
             raise UsageError(f"{where}: {self.state} has no place for the column {unknown[0]}.\n{self.describe()}")
-        return found
+        return columns
 
     def describe(self) -> str:
         """Return the columns that the table must have, for a message."""

@@ -36,20 +36,20 @@ class Untimely:
 
 def find_untimely(table: ImportTable, keys: Rows, values: Rows, watermark_ms: int | None, batch_ms: int) -> Untimely:
     """Return what is too early in some rows. The times are those of the last batch."""
-    found, link = Untimely(), table.link
+    untimely, link = Untimely(), table.link
     if isinstance(link, Variable) and link.index is not None:
         expired = read_numbers(values, 2, 1) <= batch_ms
-        found.expired = expired if expired.any() else None
+        untimely.expired = expired if expired.any() else None
     elif isinstance(link, Timers):
         clock = batch_ms if table.state.state.startswith("$proc") else watermark_ms
         times = read_numbers(keys, 2, 1)
-        due = np.flatnonzero(times <= clock) if clock is not None else np.zeros(0, np.int64)
-        if len(due):
-            shown = json_texts(decode(keys.take(due[:EXAMPLES]), table.state.key_schema)).to_pylist()
+        due_rows = np.flatnonzero(times <= clock) if clock is not None else np.zeros(0, np.int64)
+        if len(due_rows):
+            due_keys = json_texts(decode(keys.take(due_rows[:EXAMPLES]), table.state.key_schema)).to_pylist()
             reason = f"{table.name}: the timer is due before the next batch, and Spark 4.2 would never fire it"
-            found.misfits.add(reason, len(due), [f"{table.name}: {key}" for key in shown])
+            untimely.misfits.add(reason, len(due_rows), [f"{table.name}: {key}" for key in due_keys])
     elif isinstance(link, TimedSide) and watermark_ms is not None:
         late = int((times_of_rows(table.state, values, table.state.value_schema) < watermark_ms * _MS).sum())
         if late:
-            found.warnings[f"{table.name}: rows are behind the watermark, and Spark may never evict them"] += late
-    return found
+            untimely.warnings[f"{table.name}: rows are behind the watermark, and Spark may never evict them"] += late
+    return untimely
