@@ -14,7 +14,7 @@ from typing import Any, Literal
 import pytest
 
 import ttlsnap
-from ttlsnap.documents import MILLISECONDS, Document, in_json, json_property, to_json
+from ttlsnap.documents import MILLISECONDS, Document, ReadableDocument, in_json, json_property, to_json
 
 
 class Color(StrEnum):
@@ -60,7 +60,7 @@ class Drawing(Document):
 
 
 @dataclass(frozen=True)
-class Stored(Document):
+class Stored(ReadableDocument):
     name: str
     state: Literal["open", "done"]
     pair: tuple[str, str] | None = None

@@ -17,9 +17,9 @@ The keys of a ``Document`` are the names of its fields, in their order. After th
 
     {"target": "ck", "changed": true, "dropped": 3, "now": "2026-11-21T09:00:00.000Z"}
 
-``from_json`` of a class reads what ``to_json`` has written. It passes each value to the constructor, so it fails for an
-unknown key and for one that is missing. It makes tuples and nested dataclasses, and does not check other values. Check
-a document from a file before, as a contract with its JSON Schema, or check the object, as a journal.
+``from_json`` of a ``ReadableDocument`` reads what ``to_json`` has written. It passes each value to the constructor, so
+an unknown key is an error, and so is one that is missing. It makes tuples and nested dataclasses, and does not check
+other values. Check a document from a file before, as a contract with its JSON Schema, or the object, as a journal.
 """
 
 from __future__ import annotations
@@ -103,6 +103,10 @@ class Document:
     def to_json(self) -> dict[str, Any]:
         """Return the document; see ``docs/json.md``."""
         return _to_object(self)
+
+
+class ReadableDocument(Document):
+    """A document that can be read back. Its keys, and those of its parts, are the names of the fields."""
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Self:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ttlsnap import errors
 from ttlsnap.clock import Clock
-from ttlsnap.documents import Document
+from ttlsnap.documents import ReadableDocument
 from ttlsnap.errors import TtlsnapError
 from ttlsnap.operators.links import Link
 from ttlsnap.quoting import Quoting
@@ -84,7 +84,7 @@ class PartitionTask:
 
 
 @dataclass(frozen=True)
-class PartitionResult(Document):
+class PartitionResult(ReadableDocument):
     """The result of one store's partition: counts of entries for each state, and bytes on disk before and after.
 
     ``staged`` are the new files; None if nothing changed (the partition keeps its files), and in a dry run. ``rewrite``

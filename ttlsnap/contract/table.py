@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ttlsnap.delta.log import KEY, Protocol, open_table, read_table
-from ttlsnap.documents import Document, in_json
+from ttlsnap.documents import ReadableDocument, in_json
 from ttlsnap.schema.json import from_value, to_value
 from ttlsnap.schema.types import ArrayType, DataType, MapType, StructField, StructType
 
@@ -32,7 +32,7 @@ def by_name(values: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return None if values is None else dict(sorted(values.items()))
 
 
-class Reviewed(Document):
+class Reviewed(ReadableDocument):
     """A document that is committed, with its keys in an order for reviewers."""
 
     def dumps(self) -> str:

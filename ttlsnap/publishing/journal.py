@@ -26,7 +26,7 @@ import xxhash
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.own_paths import own_paths
-from ttlsnap.documents import Document
+from ttlsnap.documents import ReadableDocument
 from ttlsnap.errors import CorruptionError
 from ttlsnap.schema.strict_json import parse_json
 from ttlsnap.storage.directory import Directory, FileInfo, each
@@ -63,7 +63,7 @@ class FileFacts:
 
 
 @dataclass(frozen=True)
-class Journal(Document):
+class Journal(ReadableDocument):
     """The changes of one run. ``fence`` is the offset file that keeps Spark out, ``batch`` the batch of the state.
 
     ``number`` counts the journals of a checkpoint from 1: the order of the runs, independent of clocks.

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ttlsnap.clock import Clock
-from ttlsnap.documents import Document
+from ttlsnap.documents import ReadableDocument
 from ttlsnap.entries.batch import Int64, Mask, RowEntries, StateEntries
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import USERS_ERRORS, TransformerError, TtlsnapError
@@ -31,7 +31,7 @@ Watch = Callable[[int, StateSnapshotTransformer, StateEntries, StateEntries], No
 
 
 @dataclass(frozen=True)
-class StateResult(Document):
+class StateResult(ReadableDocument):
     """The counts of the entries of one state in a partition.
 
     ``unmatched`` is the number of a join's dropped rows that had not matched yet. ``shown`` are some of the dropped and
