@@ -21,7 +21,7 @@ import itertools
 import json
 import operator
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -34,6 +34,7 @@ from ttlsnap.delta.entries import TableEntries
 from ttlsnap.delta.log import LOG, Commit, commits
 from ttlsnap.delta.planning import TablePlan, describe
 from ttlsnap.delta.rewriting import comparable
+from ttlsnap.documents import to_json
 from ttlsnap.engines.workers import on_workers
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import CorruptionError, RefusedError, TtlsnapError
@@ -381,7 +382,7 @@ def _rollback_of(run: str) -> str:
 
 
 def _write_note(files: LocalDirectory, path: str, note: _Note) -> None:
-    files.replace(path, json.dumps(asdict(note)).encode())
+    files.replace(path, json.dumps(to_json(note)).encode())
 
 
 def _read_note(files: LocalDirectory, path: str) -> _Note | None:

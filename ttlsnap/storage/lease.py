@@ -18,11 +18,12 @@ import os
 import socket
 import threading
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
 from typing import Generic, Protocol, TypeVar
 
+from ttlsnap.documents import to_json
 from ttlsnap.errors import BusyError, LockLostError, StorageError
 from ttlsnap.interrupts import defer_signals
 
@@ -60,7 +61,7 @@ class Lease(Generic[Version]):
         self._lock, self._lost = lock, False
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._renew, name="ttlsnap-lease", daemon=True)
-        words = json.dumps(asdict(Owner.of_this_process()) | {"token": token_hex(16)})
+        words = json.dumps(to_json(Owner.of_this_process()) | {"token": token_hex(16)})
         self._data = words.encode().ljust(_LOCK_BYTES)
 
     def __enter__(self) -> Lease[Version]:

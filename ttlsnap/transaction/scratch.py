@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from dataclasses import asdict
 from pathlib import Path
 
 import xxhash
 
+from ttlsnap.documents import to_json
 from ttlsnap.errors import StorageError, UsageError
 from ttlsnap.storage.access import PRIVATE_FOLDER
 from ttlsnap.storage.lease import Owner
@@ -29,7 +29,7 @@ def claim_scratch(given: str, target: str, run: str) -> str:
     folder = Path(given) / f"{_scratch_beginning(target)}{run}"
     try:
         folder.mkdir(PRIVATE_FOLDER)
-        (folder / _OWNER).write_text(json.dumps(asdict(Owner.of_this_process())))
+        (folder / _OWNER).write_text(json.dumps(to_json(Owner.of_this_process())))
     except OSError as error:
         raise StorageError(f"cannot make a scratch folder in {given}: {error.strerror}") from error
     return str(folder)

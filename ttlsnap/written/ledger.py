@@ -13,7 +13,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -22,6 +22,7 @@ import pyarrow as pa
 import xxhash
 
 from ttlsnap.checkpoint.layout import LEDGERS, parse_number
+from ttlsnap.documents import to_json
 from ttlsnap.errors import CorruptionError
 from ttlsnap.schema.strict_json import parse_json
 from ttlsnap.storage.directory import Directory, each
@@ -75,7 +76,7 @@ class Ledger:
         with pa.ipc.new_stream(stream, _SCHEMA, options=options) as writer:
             writer.write_batch(batch)
         rest = stream.getvalue()
-        facts = asdict(self.facts)
+        facts = to_json(self.facts)
         return (
             json.dumps({"format": _FORMAT, **facts, "checksum": _checksum(path, facts, rest)}).encode() + b"\n" + rest
         )
