@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -32,7 +31,7 @@ def recover(
 
     report = run(target, prefer_undo=undo, expired_to=parse_archive(expired_to), confirm=confirm_on_terminal())
     if output_format is Format.JSON:
-        print_json(asdict(report))
+        print_json(report.to_json())
         return
     match report.outcome:
         case "nothing":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 
 import typer
 
@@ -39,7 +38,7 @@ def rollback(
 
     report = run(target, stopped=stopped, expired_to=parse_archive(expired_to), confirm=confirm_on_terminal())
     if output_format is Format.JSON:
-        print_json(asdict(report))
+        print_json(report.to_json())
         return
     back = f". Restored files: {report.restored}" if report.restored else ""
     say(f"{place(report.target)}: rolled back run {report.undone} (as run {report.run}){back}.")
