@@ -346,7 +346,7 @@ def _load_query(
     options: NewQueryOptions, converters: Sequence[ConvertsValues], now: str | None, *, dry_run: bool, may_drop: bool
 ) -> NewQuery | None:
     """Return the new query; None without one. Raise UsageError for a transformer that needs one."""
-    from ttlsnap.transform.protocols import describe_rule
+    from ttlsnap.transform.adapters import describe_rule
 
     new_query = options.load(may_drop=may_drop)
     if new_query is not None:

@@ -1296,6 +1296,13 @@ BREAKS = (
         "if False:",
     ),
     Break(
+        "the strategy of a user's factory is ignored",
+        "transform/adapters.py",
+        'getattr(self.given, "strategy", super().strategy)',
+        "super().strategy",
+        "test_adapters.py",
+    ),
+    Break(
         "a new value loses its fraction without an error",
         "transform/exact.py",
         "if _is_same(given, stored):",

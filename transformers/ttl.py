@@ -32,7 +32,7 @@ from ttlsnap.entries.timestamps import (
 from ttlsnap.errors import UsageError
 from ttlsnap.quoting import quotes_nothing
 from ttlsnap.schema.units import format_duration, parse_duration
-from ttlsnap.transform.protocols import CollectionStrategy, Cutoff, StateSnapshotTransformer, TimeSummary
+from ttlsnap.transform.protocols import CollectionStrategy, Cutoff, TimeSummary, Transformer, TransformerFactory
 from ttlsnap.transformers.config import StateTtlConfig, UpdateType
 
 OFF = f"its update type is {UpdateType.DISABLED}, so the state does not expire"
@@ -55,7 +55,7 @@ def expired(timestamp: Int64, ttl: int, now: int) -> Mask:
 
 
 @dataclass(frozen=True)
-class TtlTransformerFactory:
+class TtlTransformerFactory(TransformerFactory):
     """Drop entries that have expired.
 
     ``config`` None means: entries expire at the time that Spark stores, and states without one stay unchanged.
@@ -153,7 +153,7 @@ class TtlTransformerFactory:
                     f"are:\n{field_listing(states)}"
                 )
 
-    def create(self, state: StateDescriptor, clock: Clock) -> StateSnapshotTransformer | None:
+    def create(self, state: StateDescriptor, clock: Clock) -> Transformer | None:
         """Return a transformer for ``state``; None if it lacks the field."""
         if self._reason(state) is not None:
             return None
@@ -265,7 +265,7 @@ class TtlTransformerFactory:
         return TimeCharacteristic.PROCESSING
 
 
-class _TtlTransformer:
+class _TtlTransformer(Transformer):
     def __init__(
         self,
         state: StateDescriptor,
@@ -293,7 +293,7 @@ class _TtlTransformer:
         self._older_than: int | None = None
 
     def moments(self, entries: StateEntries) -> tuple[Int64, Mask]:
-        """See ``TellsMoments``."""
+        """See ``Transformer``."""
         moments, nulls = self._field.read(entries)
         if self._old_ttl:
             moments = np.maximum(moments, MIN_INT64 + self._old_ttl) - self._old_ttl
@@ -315,7 +315,7 @@ class _TtlTransformer:
         return entries.filter(~gone)
 
     def unclosed(self, gone: StateEntries) -> Mask:
-        """See ``TellsUnclosed``. Raise UsageError if Spark itself keeps expired groups."""
+        """See ``Transformer``. Raise UsageError if Spark itself keeps expired groups."""
         if self._timeout is not None:
             has_timeout: Mask = ~self._timeout.read(gone)[1]
             return has_timeout

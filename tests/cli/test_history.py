@@ -11,7 +11,8 @@ from rich.console import Console
 
 from ttlsnap.cli import history
 from ttlsnap.cli.app import run
-from ttlsnap.transform.protocols import EntryTransformerFactory, Keep, describe_rule
+from ttlsnap.transform.adapters import describe_rule
+from ttlsnap.transform.protocols import EntryTransformerFactory, Keep
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 from ttlsnap.transformers.keep import KeepTransformerFactory
 

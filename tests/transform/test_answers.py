@@ -17,6 +17,7 @@ from ttlsnap.schema.ddl import parse_ddl
 from ttlsnap.schema.types import StructType
 from ttlsnap.transform.chain import StateTransformers
 from ttlsnap.transform.converters import convert_values
+from ttlsnap.transform.protocols import TransformerFactory
 from ttlsnap.unsaferow.encode import encode
 
 KEY, VALUE = parse_ddl("k INT"), parse_ddl("n INT")
@@ -33,7 +34,7 @@ def entries(count: int) -> RowEntries:
     return StateEntries.of(STATE, keys, values)
 
 
-class Answering:
+class Answering(TransformerFactory):
     """A factory of transformers that give an answer."""
 
     def __init__(self, answer: Answer) -> None:

@@ -17,7 +17,7 @@ Done = Callable[[], None]
 class Engine(Protocol):
     """The runner of tasks, each on one thread, several at a time.
 
-    An engine may have a ``reason``, which says in the report why it was chosen.
+    An engine may also have a ``reason``; see ``reason_of``.
     """
 
     name: str
@@ -28,6 +28,12 @@ class Engine(Protocol):
         A partition's own failure is in its result; other errors are raised.
         """
         ...
+
+
+def reason_of(engine: Engine) -> str | None:
+    """Return why an engine was chosen, for the report: its ``reason``, if it has one."""
+    reason: str | None = getattr(engine, "reason", None)
+    return reason
 
 
 def run_tasks(engine: Engine, tasks: Sequence[PartitionTask], done: Done, progress: Progress) -> list[PartitionResult]:

@@ -27,7 +27,7 @@ from ttlsnap.stores.partitions import StorePartition
 from ttlsnap.stores.protocols import StoredPartition, Written
 from ttlsnap.stores.scan import scan_partition
 from ttlsnap.transform.chain import StateResult
-from ttlsnap.transform.protocols import StateSnapshotTransformer
+from ttlsnap.transform.protocols import Transformer
 from ttlsnap.unsaferow.gather import Mask
 from ttlsnap.unsaferow.rows import Rows
 from ttlsnap.written.hashing import Hashes, hash_keys
@@ -37,9 +37,7 @@ class Watcher(Protocol):
     """An observer of the decisions: it gets each batch, and then what each transformer does with it."""
 
     def see(self, entries: RowEntries) -> None: ...
-    def note(
-        self, rule: int, transformer: StateSnapshotTransformer, before: StateEntries, after: StateEntries
-    ) -> None: ...
+    def note(self, rule: int, transformer: Transformer, before: StateEntries, after: StateEntries) -> None: ...
 
 
 class LinkedStores:

@@ -11,8 +11,7 @@ from ttlsnap.compaction.report import CompactionReport
 class Listener(Protocol):
     """A listener to the progress of a run. Every method may do nothing.
 
-    A listener may also have ``asks``, which is true if ``confirm`` asks a person. That person, not the limit on what
-    may be dropped (``max_drop``), then decides.
+    A listener may also have ``asks``; see ``asks_a_person``.
     """
 
     def planned(self, plan: Plan) -> None: ...
@@ -21,6 +20,14 @@ class Listener(Protocol):
     def confirm(self, report: CompactionReport) -> bool:
         """Return whether to publish; it is called just before. False ends the run with nothing changed."""
         ...
+
+
+def asks_a_person(listener: object) -> bool:
+    """Return whether ``confirm`` of a listener asks a person: it has ``asks``, which is true.
+
+    That person then decides, and not the limit on what may be dropped (``max_drop``).
+    """
+    return bool(getattr(listener, "asks", False))
 
 
 class SilentListener:

@@ -35,14 +35,9 @@ from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.open import lineage_of, open_state_store, partitions_of
 from ttlsnap.stores.partitions import StorePartition
 from ttlsnap.stores.protocols import RewriteChoice, StateStore
+from ttlsnap.transform.adapters import as_factory
 from ttlsnap.transform.chain import create
-from ttlsnap.transform.protocols import (
-    ChoosesStrategy,
-    CollectionStrategy,
-    PlansStates,
-    StateSnapshotTransformerFactory,
-    uses_written_times,
-)
+from ttlsnap.transform.protocols import CollectionStrategy, StateSnapshotTransformerFactory, TransformerFactory
 from ttlsnap.written.history import History, history_to_keep
 
 
@@ -97,7 +92,7 @@ class Plan:
     listing: Listing
     clock: Clock
     state_store: StateStore
-    factories: tuple[StateSnapshotTransformerFactory, ...]
+    factories: tuple[TransformerFactory, ...]
     stores: tuple[StorePlan, ...]
     history: History | None = None
 
@@ -209,21 +204,15 @@ def plan_compaction(
     runs = runs or Runs.read(checkpoint.files)
     refuse_unsettled(checkpoint, listing, runs)
     state_store = open_state_store(checkpoint)
-    for factory in factories:
-        if not callable(getattr(factory, "create", None)):
-            raise UsageError(
-                f"{factory!r} is not a transformer factory: it has no create(state, clock). To use a function of (key, "
-                "value), pass EntryTransformerFactory(function)"
-            )
-    for factory in factories:
-        if isinstance(factory, ChoosesStrategy):
-            CollectionStrategy.parse(factory.strategy)
+    transformers = tuple(map(as_factory, factories))
+    for factory in transformers:
+        CollectionStrategy.parse(factory.strategy)
     ahead = None
     if clock.ahead is not None:
         ahead = f"{checkpoint.target}/{layout.offset_file(checkpoint.batch.id)}: {clock.ahead}"
     clock = replace(clock, behind_join=behind_join(checkpoint), ahead=ahead)
     states = describe(checkpoint, selection)
-    reasons = explain_left_alone(states, factories, clock)
+    reasons = explain_left_alone(states, transformers, clock)
     operators_at_work = {state.operator for state, reason in zip(states, reasons, strict=True) if reason is None}
     links = {
         operator.id: links_of(checkpoint, operator, timers)
@@ -242,11 +231,11 @@ def plan_compaction(
         listing=listing,
         clock=clock,
         state_store=state_store,
-        factories=tuple(factories),
+        factories=transformers,
         stores=tuple(
             _stores(checkpoint, state_store, [StatePlan(*pair) for pair in zip(states, reasons, strict=True)], links)
         ),
-        history=history_to_keep(checkpoint, runs, is_asked=any(map(uses_written_times, factories))),
+        history=history_to_keep(checkpoint, runs, is_asked=any(factory.uses_written_times for factory in transformers)),
     )
 
 
@@ -305,17 +294,12 @@ def _primary(link: Link) -> list[StateId]:
 
 
 def explain_left_alone(
-    states: Sequence[StateDescriptor], factories: Sequence[StateSnapshotTransformerFactory], clock: Clock
+    states: Sequence[StateDescriptor], factories: Sequence[TransformerFactory], clock: Clock
 ) -> list[str | None]:
     """Return why each state stays unchanged; None if at least one factory processes it."""
     seen_states = [(index, state) for index, state in enumerate(states) if explain_untouched(state) is None]
     reasons: list[str | None] = [explain_untouched(state) for state in states]
-    reasons_by_factory: list[Sequence[str | None]] = [
-        factory.plan([state for _, state in seen_states], clock)
-        if isinstance(factory, PlansStates)
-        else [None] * len(seen_states)
-        for factory in factories
-    ]
+    reasons_by_factory = [factory.plan([state for _, state in seen_states], clock) for factory in factories]
     for number, (index, state) in enumerate(seen_states):
         probe = replace(state, partition=None)
         if any(create(factory, probe, clock.of(state.operator)) is not None for factory in factories):

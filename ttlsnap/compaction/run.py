@@ -12,7 +12,7 @@ from ttlsnap.checkpoint import Checkpoint
 from ttlsnap.clock import clock_at
 from ttlsnap.compaction.engine import Engine
 from ttlsnap.compaction.given_schemas import check_given_schemas
-from ttlsnap.compaction.listener import Listener, SilentListener
+from ttlsnap.compaction.listener import Listener, SilentListener, asks_a_person
 from ttlsnap.compaction.options import CompactOptions
 from ttlsnap.compaction.plan import Plan, plan_or_foresee
 from ttlsnap.compaction.planned_run import PlannedRun
@@ -75,7 +75,7 @@ class Compaction(PlannedRun[CompactionReport]):
         return self._runner.report(self.results)
 
     def refuse_unwanted(self, files: Directory) -> None:
-        asks = bool(getattr(self._listener, "asks", False))
+        asks = asks_a_person(self._listener)
         self._runner.refuse_unwanted(files, self.report, self.results, asks=asks)
 
     def foresee(self) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.compaction.drop_limit import refuse_excess, warn_of_excess
-from ttlsnap.compaction.engine import Engine, run_tasks
+from ttlsnap.compaction.engine import Engine, reason_of, run_tasks
 from ttlsnap.compaction.incremental import Visits, read_visited, write_visited
 from ttlsnap.compaction.listener import Listener
 from ttlsnap.compaction.options import CompactOptions
@@ -25,7 +25,6 @@ from ttlsnap.storage.access import own_access, umask
 from ttlsnap.storage.directory import Directory
 from ttlsnap.storage.new_access import access_of_new
 from ttlsnap.transaction.steps import Place
-from ttlsnap.transform.protocols import describe_rule
 
 
 class Runner:
@@ -77,7 +76,7 @@ class Runner:
         """Return the report of these results; ``published`` says whether they change something."""
         plan = self.plan
         totals, states = summarize(plan, results)
-        rules = tuple(map(describe_rule, plan.factories))
+        rules = tuple(factory.describe() for factory in plan.factories)
         moments = {state.now_us for state in states if state.now_us is not None}
         return CompactionReport(
             run=plan.run,
@@ -85,7 +84,7 @@ class Runner:
             dry_run=self._options.dry_run,
             published=any(result.staged is not None for result in results),
             engine=self._engine.name,
-            engine_reason=getattr(self._engine, "reason", None),
+            engine_reason=reason_of(self._engine),
             rules=rules,
             shown=tuple(shown_in(results, rules))[: self._options.show],
             batch=plan.checkpoint.batch.id,

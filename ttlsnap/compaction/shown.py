@@ -11,7 +11,7 @@ from ttlsnap.entries.batch import RowEntries, StateEntries
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.entries.json_text import to_json_values
 from ttlsnap.operators.showing import show_entry
-from ttlsnap.transform.protocols import StateSnapshotTransformer, TellsMoments
+from ttlsnap.transform.protocols import Transformer
 
 DROPPED, REWRITTEN = "dropped", "rewritten"
 
@@ -27,9 +27,7 @@ class Shown:
         self._state, self._limit = state, limit
         self.entries: list[dict[str, Any]] = []
 
-    def watch(
-        self, rule: int, transformer: StateSnapshotTransformer, before: StateEntries, after: StateEntries
-    ) -> None:
+    def watch(self, rule: int, transformer: Transformer, before: StateEntries, after: StateEntries) -> None:
         """Note what the transformer with the number ``rule`` changes."""
         room = self._limit - len(self.entries)
         if room <= 0 or after is before:
@@ -47,13 +45,13 @@ class Shown:
         self,
         change: str,
         rule: int,
-        transformer: StateSnapshotTransformer,
+        transformer: Transformer,
         entries: StateEntries,
         new_values: list[Any] | None = None,
     ) -> None:
         if not len(entries):
             return
-        moments = transformer.moments(entries) if isinstance(transformer, TellsMoments) else None
+        moments = transformer.moments(entries)
         pairs = zip(to_json_values(entries.key_structs), to_json_values(entries.value_structs), strict=True)
         for number, (key, value) in enumerate(pairs):
             time = None if moments is None or moments[1][number] else iso(int(moments[0][number]))

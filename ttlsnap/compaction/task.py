@@ -15,7 +15,7 @@ from ttlsnap.storage.open import open_directory
 from ttlsnap.stores.partitions import StorePartition
 from ttlsnap.stores.protocols import Rewrite, RewriteChoice, StagedFile, Staging, StateStore
 from ttlsnap.transform.chain import StateResult
-from ttlsnap.transform.protocols import StateSnapshotTransformerFactory
+from ttlsnap.transform.protocols import TransformerFactory
 from ttlsnap.written.history import History
 
 
@@ -31,7 +31,7 @@ class PartitionTask:
     """
 
     stores: tuple[StorePartition, ...]
-    factories: tuple[StateSnapshotTransformerFactory, ...]
+    factories: tuple[TransformerFactory, ...]
     clock: Clock
     staging_root: str
     staged_below: str | None

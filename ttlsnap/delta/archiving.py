@@ -50,7 +50,7 @@ from ttlsnap.storage.directory import OWN, scratch_name
 from ttlsnap.storage.local import LocalDirectory
 from ttlsnap.storage.new_access import access_of_new
 from ttlsnap.transform.chain import StateTransformers
-from ttlsnap.transform.protocols import StateSnapshotTransformerFactory
+from ttlsnap.transform.protocols import TransformerFactory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,7 +77,7 @@ class _Rows:
 
     names: Sequence[str]
     state: StateDescriptor
-    factories: Sequence[StateSnapshotTransformerFactory] = ()
+    factories: Sequence[TransformerFactory] = ()
     clock: Clock = _NEVER
 
     @classmethod

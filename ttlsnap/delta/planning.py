@@ -21,15 +21,9 @@ from ttlsnap.errors import UsageError
 from ttlsnap.schema import types as T
 from ttlsnap.schema.types import StructType
 from ttlsnap.storage.local import LocalDirectory
+from ttlsnap.transform.adapters import as_factory
 from ttlsnap.transform.chain import create
-from ttlsnap.transform.protocols import (
-    Cutoff,
-    NamesFields,
-    PlansStates,
-    StatesCutoff,
-    StateSnapshotTransformerFactory,
-    uses_written_times,
-)
+from ttlsnap.transform.protocols import Cutoff, StateSnapshotTransformerFactory, TransformerFactory
 from ttlsnap.transformers.ttl import OFF
 
 
@@ -61,7 +55,7 @@ class TablePlan:
     key: tuple[str, ...]
     state: StateDescriptor
     clock: Clock
-    factories: tuple[StateSnapshotTransformerFactory, ...]
+    factories: tuple[TransformerFactory, ...]
     cutoffs: tuple[tuple[Cutoff, TableCutoff], ...] | None
 
     @cached_property
@@ -119,19 +113,17 @@ def plan_table(
             raise UsageError(f"{files.root}: {field.name} is a {field.type.simple_string}, which cannot be a key")
     state = describe(schema, named)
     clock = clock_of(files, now)
-    factories: list[StateSnapshotTransformerFactory] = []
+    factories: list[TransformerFactory] = []
     is_off = False
-    for factory in transformers:
-        if uses_written_times(factory):
+    for factory in map(as_factory, transformers):
+        if factory.uses_written_times:
             raise UsageError(f"{WRITTEN} is for checkpoints: a table does not record when a row was last written")
-        if isinstance(factory, NamesFields):
-            factory = factory.with_names(lambda name: in_columns(name, state))
-        if isinstance(factory, PlansStates):
-            is_off |= OFF in factory.plan([state], clock)
+        factory = factory.with_names(lambda name: in_columns(name, state))
+        is_off |= OFF in factory.plan([state], clock)
         factories.append(factory)
     cutoffs: list[tuple[Cutoff, TableCutoff]] | None = []
     for factory in factories:
-        cutoff = factory.cutoff(state, clock) if isinstance(factory, StatesCutoff) else None
+        cutoff = factory.cutoff(state, clock)
         if cutoff is None:
             if create(factory, state, clock) is not None:
                 cutoffs = None

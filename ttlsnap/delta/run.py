@@ -37,7 +37,7 @@ from ttlsnap.expired.receivers import Receiver, open_receiver, refuse_within
 from ttlsnap.extras import require_package
 from ttlsnap.keywords import takes
 from ttlsnap.publishing.runs import new_run_id
-from ttlsnap.transform.protocols import StateSnapshotTransformerFactory, describe_rule
+from ttlsnap.transform.protocols import StateSnapshotTransformerFactory, name_class
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -176,9 +176,7 @@ def _begin_report(plan: TablePlan, dry_run: bool) -> TableReport:
 
 def _words(plan: TablePlan, report: TableReport) -> dict[str, Any]:
     """Return the metadata for the commits of a run: its name, its rules, and the counts known before."""
-    policy: dict[str, Any] = {
-        "transformers": [f"{type(factory).__module__}:{type(factory).__qualname__}" for factory in plan.factories]
-    }
+    policy: dict[str, Any] = {"transformers": [name_class(factory.written_as) for factory in plan.factories]}
     if plan.cutoffs is not None:
         policy = {
             "drop": [
@@ -189,7 +187,7 @@ def _words(plan: TablePlan, report: TableReport) -> dict[str, Any]:
     counts = {name: n for name, n in report.counts.to_json().items() if name in ("entries", "dropped", "rewritten")}
     if plan.cutoffs is not None:
         counts = {"entries": counts["entries"]}
-    rules = list(map(describe_rule, plan.factories))
+    rules = [factory.describe() for factory in plan.factories]
     words = {"run": report.run, "key": list(plan.key), "now": iso(report.now_us), "rules": rules, **policy}
     words["counts"] = counts
     return words if report.expired_to is None else {**words, "expired_to": report.expired_to, "target": report.target}

@@ -27,7 +27,7 @@ from ttlsnap.operators.links import StateId
 from ttlsnap.operators.placement import STRICT
 from ttlsnap.operators.registry import TimerPolicy
 from ttlsnap.publishing.reading import open_to_read
-from ttlsnap.transform.protocols import StateSnapshotTransformerFactory, describe_rule
+from ttlsnap.transform.protocols import StateSnapshotTransformerFactory
 
 SHOWN = 100
 
@@ -90,7 +90,7 @@ def explain(request: ExplainRequest) -> ExplainReport:
     plan = plan_compaction(checkpoint, request.transformers, clock, request.selection, request.timers)
     check_given_schemas(plan, request.schemas or {})
     keys = _keys(plan, wanted)
-    rules = tuple(map(describe_rule, plan.factories))
+    rules = tuple(factory.describe() for factory in plan.factories)
     works = _works(plan, keys, rules, request.show, request.drop_unmatched)
     first, rest = _placed(plan, keys, works)
     done = list(zip(first, read_all(Work.run, first, parallelism, listener), strict=True))

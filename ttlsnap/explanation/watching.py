@@ -24,12 +24,7 @@ from ttlsnap.operators.links import Decisions, StateId
 from ttlsnap.operators.showing import show_entry
 from ttlsnap.transform.chain import sees_only_first
 from ttlsnap.transform.protocols import (
-    Confines,
-    ReportsTimes,
-    Rotates,
-    StateSnapshotTransformer,
-    TellsMoments,
-    TellsUnclosed,
+    Transformer,
 )
 from ttlsnap.unsaferow.rows import Rows
 
@@ -163,7 +158,7 @@ class _Watcher:
         """The noted entries, primary ones first."""
         return [*self._noted["primary"], *self._noted["derived"]][: self._work.limit]
 
-    def note(self, rule: int, transformer: StateSnapshotTransformer, before: StateEntries, after: StateEntries) -> None:
+    def note(self, rule: int, transformer: Transformer, before: StateEntries, after: StateEntries) -> None:
         """Note what a rule does with the entries of the key."""
         index = np.intersect1d(before.index, np.array(list(self._now), np.int64))
         if not len(index):
@@ -176,15 +171,11 @@ class _Watcher:
         other = np.asarray([a != b for a, b in zip(_raw(was, kept), new.values.to_arrow().to_pylist(), strict=True)])
         rewritten[kept] = new.rewritten & (~was.rewritten[kept] | other.astype(np.bool_))
         skipped = self._skipped(rule, index, after)
-        applies = np.ones(len(index), np.bool_)
-        if isinstance(transformer, Confines):
-            applies = transformer.sees(was)
-            transformer = transformer.transformer
-        factory = self._work.task.factories[rule]
-        facts = _facts(transformer, was, factory.rotation_us if isinstance(factory, Rotates) else None)
+        applies, deciding = transformer.sees(was), transformer.decides
+        facts = _facts(deciding, was, self._work.task.factories[rule].rotation_us)
         unclosed = np.zeros(len(index), np.bool_)
-        if isinstance(transformer, TellsUnclosed) and not kept.all():
-            unclosed[~kept] = transformer.unclosed(was.filter(~kept))
+        if not kept.all():
+            unclosed[~kept] = deciding.unclosed(was.filter(~kept))
         for number, place in enumerate(index.tolist()):
             decision = DROPPED if not kept[number] else REWRITTEN if rewritten[number] else KEPT
             entry, words = self._now[place], facts[number]
@@ -233,15 +224,16 @@ def _raw(entries: RowEntries, mask: Any) -> list[bytes]:
     return cast(list[bytes], entries.values.take(np.flatnonzero(mask)).to_arrow().to_pylist())
 
 
-def _facts(transformer: StateSnapshotTransformer, entries: RowEntries, rotation: int | None) -> list[dict[str, Any]]:
+def _facts(transformer: Transformer, entries: RowEntries, rotation: int | None) -> list[dict[str, Any]]:
     """Return the times by which a transformer decides about each entry; nothing for one that uses no time.
 
     ``rotation`` is the time in microseconds between those at which entries can be dropped; None if that is any time.
     """
-    if not isinstance(transformer, TellsMoments):
+    told = transformer.moments(entries)
+    if told is None:
         return [{} for _ in range(len(entries))]
-    moments, nulls = transformer.moments(entries)
-    summary = transformer.time_summary() if isinstance(transformer, ReportsTimes) else None
+    moments, nulls = told
+    summary = transformer.time_summary()
     cutoff = summary.cutoff_us if summary is not None else None
     found = []
     for moment, is_null in zip(moments.tolist(), nulls.tolist(), strict=True):

@@ -39,12 +39,7 @@ from ttlsnap.operators.registry import Selection, behind_join, describe, links_o
 from ttlsnap.publishing.runs import Runs
 from ttlsnap.stores.open import open_state_store, partitions_of
 from ttlsnap.stores.partitions import StorePartition
-from ttlsnap.transform.protocols import (
-    StatesCutoff,
-    StateSnapshotTransformerFactory,
-    describe_rule,
-    uses_written_times,
-)
+from ttlsnap.transform.protocols import TransformerFactory
 from ttlsnap.written.history import history_of
 
 MOST = 5
@@ -68,7 +63,7 @@ class Wanted:
     ages: bool = False
     timestamps: tuple[str, ...] = ()
     time: TimeCharacteristic | None = None
-    rule: StateSnapshotTransformerFactory | None = None
+    rule: TransformerFactory | None = None
     limit: int | None = None
     most: int = MOST
 
@@ -96,9 +91,8 @@ def measure(
     share = 1.0 if wanted.limit is None or total <= wanted.limit else wanted.limit / total
     chosen = [_choose(len(each), share) for each in partitions]
     uses_written = any(isinstance(work.age.field, WrittenField) for plan in plans for work in plan.work if work.age)
-    history = (
-        history_of(checkpoint, Runs.read(checkpoint.files)) if uses_written or uses_written_times(wanted.rule) else None
-    )
+    uses_written |= wanted.rule is not None and wanted.rule.uses_written_times
+    history = history_of(checkpoint, Runs.read(checkpoint.files)) if uses_written else None
     tasks = [
         MeasuringTask(each[place], plan.work, history)
         for plan, each, places in zip(plans, partitions, chosen, strict=True)
@@ -130,7 +124,7 @@ def measure(
         tuple(stores),
         tuple(states),
         read_growth(checkpoint, [plan.store for plan in plans], keys if is_counted else None, whole=is_whole),
-        describe_rule(wanted.rule) if wanted.rule is not None else None,
+        wanted.rule.describe() if wanted.rule is not None else None,
         monotonic() - started,
     )
 
@@ -188,7 +182,8 @@ def _age(state: StateInspection, wanted: Wanted, clock: Clock, is_seen: bool) ->
     of = state.descriptor
     if of is None:
         return None, "no ages: the checkpoint has no schema for it"
-    if is_seen and isinstance(wanted.rule, StatesCutoff) and (cutoff := wanted.rule.cutoff(of, clock)) is not None:
+    cutoff = wanted.rule.cutoff(of, clock) if is_seen and wanted.rule is not None else None
+    if cutoff is not None:
         return AgeField(cutoff.timestamp, cutoff.now_us, cutoff.now_us - cutoff.at_us), None
     try:
         age = age_field(of, wanted.timestamps, wanted.time, clock)
@@ -213,9 +208,7 @@ def _check_fields(found: Inspection, wanted: Wanted, plans: Sequence[_StorePlan]
     raise UsageError(f"no state has the field {names}.\nIts fields are:\n{field_listing(described)}")
 
 
-def _apply(
-    found: Inspection, rule: StateSnapshotTransformerFactory, clock: Clock
-) -> dict[tuple[int, str, str], str | None]:
+def _apply(found: Inspection, rule: TransformerFactory, clock: Clock) -> dict[tuple[int, str, str], str | None]:
     """Return for each state why the rule leaves it alone, or None. Raise UsageError if it fits none, as in a run."""
     checkpoint = found.checkpoint
     reasons: dict[tuple[int, str, str], str | None] = {}

@@ -27,7 +27,7 @@ from ttlsnap.storage.open import open_for_reading
 from ttlsnap.stores.partitions import StorePartition
 from ttlsnap.stores.protocols import EntryBatch, StoredSizes
 from ttlsnap.transform.chain import StateTransformers
-from ttlsnap.transform.protocols import StateSnapshotTransformerFactory
+from ttlsnap.transform.protocols import TransformerFactory
 from ttlsnap.unsaferow.decode import decode
 from ttlsnap.unsaferow.gather import Int64s
 from ttlsnap.unsaferow.rows import Rows
@@ -46,7 +46,7 @@ class StateWork:
     name: str
     state: StateDescriptor | None
     age: AgeField | None
-    rules: tuple[StateSnapshotTransformerFactory, ...]
+    rules: tuple[TransformerFactory, ...]
     clock: Clock
     sizes: bool
     most: int

@@ -23,22 +23,9 @@ from ttlsnap.operators.registry import AnyOf
 from ttlsnap.quoting import quotes_nothing
 from ttlsnap.schema import types as T
 from ttlsnap.schema.fields import Field, all_fields
+from ttlsnap.transform.adapters import as_factory
 from ttlsnap.transform.chain import create
-from ttlsnap.transform.protocols import (
-    ChoosesStrategy,
-    CollectionStrategy,
-    Cutoff,
-    NamesFields,
-    PlansStates,
-    ReportsTimes,
-    StatesCutoff,
-    StateSnapshotTransformer,
-    StateSnapshotTransformerFactory,
-    TellsMoments,
-    TimeSummary,
-    describe_rule,
-    uses_written_times,
-)
+from ttlsnap.transform.protocols import CollectionStrategy, Cutoff, TimeSummary, Transformer, TransformerFactory
 
 Prefix = tuple[str | int | bool, ...]
 
@@ -49,14 +36,13 @@ _TYPES: dict[type, tuple[type[T.DataType], ...]] = {
 }
 
 
-def rule_factories(rules: Sequence[PolicyRule]) -> list[StateSnapshotTransformerFactory]:
+def rule_factories(rules: Sequence[PolicyRule]) -> list[TransformerFactory]:
     """Return the factories of all rules, in their order."""
-    made: list[StateSnapshotTransformerFactory] = []
-    for number, rule in enumerate(rules):
-        for factory in rule.factories:
-            whole = isinstance(factory, StatesCutoff) and not rule.key_prefix
-            made.append((_CutoffRuleFactory if whole else _RuleFactory)(factory, rule, tuple(rules[:number])))
-    return made
+    return [
+        _RuleFactory(as_factory(factory), rule, tuple(rules[:number]))
+        for number, rule in enumerate(rules)
+        for factory in rule.factories
+    ]
 
 
 def options_of(policy: TargetPolicy) -> CompactOptions:
@@ -67,36 +53,34 @@ def options_of(policy: TargetPolicy) -> CompactOptions:
 
 
 @dataclass(frozen=True)
-class _RuleFactory:
+class _RuleFactory(TransformerFactory):
     """A ``factory`` that is limited to the entries of its ``rule`` that ``earlier`` rules do not take."""
 
-    factory: StateSnapshotTransformerFactory
+    factory: TransformerFactory
     rule: PolicyRule
     earlier: tuple[PolicyRule, ...]
 
     @property
     def strategy(self) -> CollectionStrategy:
-        return self.factory.strategy if isinstance(self.factory, ChoosesStrategy) else CollectionStrategy.TRANSFORM_ALL
+        return self.factory.strategy
 
     def describe(self) -> str:
         """Return the name of the rule, and what its factory does."""
-        return f"{self.rule.name}: {describe_rule(self.factory)}"
+        return f"{self.rule.name}: {self.factory.describe()}"
 
     def plan(self, states: Sequence[StateDescriptor], clock: Clock) -> list[str | None]:
-        """See ``PlansStates``. A rule that matches no state is an error; otherwise its state would continue to grow."""
+        """See ``TransformerFactory``. A rule that matches no state is an error: its state would continue to grow."""
         mine = [state for state in states if self._is_about(state)]
         if not mine:
             names = ", ".join(map(str, states)) or "the states"
             raise UsageError(quotes_nothing(f"{self.rule.name} matches none of {names}"))
-        told: Sequence[str | None] = [None] * len(mine)
-        if isinstance(self.factory, PlansStates):
-            told = self.factory.plan(mine, self._at(clock))
+        told = self.factory.plan(mine, self._at(clock))
         for state in mine:
             _columns(state, self.rule.key_prefix)
         answers = dict(zip(map(str, mine), told, strict=True))
         return [answers.get(str(state)) for state in states]
 
-    def create(self, state: StateDescriptor, clock: Clock) -> StateSnapshotTransformer | None:
+    def create(self, state: StateDescriptor, clock: Clock) -> Transformer | None:
         if not self._is_about(state):
             return None
         made = create(self.factory, state, self._at(clock))
@@ -107,19 +91,20 @@ class _RuleFactory:
 
     @property
     def uses_written_times(self) -> bool:
-        """See ``ttlsnap.transform.protocols.uses_written_times``."""
-        return uses_written_times(self.factory)
+        return self.factory.uses_written_times
 
     @property
     def rotation_us(self) -> int | None:
-        """See ``Rotates``."""
         return self.rule.every_us
 
-    def with_names(self, spelled: Callable[[str], str]) -> StateSnapshotTransformerFactory:
-        """See ``NamesFields``."""
-        if isinstance(self.factory, NamesFields):
-            return replace(self, factory=self.factory.with_names(spelled))
-        return self
+    def with_names(self, spelled: Callable[[str], str]) -> TransformerFactory:
+        return replace(self, factory=self.factory.with_names(spelled))
+
+    def cutoff(self, state: StateDescriptor, clock: Clock) -> Cutoff | None:
+        """See ``TransformerFactory``; None if the rule is for some of the entries, or earlier rules take some."""
+        if self.rule.key_prefix or any(rule.selection.includes(state) for rule in self.earlier):
+            return None
+        return self.factory.cutoff(state, self._at(clock)) if self._is_about(state) else None
 
     def _is_about(self, state: StateDescriptor) -> bool:
         taken = any(rule.selection.includes(state) and not rule.key_prefix for rule in self.earlier)
@@ -146,24 +131,12 @@ def find_rotation(now: int, every: int) -> int:
     return now // every * every - 1
 
 
-@dataclass(frozen=True)
-class _CutoffRuleFactory(_RuleFactory):
-    """A rule for whole states whose factory only drops entries older than a given time."""
-
-    def cutoff(self, state: StateDescriptor, clock: Clock) -> Cutoff | None:
-        """See ``StatesCutoff``; None if earlier rules take some of the entries."""
-        assert isinstance(self.factory, StatesCutoff)
-        if any(rule.selection.includes(state) for rule in self.earlier) or not self._is_about(state):
-            return None
-        return self.factory.cutoff(state, self._at(clock))
-
-
-class _Confined:
-    """See ``Confines``."""
+class _Confined(Transformer):
+    """A transformer that gives some of its entries to another ``transformer``, and keeps the others."""
 
     def __init__(
         self,
-        transformer: StateSnapshotTransformer,
+        transformer: Transformer,
         wanted: Callable[[StateEntries], Mask],
         taken: Sequence[Callable[[StateEntries], Mask]],
     ) -> None:
@@ -188,23 +161,26 @@ class _Confined:
         return entries.replace_values(new, changed).filter(kept)
 
     def moments(self, entries: StateEntries) -> tuple[Int64, Mask]:
-        """See ``TellsMoments``; entries that the transformer does not see have no time."""
+        """See ``Transformer``; entries that the other transformer does not see have no time."""
         mine = self.sees(entries)
-        if not isinstance(self.transformer, TellsMoments) or not mine.any():
+        told = self.transformer.moments(entries) if mine.any() else None
+        if told is None:
             return np.zeros(len(entries), np.int64), np.ones(len(entries), np.bool_)
-        moments, nulls = self.transformer.moments(entries)
-        return moments, nulls | ~mine
+        return told[0], told[1] | ~mine
 
     def time_summary(self) -> TimeSummary | None:
-        found = self.transformer.time_summary() if isinstance(self.transformer, ReportsTimes) else None
+        found = self.transformer.time_summary()
         return replace(found, cutoff_us=None) if found is not None else None
 
     def sees(self, entries: StateEntries) -> Mask:
-        """See ``Confines``."""
         mine = self._wanted(entries)
         for taken in self._take:
             mine &= ~taken(entries)
         return mine
+
+    @property
+    def decides(self) -> Transformer:
+        return self.transformer
 
 
 def begins_with(state: StateDescriptor, prefix: Prefix) -> Callable[[StateEntries], Mask]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from ttlsnap.compaction.engine import Done
+from ttlsnap.compaction.engine import Done, reason_of
 from ttlsnap.compaction.task import PartitionResults, PartitionTask, Progress
 from ttlsnap.delta.session import delta_session
 from ttlsnap.engines.automatic import AutoEngine
@@ -123,7 +123,7 @@ class _Stoppable:
         try:
             self._workers.refuse_if_stopped(target)
             yield
-            self.name, self.reason = self._engine.name, getattr(self._engine, "reason", None)
+            self.name, self.reason = self._engine.name, reason_of(self._engine)
         except (Exception, KeyboardInterrupt):
             self._workers.refuse_if_stopped(target)
             raise

@@ -15,8 +15,10 @@ from typing import Protocol
 
 from ttlsnap.checkpoint import Checkpoint
 from ttlsnap.clock import clock_at
+from ttlsnap.compaction.engine import reason_of
 from ttlsnap.compaction.given_schemas import check_given_schemas
 from ttlsnap.compaction.listener import SilentListener as NoListener
+from ttlsnap.compaction.listener import asks_a_person
 from ttlsnap.compaction.options import CompactOptions
 from ttlsnap.compaction.plan import Plan, plan_or_foresee
 from ttlsnap.compaction.runner import Runner
@@ -184,7 +186,7 @@ class Migration(StateRun[MigrationReport]):
 
     def refuse_unwanted(self, files: Directory) -> None:
         if self._runner is not None and self.report.compaction is not None:
-            asks = bool(getattr(self._listener, "asks", False))
+            asks = asks_a_person(self._listener)
             self._runner.refuse_unwanted(files, self.report.compaction, self._compacted, asks=asks)
 
     def foresee(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -484,7 +486,7 @@ class Migration(StateRun[MigrationReport]):
             dry_run=self.options.dry_run,
             published=True,
             engine=self._engine.name,
-            engine_reason=getattr(self._engine, "reason", None),
+            engine_reason=reason_of(self._engine),
             batch=plan.checkpoint.batch.id,
             fingerprint=plan.fingerprint,
             partitions=plan.partitions,

@@ -55,8 +55,8 @@ from ttlsnap.schema.types import (
     physical,
 )
 from ttlsnap.schema.units import format_duration
+from ttlsnap.transform.adapters import describe_rule
 from ttlsnap.transform.converters import ConvertsValues
-from ttlsnap.transform.protocols import describe_rule
 
 _OTHER_JOIN_KEYS = "the join has other keys, which buffered rows do not have"
 _PLANNED_KEYS = (*AGGREGATIONS, join.NAME)

@@ -15,18 +15,11 @@ from ttlsnap.entries.batch import Int64, Mask, RowEntries, StateEntries
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import USERS_ERRORS, TransformerError, TtlsnapError
 from ttlsnap.quoting import quote
-from ttlsnap.transform.protocols import (
-    ChoosesStrategy,
-    CollectionStrategy,
-    ReportsTimes,
-    StateSnapshotTransformer,
-    StateSnapshotTransformerFactory,
-    TellsMoments,
-    TimeSummary,
-)
+from ttlsnap.transform.adapters import as_transformer
+from ttlsnap.transform.protocols import CollectionStrategy, TimeSummary, Transformer, TransformerFactory
 
 Entries = TypeVar("Entries", bound=StateEntries)
-Watch = Callable[[int, StateSnapshotTransformer, StateEntries, StateEntries], None]
+Watch = Callable[[int, Transformer, StateEntries, StateEntries], None]
 """A function that gets the number of a factory, its transformer, and a batch before and after it."""
 
 
@@ -48,17 +41,16 @@ class StateResult(ReadableDocument):
     shown: tuple[Mapping[str, Any], ...] = ()
 
 
-def create(
-    factory: StateSnapshotTransformerFactory, state: StateDescriptor, clock: Clock
-) -> StateSnapshotTransformer | None:
+def create(factory: TransformerFactory, state: StateDescriptor, clock: Clock) -> Transformer | None:
     """Return the factory's transformer for ``state``. Raise its errors as TransformerError."""
     try:
-        return factory.create(state, clock)
+        made = factory.create(state, clock)
     except TtlsnapError:
         raise
     except USERS_ERRORS as error:
-        name = type(factory).__name__
+        name = factory.written_as.__name__
         raise TransformerError(f"{state}: {name}.create raised {type(error).__name__}: {error}") from error
+    return None if made is None else as_transformer(made)
 
 
 class StateTransformers(Generic[Entries]):
@@ -67,7 +59,7 @@ class StateTransformers(Generic[Entries]):
     def __init__(
         self,
         state: StateDescriptor,
-        factories: Sequence[StateSnapshotTransformerFactory],
+        factories: Sequence[TransformerFactory],
         clock: Clock,
         watch: Watch | None = None,
     ) -> None:
@@ -103,11 +95,10 @@ class StateTransformers(Generic[Entries]):
         """Return the times by which transformers decide, and which entries have none; None if none uses a time."""
         found: tuple[Int64, Mask] | None = None
         for transformer, *_ in self._transformers:
-            if isinstance(transformer, TellsMoments):
-                moments, nulls = transformer.moments(entries)
-                if found is not None:
-                    moments, nulls = np.where(found[1], moments, found[0]), found[1] & nulls
-                found = moments, nulls
+            told = transformer.moments(entries)
+            if told is None:
+                continue
+            found = told if found is None else (np.where(found[1], told[0], found[0]), found[1] & told[1])
         return found
 
     @property
@@ -117,8 +108,8 @@ class StateTransformers(Generic[Entries]):
 
     def result(self) -> StateResult:
         """Return the counts of all batches."""
-        times = [t.time_summary() for t, *_ in self._transformers if isinstance(t, ReportsTimes)]
-        if len(times) > 1 and times[0] is not None:
+        times = [summary for t, *_ in self._transformers if (summary := t.time_summary()) is not None]
+        if len(times) > 1:
             times[0] = replace(times[0], cutoff_us=None)  # each has its own
         return StateResult(
             state=self._state.state,
@@ -130,15 +121,12 @@ class StateTransformers(Generic[Entries]):
         )
 
 
-def sees_only_first(factory: StateSnapshotTransformerFactory) -> bool:
+def sees_only_first(factory: TransformerFactory) -> bool:
     """Return whether the factory's transformers decide on the values of a list only up to the first one they keep."""
-    return (
-        isinstance(factory, ChoosesStrategy)
-        and CollectionStrategy.parse(factory.strategy) is CollectionStrategy.STOP_ON_FIRST_INCLUDED
-    )
+    return CollectionStrategy.parse(factory.strategy) is CollectionStrategy.STOP_ON_FIRST_INCLUDED
 
 
-def _filter_or_transform(transformer: StateSnapshotTransformer, before: StateEntries) -> StateEntries:
+def _filter_or_transform(transformer: Transformer, before: StateEntries) -> StateEntries:
     state = before.state
     try:
         after = transformer.filter_or_transform(before)

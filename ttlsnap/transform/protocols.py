@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -39,24 +39,12 @@ class StateSnapshotTransformer(Protocol):
 
 
 class StateSnapshotTransformerFactory(Protocol):
-    """A picklable factory of transformers. It can also implement ``PlansStates``, ``ChoosesStrategy`` and so on."""
+    """A picklable factory of transformers. It can also have other members of ``TransformerFactory``."""
 
     def create(self, state: StateDescriptor, clock: Clock) -> StateSnapshotTransformer | None:
         """Return a new transformer for one partition of ``state``, or None to leave the state unchanged.
 
         It is called on the thread that uses the transformer, and once for each state while a run is planned.
-        """
-        ...
-
-
-@runtime_checkable
-class PlansStates(Protocol):
-    """A factory that sees all states before the run, and raises UsageError if its options match none of them."""
-
-    def plan(self, states: Sequence[StateDescriptor], clock: Clock) -> Sequence[str | None]:
-        """Return for each state why it is left unchanged, for the report, or None.
-
-        ``clock`` is the run's clock, and ``clock.of(state.operator)`` that of an operator.
         """
         ...
 
@@ -72,43 +60,6 @@ class Cutoff:
     at_us: int
     now_us: int
     time: str
-
-
-@runtime_checkable
-class StatesCutoff(Protocol):
-    """A factory whose transformers only drop entries older than a given time.
-
-    A store that can find such entries itself drops them, and no entry is read: a Delta table runs a ``DELETE``.
-    """
-
-    def cutoff(self, state: StateDescriptor, clock: Clock) -> Cutoff | None:
-        """Return the cutoff, or None to leave the state unchanged."""
-        ...
-
-
-@runtime_checkable
-class NamesFields(Protocol):
-    """A factory whose options name fields of the state."""
-
-    def with_names(self, spelled: Callable[[str], str]) -> StateSnapshotTransformerFactory:
-        """Return the same factory with other names, such as ``value.seen`` for the column ``seen``."""
-        ...
-
-
-@runtime_checkable
-class DescribesRule(Protocol):
-    """A factory that can say in a few words which entries it drops or rewrites."""
-
-    def describe(self) -> str:
-        """Return the rule, such as ``ttl 7d by value.max``."""
-        ...
-
-
-def describe_rule(factory: object) -> str:
-    """Return the rule of a factory or a converter for reports and history: its own words, or the name of its class."""
-    if isinstance(factory, DescribesRule):
-        return factory.describe()
-    return f"{type(factory).__module__}:{type(factory).__qualname__}"
 
 
 class CollectionStrategy(StrEnum):
@@ -127,14 +78,6 @@ class CollectionStrategy(StrEnum):
             return cls(str(text).upper())
         except ValueError:
             raise UsageError(f"strategy is {' or '.join(cls)}, not {text!r}") from None
-
-
-@runtime_checkable
-class ChoosesStrategy(Protocol):
-    """A factory that says which values of a list its transformers see; the default is TRANSFORM_ALL."""
-
-    @property
-    def strategy(self) -> CollectionStrategy: ...
 
 
 @dataclass(frozen=True)
@@ -161,56 +104,98 @@ class TimeSummary:
     older_than_us: int | None = None
 
 
-def uses_written_times(factory: object) -> bool:
-    """Return whether a factory's transformers read ``StateEntries.written``: it has ``uses_written_times``."""
-    return bool(getattr(factory, "uses_written_times", False))
+class Transformer:
+    """A transformer with all that ttlsnap may ask of it. By default, it does not decide by a time, and sees everything.
 
-
-@runtime_checkable
-class ReportsTimes(Protocol):
-    """A transformer that reports the timestamps that it has seen."""
-
-    def time_summary(self) -> TimeSummary: ...
-
-
-@runtime_checkable
-class TellsMoments(Protocol):
-    """A transformer that reports the time by which it decides about each entry."""
-
-    def moments(self, entries: StateEntries) -> tuple[Int64, Mask]:
-        """Return microseconds since the epoch (int64[n]), and which entries have no time (bool[n])."""
-        ...
-
-
-@runtime_checkable
-class Rotates(Protocol):
-    """A factory whose current time is that of the last rotation of its buckets.
-
-    ``rotation_us`` is the time between rotations in microseconds; None if its time is the current one.
+    ``ttlsnap.transform.adapters`` makes one of a transformer that has only some of these methods.
     """
 
-    @property
-    def rotation_us(self) -> int | None: ...
+    def filter_or_transform(self, entries: StateEntries) -> StateEntries:
+        """See ``StateSnapshotTransformer``."""
+        raise NotImplementedError
 
+    def moments(self, entries: StateEntries) -> tuple[Int64, Mask] | None:
+        """Return the time by which it decides about each entry; None if it uses no time.
 
-@runtime_checkable
-class Confines(Protocol):
-    """A transformer that gives some of its entries to another ``transformer``, and keeps the others."""
+        The times are microseconds since the epoch (int64[n]), with the entries that have no time (bool[n]).
+        """
+        return None
 
-    transformer: StateSnapshotTransformer
-
-    def sees(self, entries: StateEntries) -> Mask:
-        """Return which entries the other transformer gets (bool[n])."""
-        ...
-
-
-@runtime_checkable
-class TellsUnclosed(Protocol):
-    """A transformer that can tell whether Spark has closed an entry."""
+    def time_summary(self) -> TimeSummary | None:
+        """Return the timestamps that it has seen; None if it uses no time."""
+        return None
 
     def unclosed(self, gone: StateEntries) -> Mask:
         """Return which of these dropped entries Spark has not closed (bool[n]), so that their result is lost."""
-        ...
+        return np.zeros(len(gone), np.bool_)
+
+    def sees(self, entries: StateEntries) -> Mask:
+        """Return which entries it decides about (bool[n]); it keeps the others."""
+        return np.ones(len(entries), np.bool_)
+
+    @property
+    def decides(self) -> Transformer:
+        """The transformer that decides about the entries that this one ``sees``."""
+        return self
+
+
+class TransformerFactory:
+    """A picklable factory with all that ttlsnap may ask of it.
+
+    ``ttlsnap.transform.adapters`` makes one of a factory that has only some of these members.
+    """
+
+    def create(self, state: StateDescriptor, clock: Clock) -> StateSnapshotTransformer | None:
+        """See ``StateSnapshotTransformerFactory``."""
+        raise NotImplementedError
+
+    def plan(self, states: Sequence[StateDescriptor], clock: Clock) -> Sequence[str | None]:
+        """Return for each state why it is left unchanged, for the report, or None.
+
+        It sees all states before the run, and raises UsageError if its options match none of them. ``clock`` is the
+        run's clock, and ``clock.of(state.operator)`` that of an operator.
+        """
+        return [None] * len(states)
+
+    def cutoff(self, state: StateDescriptor, clock: Clock) -> Cutoff | None:
+        """Return the cutoff if its transformers only drop the entries of ``state`` that are older than a given time.
+
+        A store that can find such entries itself drops them, and no entry is read: a Delta table runs a ``DELETE``.
+        """
+        return None
+
+    def with_names(self, spelled: Callable[[str], str]) -> TransformerFactory:
+        """Return the same factory with other names for fields, such as ``value.seen`` for the column ``seen``."""
+        return self
+
+    def describe(self) -> str:
+        """Return the rule in a few words, such as ``ttl 7d by value.max``. By default, it is the name of the class."""
+        return name_class(self.written_as)
+
+    @property
+    def written_as(self) -> type:
+        """The class that its author wrote."""
+        return type(self)
+
+    @property
+    def strategy(self) -> CollectionStrategy:
+        """Which values of a list its transformers see."""
+        return CollectionStrategy.TRANSFORM_ALL
+
+    @property
+    def uses_written_times(self) -> bool:
+        """Whether its transformers read ``StateEntries.written``."""
+        return False
+
+    @property
+    def rotation_us(self) -> int | None:
+        """The time between rotations of its buckets, in microseconds; None if its current time is that of the clock."""
+        return None
+
+
+def name_class(kind: type) -> str:
+    """Return the name of a class with its module, as ``--transformer`` takes it."""
+    return f"{kind.__module__}:{kind.__qualname__}"
 
 
 @dataclass(frozen=True)
@@ -235,7 +220,7 @@ EntryFunction = Callable[[dict[str, Any], dict[str, Any]], Verdict]
 
 
 @dataclass(frozen=True)
-class EntryTransformerFactory:
+class EntryTransformerFactory(TransformerFactory):
     """The factory of transformers that call ``function(key, value)`` for every entry, with dictionaries.
 
     ``strategy`` applies to lists. ``function`` must be picklable, as a function of a module is. Several fields of one
@@ -250,12 +235,12 @@ class EntryTransformerFactory:
         module, name = getattr(self.function, "__module__", None), getattr(self.function, "__qualname__", None)
         return f"{module}:{name}" if name else repr(self.function)
 
-    def create(self, state: StateDescriptor, clock: Clock) -> StateSnapshotTransformer | None:
+    def create(self, state: StateDescriptor, clock: Clock) -> StateSnapshotTransformer:
         """Return a transformer for any state."""
         return _EntryTransformer(self.function)
 
 
-class _EntryTransformer:
+class _EntryTransformer(Transformer):
     def __init__(self, function: EntryFunction) -> None:
         self._function = function
 
