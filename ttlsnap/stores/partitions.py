@@ -1,4 +1,7 @@
-"""A partition of a store, as every command that reads or rewrites it gets it."""
+"""A partition of a store, as every command that reads or rewrites it gets it.
+
+``inspect`` imports this module, and no array code, which takes half a second to load.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ttlsnap.checkpoint import layout
-from ttlsnap.stores.scan import locate_errors, scan_partition
 
 if TYPE_CHECKING:
     from ttlsnap.entries.descriptor import StateDescriptor
@@ -57,6 +59,8 @@ class StorePartition:
 
     def locate(self) -> AbstractContextManager[None]:
         """Add the partition to errors about its rows in this block; see ``locate_errors``."""
+        from ttlsnap.stores.scan import locate_errors
+
         return locate_errors(self.where)
 
     def scan(
@@ -68,6 +72,8 @@ class StorePartition:
         scratch: str | None = None,
     ) -> Generator[tuple[EntryBatch, StateDescriptor | None], None, None]:
         """Yield the entries; see ``scan_partition``. Errors name the partition."""
+        from ttlsnap.stores.scan import scan_partition
+
         with (
             self.locate(),
             self.open(files, scratch) as stored,
