@@ -523,7 +523,7 @@ BREAKS = (
     Break(
         "an export is more readable than its checkpoint",
         "exports/sinks.py",
-        "access_outside([self._source], self._found)",
+        "access_outside([self._source], self._old_access)",
         "own_access(0o644)",
     ),
     Break(

@@ -49,13 +49,13 @@ class Condition:
     @classmethod
     def parse(cls, text: str) -> Condition:
         """Return the condition in a text. Raise UsageError for anything else."""
-        found = _FORM.fullmatch(text)
-        if found is None:
+        match = _FORM.fullmatch(text)
+        if match is None:
             raise UsageError(f"--where {text!r} is not a condition, such as 'key.user = u1' or 'age > 30d'")
-        sign = found["sign"] + found["literal"][0]
+        sign = match["sign"] + match["literal"][0]
         if sign in _MEANT:
             raise UsageError(f"--where {text!r}: use {_MEANT[sign]} instead of {sign}, or quote the value")
-        return cls(text, found["field"], found["sign"], found["literal"])
+        return cls(text, match["field"], match["sign"], match["literal"])
 
     def of(self, table: StateTable) -> Filter:
         """Return a function that gives the mask of the entries for which the condition holds; it is false for a null.
@@ -99,6 +99,6 @@ def _require_age(table: StateTable, where: str) -> None:
             f"{where}: {table.state} has no age: Spark stores no timestamp here. Name one with --timestamp", AGE
         )
     if table.now is None:
-        words = "the checkpoint does not record the clock of its times, or this batch has no watermark"
-        text = f"{where}: {table.state} has no age: {words}. Use --time, or give --now a time"
+        reason = "the checkpoint does not record the clock of its times, or this batch has no watermark"
+        text = f"{where}: {table.state} has no age: {reason}. Use --time, or give --now a time"
         raise MissingColumnError(text, AGE)

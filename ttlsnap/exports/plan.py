@@ -54,9 +54,9 @@ class Wanted:
         columns = self.columns or ()
         if "" in columns or self.columns == ():
             raise UsageError(f"--columns {','.join(columns)}: a name is empty")
-        twice = [name for name in columns if columns.count(name) > 1]
-        if twice:
-            raise UsageError(f"--columns: {twice[0]} is given twice")
+        repeated = [name for name in columns if columns.count(name) > 1]
+        if repeated:
+            raise UsageError(f"--columns: {repeated[0]} is given twice")
 
 
 @dataclass(frozen=True)
@@ -96,26 +96,28 @@ class ExportTask:
         With ``in_order``, the tables come one after another. Several tables of one store then take longer.
         """
         several = in_order and len(self.tables) > 1
-        with self.source.open(open_for_reading(self.root), scratch, keep_in_memory=several) as stored:
+        with self.source.open(open_for_reading(self.root), scratch, keep_in_memory=several) as stored_partition:
             if not several:
-                yield from self._scan(stored, self.tables)
+                yield from self._scan(stored_partition, self.tables)
                 return
-            first, *others = self.tables
-            yield from self._scan(stored, [first])  # this scan also checks that no entry of any state is missing
-            for table in others:
-                yield from self._scan(stored, [table], only=table.state.state)
+            first, *other_tables = self.tables
+            yield from self._scan(
+                stored_partition, [first]
+            )  # this scan also checks that no entry of any state is missing
+            for table in other_tables:
+                yield from self._scan(stored_partition, [table], only=table.state.state)
 
     def _scan(
-        self, stored: StoredPartition, tables: Sequence[StateTable], only: str | None = None
+        self, stored_partition: StoredPartition, tables: Sequence[StateTable], only: str | None = None
     ) -> Iterator[tuple[StateTable, RowEntries]]:
         by_state = {table.state.state: table for table in tables}
-        filters = {name: [one.of(table) for one in self.conditions] for name, table in by_state.items()}
+        filters = {name: [condition.of(table) for condition in self.conditions] for name, table in by_state.items()}
         states = {name: table.state for name, table in by_state.items()}
         times: dict[str, WrittenTimes] = {}
         if self.history is not None:
             source = self.source
             times = self.history.times(open_for_reading(self.root), source.state_store, source.lineage, states)
-        with self.source.locate(), contextlib.closing(scan_partition(stored, states, only=only)) as batches:
+        with self.source.locate(), contextlib.closing(scan_partition(stored_partition, states, only=only)) as batches:
             for batch, state in batches:
                 if state is None or not len(batch):
                     continue
@@ -123,9 +125,9 @@ class ExportTask:
                 mask: Mask = np.ones(len(entries), np.bool_)
                 for holds in filters[batch.state]:
                     mask &= holds(entries, self.source.partition)
-                kept = entries.filter(mask)
-                if len(kept):
-                    yield by_state[batch.state], cast(RowEntries, kept)
+                kept_entries = entries.filter(mask)
+                if len(kept_entries):
+                    yield by_state[batch.state], cast(RowEntries, kept_entries)
 
 
 @dataclass(frozen=True)
@@ -137,11 +139,11 @@ class LeftOut:
     state: str | None
     reason: str
 
-    def may_be(self, other: StateDescriptor) -> bool:
+    def may_be(self, descriptor: StateDescriptor) -> bool:
         """Return whether this can be a state that another checkpoint has."""
         if self.state is None:  # another format can have other stores for the same state
-            return self.operator == other.operator
-        return (self.operator, self.store, self.state) == (other.operator, *other.place)
+            return self.operator == descriptor.operator
+        return (self.operator, self.store, self.state) == (descriptor.operator, *descriptor.place)
 
     def __str__(self) -> str:
         return self.reason
@@ -166,14 +168,16 @@ class ExportPlan:
         state_store = open_state_store(checkpoint)
         uses_written = any(isinstance(table.timestamp, WrittenField) for table in self.tables)
         history = history_of(checkpoint, Runs.read(checkpoint.files)) if uses_written else None
-        found: list[ExportTask] = []
+        tasks: list[ExportTask] = []
         for operator in checkpoint.operators:
             for store in operator.stores:
-                mine = tuple(t for t in self.tables if (t.state.operator, t.state.store) == (operator.id, store.name))
-                if mine:
+                tables_of_store = tuple(
+                    t for t in self.tables if (t.state.operator, t.state.store) == (operator.id, store.name)
+                )
+                if tables_of_store:
                     partitions = partitions_of(checkpoint, state_store, store)
-                    found += [ExportTask(source, mine, self.conditions, history) for source in partitions]
-        return found
+                    tasks += [ExportTask(source, tables_of_store, self.conditions, history) for source in partitions]
+        return tasks
 
 
 def plan_export(checkpoint: Checkpoint, wanted: Wanted, clock: Clock) -> ExportPlan:
@@ -185,8 +189,8 @@ def plan_export(checkpoint: Checkpoint, wanted: Wanted, clock: Clock) -> ExportP
     """
     tables, left_out = _tables(checkpoint, wanted, clock)
     if unknown := [name for name in wanted.tables if name not in {table.name for table in tables}]:
-        found = ", ".join(table.name for table in tables)
-        raise UsageError(f"{checkpoint.target} has no table {unknown[0]}; it has {found}")
+        table_names = ", ".join(table.name for table in tables)
+        raise UsageError(f"{checkpoint.target} has no table {unknown[0]}; it has {table_names}")
     tables = [table for table in tables if not wanted.tables or table.name in wanted.tables]
     if not tables:
         reason = "; ".join(map(str, left_out)) or "the selected states are derived from others. Name them with --state"
@@ -194,19 +198,19 @@ def plan_export(checkpoint: Checkpoint, wanted: Wanted, clock: Clock) -> ExportP
     name, states = split_unit(wanted.timestamp or "")[0], [table.state for table in tables]
     if wanted.timestamp is not None and not any(has_time(state, wanted.timestamp) for state in states):
         raise UsageError(f"no state has the field {name}.\nIts fields are:\n{field_listing(states)}")
-    complete, missing = [], []
+    complete_tables, errors = [], []
     for table in tables:
         try:
             _ = table.columns
             for condition in wanted.conditions:
                 condition.of(table)
-            complete.append(table)
+            complete_tables.append(table)
         except MissingColumnError as error:
-            missing.append(error)
+            errors.append(error)
             left_out.append(_left_out(table.state, f"table {table.name} ({table.state}) has no {error.column}"))
-    if not complete:
-        raise missing[0]
-    return ExportPlan(checkpoint, tuple(complete), wanted.conditions, tuple(left_out))
+    if not complete_tables:
+        raise errors[0]
+    return ExportPlan(checkpoint, tuple(complete_tables), wanted.conditions, tuple(left_out))
 
 
 def _left_out(state: StateDescriptor, reason: str) -> LeftOut:
@@ -217,7 +221,7 @@ def _tables(checkpoint: Checkpoint, wanted: Wanted, clock: Clock) -> tuple[list[
     """Return the tables of the selected states, and which states have none, and why."""
     tables: list[StateTable] = []
     left_out: list[LeftOut] = []
-    derived = False
+    has_derived = False
     for operator in checkpoint.operators:
         for store in operator.stores:
             if not store.families and wanted.selection.includes_store(operator.id, store.name):
@@ -232,8 +236,8 @@ def _tables(checkpoint: Checkpoint, wanted: Wanted, clock: Clock) -> tuple[list[
                 elif not state.opaque and (state.role == "primary" or wanted.selection.names(state)):
                     tables.append(_table(checkpoint, operator, state, wanted, clock))
                 else:
-                    derived = True
-    if not tables and not left_out and not derived:
+                    has_derived = True
+    if not tables and not left_out and not has_derived:
         raise no_match(checkpoint)
     names = names_of([table.state for table in tables])
     return [replace(table, name=name) for table, name in zip(tables, names, strict=True)], left_out
@@ -269,9 +273,9 @@ def _now(clock: Clock, time: TimeCharacteristic) -> int | None:
 def names_of(states: Sequence[StateDescriptor]) -> list[str]:
     """Return the names of the states' tables, each of them different."""
     names = [name_of(state) for state in states]
-    twice = {name for name, count in Counter(names).items() if count > 1}
+    repeated = {name for name, count in Counter(names).items() if count > 1}
     return [
-        f"{name}.{quote(state.state)}" if name in twice else name for name, state in zip(names, states, strict=True)
+        f"{name}.{quote(state.state)}" if name in repeated else name for name, state in zip(names, states, strict=True)
     ]
 
 

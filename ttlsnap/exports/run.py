@@ -144,8 +144,8 @@ def open_plan(
     for task in plan.tasks if schemas else ():
         (table, *_) = task.tables
         if (table.state.operator, table.state.store) in (schemas or {}):
-            with task.source.open(checkpoint.files, None) as stored:
-                check_partition(stored, table.state, task.source.partition)
+            with task.source.open(checkpoint.files, None) as stored_partition:
+                check_partition(stored_partition, table.state, task.source.partition)
     return plan
 
 
@@ -173,8 +173,8 @@ def _open_sink(to: str | BinaryIO, file_format: str | None, plan: ExportPlan, es
     is_table, ending = to.startswith(TABLE), _ENDINGS.get(Path(to).suffix)
     if Path(to).suffix in _UNKNOWN_ENDINGS and file_format is None:
         raise UsageError(f"--to {to}: export writes a folder, or a file that ends with {', '.join(_ENDINGS)}")
-    found = file_format or ("parquet" if is_table else ending or "parquet")
-    if found == "parquet":
+    chosen_format = file_format or ("parquet" if is_table else ending or "parquet")
+    if chosen_format == "parquet":
         if escape_formulas:
             raise UsageError("--escape-formulas is for CSV")
         if ending is not None and not is_table:
@@ -185,13 +185,13 @@ def _open_sink(to: str | BinaryIO, file_format: str | None, plan: ExportPlan, es
             yield DeltaTables(place, source) if is_table else ParquetFolder(place, source)
         return
     if is_table or not is_local(to):
-        raise UsageError(f"--to {to}: {found} needs a local file, or - for the standard output")
+        raise UsageError(f"--to {to}: {chosen_format} needs a local file, or - for the standard output")
     require_outside(to, plan.checkpoint.files)
     path = Path(open_local(to).root)
     if path.exists():
         raise UsageError(f"--to {to} exists. Choose another name")
     with _make_parents(path), _new_file(path, plan.checkpoint.files) as stream:
-        yield TextStream(str(path), _lines(found, escape_formulas), stream)
+        yield TextStream(str(path), _lines(chosen_format, escape_formulas), stream)
 
 
 @contextlib.contextmanager

@@ -63,10 +63,10 @@ def require_outside(place: str, source: Directory) -> None:
         if is_within(place, source.root):
             raise UsageError(f"{place} is inside the checkpoint. Choose another --to")
         return
-    inner = Path(open_local(place).root)
-    if is_local(source.root) and inner.is_relative_to(Path(source.root).resolve()):
+    path = Path(open_local(place).root)
+    if is_local(source.root) and path.is_relative_to(Path(source.root).resolve()):
         raise UsageError(f"{place} is inside the checkpoint. Choose another --to")
-    if (owner := find_owner(inner)) is not None:
+    if (owner := find_owner(path)) is not None:
         raise UsageError(f"{place} is inside {owner}, a checkpoint or a Delta table. Choose another --to")
 
 
@@ -79,19 +79,19 @@ class ParquetFolder:
         self._folder, self._source = open_directory(path), source
         self._run = token_hex(4)  # in the names of all files, by which discard knows them
         self._tables: Sequence[StateTable] = ()  # those whose folders this run has made
-        self._done: list[str] = []  # those that are marked as complete
-        self._found: Access | None = None
-        self._is_new = False
+        self._complete_tables: list[str] = []  # those that are marked as complete
+        self._old_access: Access | None = None
+        self._is_new_folder = False
         self.name = self._folder.root
 
     def begin(self, tables: Sequence[StateTable]) -> None:
         """See ``Sink.begin``."""
-        found = self._folder.stat("")
-        if (found is not None and not found.is_dir) or self._folder.list(""):
+        info = self._folder.stat("")
+        if (info is not None and not info.is_dir) or self._folder.list(""):
             raise UsageError(f"{self.name} exists and is not an empty folder. Choose another --to")
         for table in tables:
             _require_writable(table)
-        self._tables, self._is_new, self._found = tables, found is None, self._folder.access("")
+        self._tables, self._is_new_folder, self._old_access = tables, info is None, self._folder.access("")
         self._folder.mkdirs("")
         self._folder.set_access("", own_access(PRIVATE_FOLDER))  # until everything is written
         for table in tables:
@@ -116,13 +116,13 @@ class ParquetFolder:
                     pass  # an empty file has the schema
             self.complete(table)
             self._folder.sync(table.name)
-            others = [info.name for info in self._folder.list(table.name) if not self._is_ours(info.name)]
-            if others:
+            foreign_names = [info.name for info in self._folder.list(table.name) if not self._is_ours(info.name)]
+            if foreign_names:
                 raise StorageError(
-                    f"{self.name}/{table.name}/{others[0]} was written by somebody else during the export. Readers "
-                    "would take it for a part of the table. Export to a folder that nobody else uses"
+                    f"{self.name}/{table.name}/{foreign_names[0]} was written by somebody else during the export. "
+                    "Readers would take it for a part of the table. Export to a folder that nobody else uses"
                 )
-        self._share("", access_outside([self._source], self._found))
+        self._share("", access_outside([self._source], self._old_access))
 
     def _is_ours(self, name: str) -> bool:
         return self._run in name or name in (_DONE, _LOG)
@@ -130,7 +130,7 @@ class ParquetFolder:
     def complete(self, table: StateTable) -> None:
         """Complete a table after its files."""
         if self._folder.stat(f"{table.name}/{_DONE}") is None:
-            self._done.append(table.name)
+            self._complete_tables.append(table.name)
             with self._folder.writer(f"{table.name}/{_DONE}"):
                 pass
 
@@ -140,11 +140,11 @@ class ParquetFolder:
     def _share(self, path: str, access: Access) -> None:
         """Give a folder and all below it an access; last the folder, so that nobody reads in it before."""
         for info in self._folder.list(path):
-            inner = f"{path}/{info.name}" if path else info.name
+            child_path = f"{path}/{info.name}" if path else info.name
             if info.is_dir:
-                self._share(inner, access)
+                self._share(child_path, access)
             else:
-                self._folder.set_access(inner, access)
+                self._folder.set_access(child_path, access)
         self._folder.set_access(path, folder_access(access))
 
     def discard(self) -> None:
@@ -153,13 +153,13 @@ class ParquetFolder:
             for info in self._folder.list(table.name):
                 if self._run in info.name:
                     self._folder.remove(f"{table.name}/{info.name}")
-        for name in self._done:
+        for name in self._complete_tables:
             self._folder.remove(f"{name}/{_DONE}")
         remove_if_empty(self._folder, [table.name for table in self._tables])
-        if self._is_new:
+        if self._is_new_folder:
             remove_if_empty(self._folder, [""])
-        elif self._found is not None:
-            self._folder.set_access("", self._found)
+        elif self._old_access is not None:
+            self._folder.set_access("", self._old_access)
 
 
 class _PartFile:
@@ -169,7 +169,7 @@ class _PartFile:
         self._folder, self._table = folder, table
         self._path, self._hidden = f"{table.name}/{name}", f"{table.name}/.{name}{SCRATCH}"
         self._stack = contextlib.ExitStack()
-        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_rows: list[pa.RecordBatch] = []
 
     def __enter__(self) -> _PartFile:
         stream: BinaryIO = self._stack.enter_context(self._folder.writer(self._hidden))
@@ -184,15 +184,15 @@ class _PartFile:
             self._folder.rename(self._hidden, self._path)
 
     def add(self, rows: pa.RecordBatch) -> None:
-        self._waiting.append(rows)
-        if sum(map(len, self._waiting)) >= _GROUP:
+        self._waiting_rows.append(rows)
+        if sum(map(len, self._waiting_rows)) >= _GROUP:
             self._flush()
 
     def _flush(self) -> None:
-        if self._waiting:
-            rows = pa.Table.from_batches(self._waiting, self._table.schema)
+        if self._waiting_rows:
+            rows = pa.Table.from_batches(self._waiting_rows, self._table.schema)
             self._writer.write_table(rows, row_group_size=2 * _GROUP)
-            self._waiting = []
+            self._waiting_rows = []
 
 
 def _parquet_writer(stream: BinaryIO | pa.BufferOutputStream, schema: pa.Schema) -> ParquetWriter:
@@ -239,13 +239,13 @@ class DeltaTables(ParquetFolder):
     def discard(self) -> None:
         """See ``ParquetFolder.discard``: also the log, if it is of this run's files."""
         for table in self._tables:
-            first = f"{table.name}/{_FIRST_COMMIT}"
-            if self._folder.stat(first) is None:
+            first_commit = f"{table.name}/{_FIRST_COMMIT}"
+            if self._folder.stat(first_commit) is None:
                 continue
-            with self._folder.open(first) as stream:
-                is_mine = self._run.encode() in stream.read(_MOST_OF_LOG)
-            if is_mine:
-                self._folder.remove(first)
+            with self._folder.open(first_commit) as stream:
+                is_of_this_run = self._run.encode() in stream.read(_MOST_OF_LOG)
+            if is_of_this_run:
+                self._folder.remove(first_commit)
         super().discard()
 
 

@@ -127,9 +127,9 @@ class StateTable:
         """Return a field by its name in the table, or by the one that ``inspect`` prints."""
         if head in self._inner_places:
             place = self._inner_places[head]
-            inner = self.state.key_schema.fields[place].type
-            assert isinstance(inner, StructType)
-            field = find_field(f"key{name.removeprefix(head)}", inner, StructType(()))
+            struct = self.state.key_schema.fields[place].type
+            assert isinstance(struct, StructType)
+            field = find_field(f"key{name.removeprefix(head)}", struct, StructType(()))
             if field is not None:
                 return replace(field, name=name, path=(place, *field.path))
         return None if head == "map_key" else self.state.field(name)
@@ -147,29 +147,32 @@ class StateTable:
     def _columns(self) -> list[Column]:
         state = self.state
         key, value = range(len(state.key_schema)), range(len(state.value_schema))
-        found = [
+        columns = [
             Column("partition", IntegerType(), lambda entries, n: _repeat(n, pa.int32(), entries)),
             Column("batch", LongType(), lambda entries, _: _repeat(self.batch, pa.int64(), entries)),
         ]
         if state.kind == "row":
             row = value[:-1] if self.has_matched else value
-            found += [self._part("key", key[:-1]), self._part("value", row)]
+            columns += [self._part("key", key[:-1]), self._part("value", row)]
             if self.has_matched:
-                found.append(Column(MATCHED, BooleanType(), lambda e, _: e.value_structs.field(len(row))))
+                columns.append(Column(MATCHED, BooleanType(), lambda e, _: e.value_structs.field(len(row))))
         elif "map_key" in self._inner_places:
-            found += [self._inner("key", 0), self._inner("map_key", 1), self._part("value", value)]
+            columns += [self._inner("key", 0), self._inner("map_key", 1), self._part("value", value)]
         elif self._inner_places:
-            of = self._inner_places["key"]
-            found += [self._inner("key", of), Column("time", TimestampType(), lambda e, _: _moments(e, 1 - of))]
+            ordinal = self._inner_places["key"]
+            columns += [
+                self._inner("key", ordinal),
+                Column("time", TimestampType(), lambda e, _: _moments(e, 1 - ordinal)),
+            ]
         else:
-            found += [self._part("key", key), self._part("value", value)]
+            columns += [self._part("key", key), self._part("value", value)]
         if self.timestamp is not None:
-            found += [
+            columns += [
                 Column("timestamp", TimestampType(), lambda entries, _: self._times(entries)),
                 Column(AGE_SECONDS, LongType(), lambda entries, _: self._ages(entries)),
             ]
         # A struct without columns says nothing, and Parquet cannot hold it.
-        return [column for column in found if not (isinstance(column.type, StructType) and not len(column.type))]
+        return [column for column in columns if not (isinstance(column.type, StructType) and not len(column.type))]
 
     def _part(self, side: Literal["key", "value"], ordinals: Sequence[int]) -> Column:
         """Return a struct of some columns of the key or the value, without those that hold nothing."""

@@ -31,8 +31,8 @@ class JsonLines:
     def of(self, table: StateTable, rows: pa.RecordBatch) -> bytes:
         """Return the lines of rows."""
         texts = json_texts(rows.to_struct_array())
-        head, end = _text(f'{{"table": {json.dumps(table.name)}, '), _text("\n")
-        lines = pc.binary_join_element_wise(head, pc.utf8_slice_codeunits(texts, 1), end, _text(""))
+        beginning, end = _text(f'{{"table": {json.dumps(table.name)}, '), _text("\n")
+        lines = pc.binary_join_element_wise(beginning, pc.utf8_slice_codeunits(texts, 1), end, _text(""))
         # The bytes of all values of a column are adjacent.
         ends, data = np.frombuffer(lines.buffers()[1], np.int64), lines.buffers()[2]
         return bytes(data[int(ends[lines.offset]) : int(ends[lines.offset + len(lines)])])
@@ -54,8 +54,8 @@ class CsvLines:
             names = ", ".join(table.name for table in tables)
             raise UsageError(f"CSV can hold one state, and there are {len(tables)}: {names}. Choose one with --table")
         schema = tables[0].schema
-        none = [pa.array([], field.type) for field in schema]
-        return self._csv(pa.RecordBatch.from_arrays(none, schema=schema), header=True)
+        empty_columns = [pa.array([], field.type) for field in schema]
+        return self._csv(pa.RecordBatch.from_arrays(empty_columns, schema=schema), header=True)
 
     def of(self, table: StateTable, rows: pa.RecordBatch) -> bytes:
         """Return the lines of rows."""
@@ -88,14 +88,14 @@ def _flat(rows: pa.RecordBatch) -> Iterator[tuple[str, pa.Array]]:
         if name not in ("key", "value", "map_key"):
             yield name, _plain(column)
             continue
-        inner = distinct_names([field.name for field in column.type])
-        for label, child in zip(inner, column.flatten(), strict=True):
+        labels = distinct_names([field.name for field in column.type])
+        for label, child in zip(labels, column.flatten(), strict=True):
             yield f"{name}.{label}", _plain(child)
 
 
 def _plain(column: pa.Array) -> pa.Array:
     """Return a column that CSV can hold: numbers, booleans and texts as they are, all others as text."""
-    if any(is_one(column.type) for is_one in _PLAIN):
+    if any(is_plain(column.type) for is_plain in _PLAIN):
         return column
     texts = json_texts(column)
     # A time, a number of digits or bytes are a text without quotes; a list, a map or a struct is JSON.
