@@ -339,13 +339,13 @@ BREAKS = (
     Break(
         "a changed entry counts as removed and added",
         "differences/compare.py",
-        "changed = np.minimum(gone_of, come_of)",
-        "changed = np.zeros_like(gone_of)",
+        "changed = np.minimum(old_per_key, new_per_key)",
+        "changed = np.zeros_like(old_per_key)",
     ),
     Break(
         "entries of different types count as equal",
         "differences/run.py",
-        "        if was != now:\n",
+        "        if old_types != new_types:\n",
         "        if False:\n",
         "test_diff.py",
     ),

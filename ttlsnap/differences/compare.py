@@ -65,47 +65,49 @@ def compare(old: Side, new: Side, examples: int) -> Differences:
     values = encode_keys([rows.to_arrow() for rows in (*old.compared_values, *new.compared_values)])
     count = len(old)
     # Equal entries get one number, and those of one key adjacent ones.
-    pairs, number = np.unique(keys * (int(values.max(initial=0)) + 1) + values, return_inverse=True)
-    of_key = pairs // (int(values.max(initial=0)) + 1)
-    before, after = (np.bincount(side, minlength=len(pairs)) for side in (number[:count], number[count:]))
-    common = np.minimum(before, after)
-    gone, come = before - common, after - common
-    size = int(of_key.max(initial=-1)) + 1
-    gone_of, come_of = (np.bincount(of_key, weights=side, minlength=size).astype(np.int64) for side in (gone, come))
-    changed = np.minimum(gone_of, come_of)
-    olds, news = _different(number[:count], gone), _different(number[count:], come)
+    pairs, numbers = np.unique(keys * (int(values.max(initial=0)) + 1) + values, return_inverse=True)
+    key_of_pair = pairs // (int(values.max(initial=0)) + 1)
+    old_counts, new_counts = (np.bincount(side, minlength=len(pairs)) for side in (numbers[:count], numbers[count:]))
+    same_counts = np.minimum(old_counts, new_counts)
+    old_surplus, new_surplus = old_counts - same_counts, new_counts - same_counts
+    size = int(key_of_pair.max(initial=-1)) + 1
+    old_per_key, new_per_key = (
+        np.bincount(key_of_pair, weights=side, minlength=size).astype(np.int64) for side in (old_surplus, new_surplus)
+    )
+    changed = np.minimum(old_per_key, new_per_key)
+    old_places, new_places = _different(numbers[:count], old_surplus), _different(numbers[count:], new_surplus)
     return Differences(
-        same=int(common.sum()),
-        added=int((come_of - changed).sum()),
-        removed=int((gone_of - changed).sum()),
+        same=int(same_counts.sum()),
+        added=int((new_per_key - changed).sum()),
+        removed=int((old_per_key - changed).sum()),
         changed=int(changed.sum()),
-        examples=_pair(olds, keys[olds], news, keys[count:][news], examples),
+        examples=_pair(old_places, keys[old_places], new_places, keys[count:][new_places], examples),
     )
 
 
-def _different(number: Int64s, surplus: Int64s) -> Int64s:
+def _different(numbers: Int64s, surplus: Int64s) -> Int64s:
     """Return the places of the entries that the other side does not have: the last ones of those that are equal."""
-    order = np.argsort(number, kind="stable")
-    counts = np.bincount(number, minlength=len(surplus))
-    rank = np.arange(len(number)) - np.repeat(np.cumsum(counts) - counts, counts)
-    return np.sort(order[rank >= (counts - surplus)[number[order]]])
+    order = np.argsort(numbers, kind="stable")
+    counts = np.bincount(numbers, minlength=len(surplus))
+    rank = np.arange(len(numbers)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return np.sort(order[rank >= (counts - surplus)[numbers[order]]])
 
 
 def _pair(
-    olds: Int64s, old_keys: Int64s, news: Int64s, new_keys: Int64s, limit: int
+    old_places: Int64s, old_keys: Int64s, new_places: Int64s, new_keys: Int64s, limit: int
 ) -> tuple[tuple[int | None, int | None], ...]:
     """Return the first old entries, each with a new one of its key, and then the first new ones of other keys."""
-    olds, old_keys, all_old_keys = olds[:limit], old_keys[:limit], old_keys
+    old_places, old_keys, all_old_keys = old_places[:limit], old_keys[:limit], old_keys
     is_partner = np.isin(new_keys, old_keys)
     partners: dict[int, list[int]] = {}
-    for place, key in zip(news[is_partner].tolist(), new_keys[is_partner].tolist(), strict=True):
+    for place, key in zip(new_places[is_partner].tolist(), new_keys[is_partner].tolist(), strict=True):
         partners.setdefault(key, []).append(place)
-    found: list[tuple[int | None, int | None]] = []
-    for place, key in zip(olds.tolist(), old_keys.tolist(), strict=True):
-        mine = partners.get(key)
-        found.append((place, mine.pop(0) if mine else None))
-    alone = news[~np.isin(new_keys, all_old_keys)][: limit - len(found)]
-    return (*found, *((None, place) for place in alone.tolist()))
+    pairs: list[tuple[int | None, int | None]] = []
+    for place, key in zip(old_places.tolist(), old_keys.tolist(), strict=True):
+        partners_of_key = partners.get(key)
+        pairs.append((place, partners_of_key.pop(0) if partners_of_key else None))
+    unpaired = new_places[~np.isin(new_keys, all_old_keys)][: limit - len(pairs)]
+    return (*pairs, *((None, place) for place in unpaired.tolist()))
 
 
 def entry_at(side: Side, state: StateDescriptor, place: int) -> RowEntries:

@@ -140,18 +140,20 @@ def diff(request: DiffRequest) -> DiffReport:
     else:
         old_plan = open_plan(old, wanted, batch=request.old_batch, schemas=schemas)
     new_plan = open_plan(new or old, wanted, batch=request.new_batch, schemas=schemas)
-    before, after = _only(request.tables, old_plan, new_plan)
-    batches = before.checkpoint.batch.id, after.checkpoint.batch.id
-    if before.checkpoint.target == after.checkpoint.target and batches[0] == batches[1]:
+    old_plan, new_plan = _only(request.tables, old_plan, new_plan)
+    batches = old_plan.checkpoint.batch.id, new_plan.checkpoint.batch.id
+    if old_plan.checkpoint.target == new_plan.checkpoint.target and batches[0] == batches[1]:
         raise UsageError(f"both sides are batch {batches[0]} of {old}. Name another checkpoint, or --old-batch")
-    works = list(_works(before, after, request.examples))
-    found = read_all(_Work.run, works, request.parallelism, request.listener or SilentWorkListener())
-    states = _joined([state for states in found for state in states], request.examples)
+    work = list(_works(old_plan, new_plan, request.examples))
+    results = read_all(_Work.run, work, request.parallelism, request.listener or SilentWorkListener())
+    states = _joined([state for states in results for state in states], request.examples)
     seconds = time.monotonic() - started
-    left_out = tuple(dict.fromkeys(str(one) for one in (*before.left_out, *after.left_out)))
-    excluded, derived = _unwanted((before, after), wanted.selection)
-    targets = before.checkpoint.target, after.checkpoint.target
-    warnings = tuple(dict.fromkeys(w for plan in (before, after) for w in warn_of_doubtful_snapshots(plan.checkpoint)))
+    left_out = tuple(dict.fromkeys(str(state) for state in (*old_plan.left_out, *new_plan.left_out)))
+    excluded, derived = _unwanted((old_plan, new_plan), wanted.selection)
+    targets = old_plan.checkpoint.target, new_plan.checkpoint.target
+    warnings = tuple(
+        dict.fromkeys(w for plan in (old_plan, new_plan) for w in warn_of_doubtful_snapshots(plan.checkpoint))
+    )
     return DiffReport(*targets, *batches, tuple(states), seconds, left_out, excluded, derived, warnings)
 
 
@@ -175,33 +177,33 @@ def _batch_before(target: str, batch: int | None) -> int:
     files = open_for_reading(target)
     refuse_half_swapped(files, batch)
     commits = read_logs(files).commits
-    earlier = [number for number in commits if batch is None or number < batch]
-    earlier = earlier[:-1] if batch is None else earlier
-    if not earlier:
+    earlier_batches = [number for number in commits if batch is None or number < batch]
+    earlier_batches = earlier_batches[:-1] if batch is None else earlier_batches
+    if not earlier_batches:
         retained = ", ".join(map(str, commits)) or "none"
         raise UsageError(
             f"{target} retains no batch before {'the last one' if batch is None else batch} (retained: {retained}). "
             "Name another checkpoint to compare with"
         )
-    return earlier[-1]
+    return earlier_batches[-1]
 
 
-def _only(names: Sequence[str], before: ExportPlan, after: ExportPlan) -> tuple[ExportPlan, ExportPlan]:
+def _only(names: Sequence[str], old_plan: ExportPlan, new_plan: ExportPlan) -> tuple[ExportPlan, ExportPlan]:
     """Return the plans with only the tables of these names. Raise UsageError for one that neither has."""
-    found = dict.fromkeys(table.name for plan in (before, after) for table in plan.tables)
-    if unknown := [name for name in names if name not in found]:
-        raise UsageError(f"there is no table {unknown[0]}; there are {', '.join(found)}")
+    table_names = dict.fromkeys(table.name for plan in (old_plan, new_plan) for table in plan.tables)
+    if unknown := [name for name in names if name not in table_names]:
+        raise UsageError(f"there is no table {unknown[0]}; there are {', '.join(table_names)}")
     if not names:
-        return before, after
-    return _narrowed(before, names, after), _narrowed(after, names, before)
+        return old_plan, new_plan
+    return _narrowed(old_plan, names, new_plan), _narrowed(new_plan, names, old_plan)
 
 
-def _narrowed(plan: ExportPlan, names: Sequence[str], other: ExportPlan) -> ExportPlan:
+def _narrowed(plan: ExportPlan, names: Sequence[str], other_plan: ExportPlan) -> ExportPlan:
     """Return the plan with only the tables of these names, and what may be one of them, but cannot be read."""
     tables = tuple(table for table in plan.tables if table.name in names)
-    missing = set(names) - {table.name for table in tables}
-    lacked = [table.state for table in other.tables if table.name in missing]
-    left_out = tuple(one for one in plan.left_out if any(map(one.may_be, lacked)))
+    missing_names = set(names) - {table.name for table in tables}
+    missing_states = [table.state for table in other_plan.tables if table.name in missing_names]
+    left_out = tuple(state for state in plan.left_out if any(map(state.may_be, missing_states)))
     return replace(plan, tables=tables, left_out=left_out)
 
 
@@ -210,12 +212,12 @@ def _unwanted(plans: Sequence[ExportPlan], selection: Selection | AnyOf) -> tupl
     excluded: dict[str, None] = {}
     derived: dict[str, None] = {}
     for plan in plans:
-        known: set[tuple[int, str, str | None]] = {(t.state.operator, *t.state.place) for t in plan.tables}
-        known |= {(one.operator, one.store, one.state) for one in plan.left_out}
+        known_states: set[tuple[int, str, str | None]] = {(t.state.operator, *t.state.place) for t in plan.tables}
+        known_states |= {(state.operator, state.store, state.state) for state in plan.left_out}
         for operator in plan.checkpoint.operators:
             for store in operator.stores:
                 for state in states_of(plan.checkpoint, operator, store):
-                    if state.kind != UNUSED and (operator.id, *state.place) not in known:
+                    if state.kind != UNUSED and (operator.id, *state.place) not in known_states:
                         is_derived = state.role == "derived" and selection.includes(state)
                         (derived if is_derived else excluded)[str(state)] = None
     return tuple(excluded), tuple(derived)
@@ -247,46 +249,46 @@ class _Work:
     def run(self, progress: Progress) -> list[StateDiff]:
         """Return the differences in these partitions, for each state."""
         # A table that only one side has is counted.
-        seen = [views(old or new or _none(), new or old or _none()) for old, new in self.pairs]
+        views_of_tables = [views(old or new or _none(), new or old or _none()) for old, new in self.pairs]
         sides = [
-            self._read(tasks, {view.table.name: view for view in mine}, progress)
-            for tasks, mine in zip((self.old, self.new), zip(*seen, strict=True), strict=True)
+            self._read(tasks, {view.table.name: view for view in views_of_side}, progress)
+            for tasks, views_of_side in zip((self.old, self.new), zip(*views_of_tables, strict=True), strict=True)
         ]
-        return [self._state(*pair, *view, *sides) for pair, view in zip(self.pairs, seen, strict=True)]
+        return [self._state(*pair, *view, *sides) for pair, view in zip(self.pairs, views_of_tables, strict=True)]
 
     @staticmethod
-    def _read(tasks: Sequence[ExportTask], seen: Mapping[str, View], progress: Progress) -> dict[str, Side]:
-        found: dict[str, Side] = {}
+    def _read(tasks: Sequence[ExportTask], views_by_name: Mapping[str, View], progress: Progress) -> dict[str, Side]:
+        sides: dict[str, Side] = {}
         for task in tasks:
             for table, entries in task.entries():
-                found.setdefault(table.name, Side()).add(entries, seen[table.name])
+                sides.setdefault(table.name, Side()).add(entries, views_by_name[table.name])
                 progress(len(entries), 0)
-        return found
+        return sides
 
     def _state(
         self,
         old: StateTable | None,
         new: StateTable | None,
-        before_view: View,
-        after_view: View,
-        olds: Mapping[str, Side],
-        news: Mapping[str, Side],
+        old_view: View,
+        new_view: View,
+        old_sides: Mapping[str, Side],
+        new_sides: Mapping[str, Side],
     ) -> StateDiff:
         table = old or new or _none()
-        before, after = (side.get(table.name, Side()) for side in (olds, news))
-        found = StateDiff(table.name, str(table.state), len(before), len(after))
+        old_side, new_side = (side.get(table.name, Side()) for side in (old_sides, new_sides))
+        result = StateDiff(table.name, str(table.state), len(old_side), len(new_side))
         if table.name in self.unreadable and old is None:
-            return replace(found.without_numbers(_UNREADABLE.format("old")), entries_old=None)
+            return replace(result.without_numbers(_UNREADABLE.format("old")), entries_old=None)
         if table.name in self.unreadable and new is None:
-            return replace(found.without_numbers(_UNREADABLE.format("new")), entries_new=None)
+            return replace(result.without_numbers(_UNREADABLE.format("new")), entries_new=None)
         if old is None or new is None:
-            return replace(found, added=len(after), removed=len(before), only_in="new" if old is None else "old")
-        if (schemas := _schema_change(before_view, after_view)) is not None:
-            return replace(found.without_numbers(f"the schemas differ: {schemas}"), schemas=schemas)
-        differences = compare(before, after, self.examples)
-        examples = tuple(_examples(differences, before, after, before_view, after_view))
+            return replace(result, added=len(new_side), removed=len(old_side), only_in="new" if old is None else "old")
+        if (schemas := _schema_change(old_view, new_view)) is not None:
+            return replace(result.without_numbers(f"the schemas differ: {schemas}"), schemas=schemas)
+        differences = compare(old_side, new_side, self.examples)
+        examples = tuple(_examples(differences, old_side, new_side, old_view, new_view))
         return replace(
-            found,
+            result,
             added=differences.added,
             removed=differences.removed,
             changed=differences.changed,
@@ -295,28 +297,28 @@ class _Work:
         )
 
 
-def _works(before: ExportPlan, after: ExportPlan, examples: int) -> Iterator[_Work]:
+def _works(old_plan: ExportPlan, new_plan: ExportPlan, examples: int) -> Iterator[_Work]:
     """Yield the work: each partition alone, if an operator has the same number of them on both sides."""
-    names = dict.fromkeys([table.name for plan in (before, after) for table in plan.tables])
-    tables = [{table.name: table for table in plan.tables} for plan in (before, after)]
+    names = dict.fromkeys([table.name for plan in (old_plan, new_plan) for table in plan.tables])
+    tables = [{table.name: table for table in plan.tables} for plan in (old_plan, new_plan)]
     stores: dict[tuple[Any, Any], list[str]] = {}
     for name in names:
         place = tuple(_store_of(side.get(name)) for side in tables)
         stores.setdefault((place[0], place[1]), []).append(name)
-    for (old_store, new_store), mine in stores.items():
-        pairs = [(tables[0].get(name), tables[1].get(name)) for name in mine]
+    for (old_store, new_store), names_of_store in stores.items():
+        pairs = [(tables[0].get(name), tables[1].get(name)) for name in names_of_store]
         unreadable = frozenset(
             table.name
-            for pair, plan in ((0, after), (1, before))
-            for table in (each[pair] for each in pairs)
-            if table is not None and any(one.may_be(table.state) for one in plan.left_out)
+            for side, plan in ((0, new_plan), (1, old_plan))
+            for table in (pair[side] for pair in pairs)
+            if table is not None and any(state.may_be(table.state) for state in plan.left_out)
         )
-        olds, news = _tasks(before, old_store, mine), _tasks(after, new_store, mine)
-        if old_store is not None and new_store is not None and len(olds) == len(news):
-            for old, new in zip(olds, news, strict=True):
-                yield _Work((old,), (new,), pairs, unreadable, examples)
+        old_tasks, new_tasks = _tasks(old_plan, old_store, names_of_store), _tasks(new_plan, new_store, names_of_store)
+        if old_store is not None and new_store is not None and len(old_tasks) == len(new_tasks):
+            for old_task, new_task in zip(old_tasks, new_tasks, strict=True):
+                yield _Work((old_task,), (new_task,), pairs, unreadable, examples)
         else:
-            yield _Work(tuple(olds), tuple(news), pairs, unreadable, examples)
+            yield _Work(tuple(old_tasks), tuple(new_tasks), pairs, unreadable, examples)
 
 
 def _store_of(table: StateTable | None) -> tuple[int, str] | None:
@@ -325,26 +327,26 @@ def _store_of(table: StateTable | None) -> tuple[int, str] | None:
 
 def _tasks(plan: ExportPlan, store: tuple[int, str] | None, names: Sequence[str]) -> list[ExportTask]:
     """Return the tasks of a store, with only some of its tables."""
-    found = []
+    tasks = []
     for task in plan.tasks:
         tables = tuple(table for table in task.tables if table.name in names)
         if tables and _store_of(tables[0]) == store:
-            found.append(replace(task, tables=tables))
-    return found
+            tasks.append(replace(task, tables=tables))
+    return tasks
 
 
 def _none() -> StateTable:
     raise AssertionError("one of the sides has the table")
 
 
-def _schema_change(old: View, new: View) -> str | None:
+def _schema_change(old_view: View, new_view: View) -> str | None:
     """Return how the types of two states differ; None if their entries can be compared."""
-    keys = [_types(view.table.state.key_schema) for view in (old, new)]
-    if old.table.state.kind == new.table.state.kind == "row":
+    keys = [_types(view.table.state.key_schema) for view in (old_view, new_view)]
+    if old_view.table.state.kind == new_view.table.state.kind == "row":
         keys = [types[:-1] for types in keys]
-    for side, (was, now) in (("key", keys), ("value", [_types(old.schema), _types(new.schema)])):
-        if was != now:
-            return f"{side} old: {', '.join(was)}; {side} new: {', '.join(now)}"
+    for side, (old_types, new_types) in (("key", keys), ("value", [_types(old_view.schema), _types(new_view.schema)])):
+        if old_types != new_types:
+            return f"{side} old: {', '.join(old_types)}; {side} new: {', '.join(new_types)}"
     return None
 
 
@@ -352,17 +354,19 @@ def _types(schema: StructType) -> list[str]:
     return [physical(field.type).simple_string for field in schema.fields]
 
 
-def _examples(found: Differences, before: Side, after: Side, old: View, new: View) -> Iterator[Mapping[str, Any]]:
-    for was, now in found.examples:
+def _examples(
+    differences: Differences, old_side: Side, new_side: Side, old_view: View, new_view: View
+) -> Iterator[Mapping[str, Any]]:
+    for old_place, new_place in differences.examples:
         entries = [
             entry_at(side, view.table.state, place) if place is not None else None
-            for side, view, place in ((before, old, was), (after, new, now))
+            for side, view, place in ((old_side, old_view, old_place), (new_side, new_view, new_place))
         ]
-        shown = [_show(entry) if entry is not None else None for entry in entries]
-        change = "added" if was is None else "removed" if now is None else "changed"
-        key = next(one["key"] for one in shown if one is not None)
-        fields = list(changed_fields(entries[0], entries[1], old, new)) if entries[0] and entries[1] else []
-        yield {"change": change, "key": key, "fields": fields, "old": shown[0], "new": shown[1]}
+        shown_entries = [_show(entry) if entry is not None else None for entry in entries]
+        change = "added" if old_place is None else "removed" if new_place is None else "changed"
+        key = next(entry["key"] for entry in shown_entries if entry is not None)
+        fields = list(changed_fields(entries[0], entries[1], old_view, new_view)) if entries[0] and entries[1] else []
+        yield {"change": change, "key": key, "fields": fields, "old": shown_entries[0], "new": shown_entries[1]}
 
 
 def _show(entries: RowEntries) -> dict[str, Any]:
@@ -372,13 +376,13 @@ def _show(entries: RowEntries) -> dict[str, Any]:
 
 def _joined(parts: Sequence[StateDiff], examples: int) -> list[StateDiff]:
     """Return one result for each state from those of its partitions."""
-    found: dict[str, StateDiff] = {}
+    results: dict[str, StateDiff] = {}
     for part in parts:
-        other = found.get(part.name)
-        if other is None:
-            found[part.name] = part
+        result = results.get(part.name)
+        if result is None:
+            results[part.name] = part
             continue
-        pairs = {name: (getattr(other, name), getattr(part, name)) for name in _COUNTS}
+        pairs = {name: (getattr(result, name), getattr(part, name)) for name in _COUNTS}
         counts: dict[str, Any] = {name: None if None in pair else sum(pair) for name, pair in pairs.items()}
-        found[part.name] = replace(other, **counts, examples=(*other.examples, *part.examples)[:examples])
-    return [found[name] for name in sorted(found)]
+        results[part.name] = replace(result, **counts, examples=(*result.examples, *part.examples)[:examples])
+    return [results[name] for name in sorted(results)]

@@ -56,8 +56,8 @@ class View:
 
 def views(old: StateTable, new: StateTable) -> tuple[View, View]:
     """Return what is compared of the values of two tables: all of it, unless only one has a part that is derived."""
-    sizes = [_repeated(one.state, other.state) for one, other in ((old, new), (new, old))]
-    flags = [one.has_matched and not other.has_matched for one, other in ((old, new), (new, old))]
+    sizes = [_repeated(table.state, other_table.state) for table, other_table in ((old, new), (new, old))]
+    flags = [table.has_matched and not other_table.has_matched for table, other_table in ((old, new), (new, old))]
     first, second = (
         View(table, size, len(table.state.value_schema) - flag)
         for table, size, flag in zip((old, new), sizes, flags, strict=True)
@@ -65,10 +65,10 @@ def views(old: StateTable, new: StateTable) -> tuple[View, View]:
     return first, second
 
 
-def _repeated(one: StateDescriptor, other: StateDescriptor) -> int:
+def _repeated(state: StateDescriptor, other_state: StateDescriptor) -> int:
     """Return how many grouping columns the values of a state begin with, if those of the other one do not."""
-    key, value = one.key_schema.fields, one.value_schema.fields
-    if one.kind != "value" or not key or len(value) != len(key) + len(other.value_schema):
+    key, value = state.key_schema.fields, state.value_schema.fields
+    if state.kind != "value" or not key or len(value) != len(key) + len(other_state.value_schema):
         return 0
     return len(key) if _columns(value[: len(key)]) == _columns(key) else 0
 
@@ -77,20 +77,22 @@ def _columns(fields: tuple[StructField, ...]) -> list[tuple[str, str]]:
     return [(field.name, physical(field.type).simple_string) for field in fields]
 
 
-def changed_fields(old: RowEntries, new: RowEntries, before: View, after: View) -> Iterator[str]:
+def changed_fields(old_entry: RowEntries, new_entry: RowEntries, old_view: View, new_view: View) -> Iterator[str]:
     """Yield the names of the fields that differ between two entries, as ``inspect`` spells them in the new one."""
-    state = after.table.state
-    found: list[Field] = []
+    state = new_view.table.state
+    differing_fields: list[Field] = []
     for field in all_fields(state.key_schema, state.value_schema):
-        if field.side != "value" or not after.first <= field.path[0] < after.last:
+        if field.side != "value" or not new_view.first <= field.path[0] < new_view.last:
             continue
-        path = (field.path[0] - after.first, *field.path[1:])
-        texts = [json_texts(view.column(entries, path)) for view, entries in ((before, old), (after, new))]
+        path = (field.path[0] - new_view.first, *field.path[1:])
+        texts = [
+            json_texts(view.column(entries, path)) for view, entries in ((old_view, old_entry), (new_view, new_entry))
+        ]
         if texts[0] != texts[1]:
-            found.append(field)
-    for field in found:
+            differing_fields.append(field)
+    for field in differing_fields:
         size = len(field.path)
-        if any(other.path[:size] == field.path and other is not field for other in found):
+        if any(inner_field.path[:size] == field.path and inner_field is not field for inner_field in differing_fields):
             continue  # the field within it says more
-        is_flag = after.table.has_matched and field.path == (len(state.value_schema) - 1,)
+        is_flag = new_view.table.has_matched and field.path == (len(state.value_schema) - 1,)
         yield MATCHED if is_flag else field.name
