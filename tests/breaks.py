@@ -456,8 +456,8 @@ BREAKS = (
     Break(
         "only the last column of a key is compared",
         "explanation/keys.py",
-        "found &= np.asarray(test.holds(column))",
-        "found = np.asarray(test.holds(column))",
+        "is_match &= np.asarray(test.holds(column))",
+        "is_match = np.asarray(test.holds(column))",
         "test_keys.py",
     ),
     Break(

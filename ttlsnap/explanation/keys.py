@@ -43,18 +43,18 @@ class Key:
     @classmethod
     def parse(cls, text: str) -> Key:
         """Return the key in a text. Raise UsageError if it is not JSON, names a column twice, or is a list."""
-        shown = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+        excerpt = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
         try:
-            value = json.loads(text, object_pairs_hook=partial(_object, shown))
+            value = json.loads(text, object_pairs_hook=partial(_object, excerpt))
         except (ValueError, RecursionError) as error:
-            quoted = json.dumps(shown, ensure_ascii=False)
+            quoted = json.dumps(excerpt, ensure_ascii=False)
             raise UsageError(
-                f"--key {shown} is not JSON. Write an object such as '{{\"user\": \"u1\"}}', or '{quoted}' for a key "
+                f"--key {excerpt} is not JSON. Write an object such as '{{\"user\": \"u1\"}}', or '{quoted}' for a key "
                 "with one column"
             ) from error
         if isinstance(value, list):
-            raise UsageError(f'--key {shown} is a list. Write an object such as \'{{"user": "u1"}}\'')
-        return cls(shown, value)
+            raise UsageError(f'--key {excerpt} is a list. Write an object such as \'{{"user": "u1"}}\'')
+        return cls(excerpt, value)
 
     def of(self, state: StateDescriptor) -> StateKey:
         """Return the key as one of ``state``. Raise UsageError if its columns, or their types, are others."""
@@ -101,11 +101,11 @@ class StateKey:
 
     def matches(self, entries: RowEntries) -> Mask:
         """Return which entries have the key (bool[n])."""
-        found: Mask = np.ones(len(entries), np.bool_)
+        is_match: Mask = np.ones(len(entries), np.bool_)
         for test in self.tests:
             column = decode_column(entries.keys, entries.state.key_schema, test.path)
-            found &= np.asarray(test.holds(column))
-        return found
+            is_match &= np.asarray(test.holds(column))
+        return is_match
 
     def partition(self, partitions: int) -> int | None:
         """Return the only partition in which Spark looks for the key; None if that is not known."""
@@ -138,12 +138,12 @@ def key_columns(state: StateDescriptor, *, whole: bool = False) -> dict[str, tup
     return columns
 
 
-def _object(shown: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _object(excerpt: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return a JSON object. Raise UsageError if it has a name twice."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise UsageError(f"--key {shown} names a column twice")
-    return found
+    columns = dict(pairs)
+    if len(columns) < len(pairs):
+        raise UsageError(f"--key {excerpt} names a column twice")
+    return columns
 
 
 def _tests(
@@ -159,8 +159,8 @@ def _tests(
         place, field = columns[name]
         kind = physical(field.type)
         if isinstance(kind, StructType) and isinstance(wanted, Mapping):
-            inner = dict(zip(distinct_names(kind.names), enumerate(kind.fields), strict=True))
-            yield from _tests(wanted, inner, (*path, place), f"{where}, column {name}", "field")
+            inner_columns = dict(zip(distinct_names(kind.names), enumerate(kind.fields), strict=True))
+            yield from _tests(wanted, inner_columns, (*path, place), f"{where}, column {name}", "field")
         elif isinstance(kind, (ArrayType, MapType)):
             yield _Test((*path, place), json.dumps(wanted, ensure_ascii=False), is_text=True)
         elif isinstance(kind, StructType) and wanted is not None:

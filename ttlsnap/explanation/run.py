@@ -84,55 +84,55 @@ def explain(request: ExplainRequest) -> ExplainReport:
     """
     started = time.monotonic()
     listener, parallelism = request.listener or SilentWorkListener(), request.parallelism
-    wanted = Key.parse(request.key)
+    parsed_key = Key.parse(request.key)
     checkpoint = open_to_read(request.target, schemas=request.schemas)
     clock = clock_at(request.now, checkpoint.batch).unchecked()
     plan = plan_compaction(checkpoint, request.transformers, clock, request.selection, request.timers)
     check_given_schemas(plan, request.schemas or {})
-    keys = _keys(plan, wanted)
+    keys = _keys(plan, parsed_key)
     rules = tuple(factory.describe() for factory in plan.factories)
-    works = _works(plan, keys, rules, request.show, request.drop_unmatched)
-    first, rest = _placed(plan, keys, works)
-    done = list(zip(first, read_all(Work.run, first, parallelism, listener), strict=True))
+    all_work = _works(plan, keys, rules, request.show, request.drop_unmatched)
+    first_work, remaining_work = _placed(plan, keys, all_work)
+    explained = list(zip(first_work, read_all(Work.run, first_work, parallelism, listener), strict=True))
     # A query of old Spark may have had its own partitioning. All entries of a key are then together elsewhere.
-    seen = {work.task.operator for work, result in done if result.found}
-    again = [work for work in rest if work.task.operator not in seen]
-    if again:
-        done += zip(again, read_all(Work.run, again, parallelism, listener), strict=True)
+    operators_with_entries = {work.task.operator for work, result in explained if result.found}
+    more_work = [work for work in remaining_work if work.task.operator not in operators_with_entries]
+    if more_work:
+        explained += zip(more_work, read_all(Work.run, more_work, parallelism, listener), strict=True)
     return ExplainReport(
         target=checkpoint.target,
         batch=checkpoint.batch.id,
         key=request.key,
         now_source=plan.clock.source,
         rules=rules,
-        found=sum(result.found for _, result in done),
-        entries=_in_order(done)[: request.show],
-        looked=tuple(_looked(plan, done)),
+        found=sum(result.found for _, result in explained),
+        entries=_in_order(explained)[: request.show],
+        looked=tuple(_looked(plan, explained)),
         left_out=tuple(f"{p.state}: {p.state.opaque}" for s in plan.stores for p in s.states if p.state.opaque),
         seconds=time.monotonic() - started,
     )
 
 
-def _in_order(done: Sequence[tuple[Work, Explanation]]) -> tuple[Mapping[str, Any], ...]:
+def _in_order(explained: Sequence[tuple[Work, Explanation]]) -> tuple[Mapping[str, Any], ...]:
     """Return the entries of all partitions, primary ones first."""
-    entries = [entry for _, result in done for entry in result.entries]
+    entries = [entry for _, result in explained for entry in result.entries]
     return tuple(sorted(entries, key=lambda entry: entry["role"] != "primary"))
 
 
-def _keys(plan: Plan, wanted: Key) -> dict[tuple[int, StateId], StateKey]:
+def _keys(plan: Plan, parsed_key: Key) -> dict[tuple[int, StateId], StateKey]:
     """Return the key in the form of each state. Raise UsageError if no state can have it."""
-    found, errors = {}, []
+    keys, errors = {}, []
     for store in plan.stores:
-        for planned in store.states:
-            if planned.state.opaque:
+        for state_plan in store.states:
+            if state_plan.state.opaque:
                 continue
             try:
-                found[store.operator, planned.state.place] = wanted.of(planned.state)
+                keys[store.operator, state_plan.state.place] = parsed_key.of(state_plan.state)
             except UsageError as error:
                 errors.append(error)
-    if not found and errors:
+    if not keys and errors:
         raise errors[0]
-    return found
+    return keys
 
 
 def _works(
@@ -141,26 +141,26 @@ def _works(
     """Return the work on each partition: of linked stores together, and of the stores that no transformer sees."""
     root = plan.checkpoint.target
     tasks = plan.tasks(root, None)
-    at_work = {(task.operator, store.name) for task in tasks for store in task.stores}
+    stores_at_work = {(task.operator, store.name) for task in tasks for store in task.stores}
     for store in plan.stores:
-        if (store.operator, store.store) not in at_work and any(not p.state.opaque for p in store.states):
+        if (store.operator, store.store) not in stores_at_work and any(not p.state.opaque for p in store.states):
             tasks += [_untouched(plan, store, number) for number in range(len(store.partitions))]
-    works = []
+    all_work = []
     for task in tasks:
         names = {store.name for store in task.stores}
-        seen = {state.place for store in task.stores for state in store.states}
-        linked = {place for link in task.links for place in link.places}
-        others = {
-            planned.state.place: (planned.state, planned.left_alone or "no rule changes it")
+        seen_places = {state.place for store in task.stores for state in store.states}
+        linked_places = {place for link in task.links for place in link.places}
+        other_states = {
+            state_plan.state.place: (state_plan.state, state_plan.left_alone or "no rule changes it")
             for store in plan.stores
             if store.operator == task.operator and store.store in names
-            for planned in store.states
-            if not planned.state.opaque and planned.state.place not in seen | linked
+            for state_plan in store.states
+            if not state_plan.state.opaque and state_plan.state.place not in seen_places | linked_places
         }
-        mine = {place: keys[operator, place] for operator, place in keys if operator == task.operator}
-        if mine.keys() & (seen | linked | others.keys()):
-            works.append(Work(task, mine, others, rules, show, drop_unmatched))
-    return works
+        keys_of_operator = {place: keys[operator, place] for operator, place in keys if operator == task.operator}
+        if keys_of_operator.keys() & (seen_places | linked_places | other_states.keys()):
+            all_work.append(Work(task, keys_of_operator, other_states, rules, show, drop_unmatched))
+    return all_work
 
 
 def _untouched(plan: Plan, store: StorePlan, number: int) -> PartitionTask:
@@ -174,29 +174,29 @@ def _untouched(plan: Plan, store: StorePlan, number: int) -> PartitionTask:
 
 
 def _placed(
-    plan: Plan, keys: Mapping[tuple[int, StateId], StateKey], works: Sequence[Work]
+    plan: Plan, keys: Mapping[tuple[int, StateId], StateKey], all_work: Sequence[Work]
 ) -> tuple[list[Work], list[Work]]:
     """Return the work to do first, and that to do if nothing is found in an operator."""
     is_strict = plan.checkpoint.batch.conf.get(STRICT) == "true"
-    places: dict[int, set[int | None]] = {}
+    partitions_of_operators: dict[int, set[int | None]] = {}
     for (operator, _place), key in keys.items():
         count = max(len(store.partitions) for store in plan.stores if store.operator == operator)
-        places.setdefault(operator, set()).add(key.partition(count))
-    first, rest = [], []
-    for work in works:
-        mine = places[work.task.operator]
-        if None in mine or work.task.partition in mine:
-            first.append(work)
+        partitions_of_operators.setdefault(operator, set()).add(key.partition(count))
+    first_work, remaining_work = [], []
+    for work in all_work:
+        partitions = partitions_of_operators[work.task.operator]
+        if None in partitions or work.task.partition in partitions:
+            first_work.append(work)
         elif not is_strict:
-            rest.append(work)
-    return first, rest
+            remaining_work.append(work)
+    return first_work, remaining_work
 
 
-def _looked(plan: Plan, done: Sequence[tuple[Work, Explanation]]) -> list[Looked]:
-    found = []
+def _looked(plan: Plan, explained: Sequence[tuple[Work, Explanation]]) -> list[Looked]:
+    looked = []
     for operator in dict.fromkeys(store.operator for store in plan.stores):
-        read = sorted({work.task.partition for work, _ in done if work.task.operator == operator})
-        if read:
-            of = max(len(store.partitions) for store in plan.stores if store.operator == operator)
-            found.append(Looked(operator, tuple(read), of))
-    return found
+        partitions = sorted({work.task.partition for work, _ in explained if work.task.operator == operator})
+        if partitions:
+            count = max(len(store.partitions) for store in plan.stores if store.operator == operator)
+            looked.append(Looked(operator, tuple(partitions), count))
+    return looked

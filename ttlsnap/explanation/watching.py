@@ -105,13 +105,13 @@ class Work:
         others = [state for state, _ in self.others.values()]
         stores = LinkedStores(task, progress=progress, others=others, watcher=watcher)
         with task.stores[0].locate():
-            decided, outcomes = stores.decide()
-        derived = {place: one for outcome in outcomes for place, one in outcome.decisions.items()}
+            decisions, outcomes = stores.decide()
+        derived = {place: decision for outcome in outcomes for place, decision in outcome.decisions.items()}
         linked = {place: state for link in task.links for place, state in link.places.items()}
         for entry in watcher.noted:
             place = entry.state.place
-            if place in decided:
-                _explain_row(entry, decided[place], drop_unmatched=self.drop_unmatched)
+            if place in decisions:
+                _explain_row(entry, decisions[place], drop_unmatched=self.drop_unmatched)
             elif place in derived:
                 _explain_derived(entry, derived[place], linked[place])
             else:
@@ -126,32 +126,32 @@ class _Watcher:
 
     def __init__(self, work: Work) -> None:
         self._work = work
-        self._seen: dict[StateId, int] = {}
-        self._now: dict[int, Watched] = {}
-        self._first: RowEntries
+        self._entries_seen: dict[StateId, int] = {}
+        self._noted_in_batch: dict[int, Watched] = {}
+        self._scanned_entries: RowEntries
         self._noted: dict[str, list[Watched]] = {"primary": [], "derived": []}
         self.found = 0
 
     def see(self, entries: RowEntries) -> None:
         """Note the entries of the key in a batch."""
         place = entries.state.place
-        begin = self._seen.get(place, 0)
-        self._seen[place] = begin + len(entries)
-        self._first, self._now = entries, {}
+        first_number = self._entries_seen.get(place, 0)
+        self._entries_seen[place] = first_number + len(entries)
+        self._scanned_entries, self._noted_in_batch = entries, {}
         key = self._work.keys.get(place)
         if key is None:
             return
-        at = np.flatnonzero(key.matches(entries))
-        self.found += len(at)
-        chosen = at[: self._work.limit - len(self._noted[entries.state.role])]
-        if not len(chosen):
+        matching = np.flatnonzero(key.matches(entries))
+        self.found += len(matching)
+        chosen_index = matching[: self._work.limit - len(self._noted[entries.state.role])]
+        if not len(chosen_index):
             return
-        few = _take(entries, chosen)
-        pairs = zip(to_json_values(few.key_structs), to_json_values(few.value_structs), strict=True)
-        for index, (shown_key, value) in zip(chosen.tolist(), pairs, strict=True):
-            shown = show_entry(entries.state, shown_key, value)
-            self._now[index] = Watched(entries.state, begin + index, shown_key, shown)
-        self._noted[entries.state.role] += self._now.values()
+        chosen = _take(entries, chosen_index)
+        pairs = zip(to_json_values(chosen.key_structs), to_json_values(chosen.value_structs), strict=True)
+        for index, (shown_key, value) in zip(chosen_index.tolist(), pairs, strict=True):
+            shown_entry = show_entry(entries.state, shown_key, value)
+            self._noted_in_batch[index] = Watched(entries.state, first_number + index, shown_key, shown_entry)
+        self._noted[entries.state.role] += self._noted_in_batch.values()
 
     @property
     def noted(self) -> list[Watched]:
@@ -160,64 +160,66 @@ class _Watcher:
 
     def note(self, rule: int, transformer: Transformer, before: StateEntries, after: StateEntries) -> None:
         """Note what a rule does with the entries of the key."""
-        index = np.intersect1d(before.index, np.array(list(self._now), np.int64))
+        index = np.intersect1d(before.index, np.array(list(self._noted_in_batch), np.int64))
         if not len(index):
             return
-        was = _take(before, np.searchsorted(before.index, index))
-        kept = np.isin(index, after.index)
-        new = _take(after, np.searchsorted(after.index, index[kept]))
+        old_entries = _take(before, np.searchsorted(before.index, index))
+        is_kept = np.isin(index, after.index)
+        new_entries = _take(after, np.searchsorted(after.index, index[is_kept]))
         # A rule may rewrite what another one has rewritten.
-        rewritten = np.zeros(len(index), np.bool_)
-        other = np.asarray([a != b for a, b in zip(_raw(was, kept), new.values.to_arrow().to_pylist(), strict=True)])
-        rewritten[kept] = new.rewritten & (~was.rewritten[kept] | other.astype(np.bool_))
-        skipped = self._skipped(rule, index, after)
-        applies, deciding = transformer.sees(was), transformer.decides
-        facts = _facts(deciding, was, self._work.task.factories[rule].rotation_us)
-        unclosed = np.zeros(len(index), np.bool_)
-        if not kept.all():
-            unclosed[~kept] = deciding.unclosed(was.filter(~kept))
-        for number, place in enumerate(index.tolist()):
-            decision = DROPPED if not kept[number] else REWRITTEN if rewritten[number] else KEPT
-            entry, words = self._now[place], facts[number]
+        is_rewritten = np.zeros(len(index), np.bool_)
+        differs = np.asarray(
+            [a != b for a, b in zip(_raw(old_entries, is_kept), new_entries.values.to_arrow().to_pylist(), strict=True)]
+        )
+        is_rewritten[is_kept] = new_entries.rewritten & (~old_entries.rewritten[is_kept] | differs.astype(np.bool_))
+        is_skipped = self._skipped(rule, index, after)
+        applies, deciding = transformer.sees(old_entries), transformer.decides
+        facts = _facts(deciding, old_entries, self._work.task.factories[rule].rotation_us)
+        is_unclosed = np.zeros(len(index), np.bool_)
+        if not is_kept.all():
+            is_unclosed[~is_kept] = deciding.unclosed(old_entries.filter(~is_kept))
+        for number, entry_index in enumerate(index.tolist()):
+            decision = DROPPED if not is_kept[number] else REWRITTEN if is_rewritten[number] else KEPT
+            entry, entry_facts = self._noted_in_batch[entry_index], facts[number]
             if not applies[number]:
                 entry.rules.append({"rule": self._work.rules[rule], "decision": decision, "applies": False})
                 continue
-            entry.rules.append({"rule": self._work.rules[rule], "decision": decision, **words})
-            if skipped[number]:
+            entry.rules.append({"rule": self._work.rules[rule], "decision": decision, **entry_facts})
+            if is_skipped[number]:
                 entry.reasons.append("the rule does not look at it: an earlier value of its list is kept")
             else:
-                entry.reasons += _reasons(decision, words)
-            if words.get("timestamp") == WRITTEN and was.written[1][number]:
+                entry.reasons += _reasons(decision, entry_facts)
+            if entry_facts.get("timestamp") == WRITTEN and old_entries.written[1][number]:
                 entry.reasons.append("it was written before the known history begins, and counts as written then")
-            if unclosed[number]:
+            if is_unclosed[number]:
                 entry.reasons.append(
                     "its timeout has not fired, and never will"
-                    if was.state.timeout
+                    if old_entries.state.timeout
                     else "the watermark has not reached it: a query in append mode will never emit it"
                 )
-        for place, value in zip(index[kept].tolist(), to_json_values(new.value_structs), strict=True):
-            entry = self._now[place]
+        for entry_index, value in zip(index[is_kept].tolist(), to_json_values(new_entries.value_structs), strict=True):
+            entry = self._noted_in_batch[entry_index]
             entry.new_value = show_entry(entry.state, entry.key, value)["value"]
             if entry.rules[-1]["decision"] == REWRITTEN:
                 entry.rules[-1]["new_value"] = entry.new_value
 
     def _skipped(self, rule: int, index: Int64, after: StateEntries) -> Sequence[bool]:
         """Return which entries come after the first kept one of their list, if the rule stops there."""
-        state = self._first.state
+        state = self._scanned_entries.state
         if state.kind != "list" or not sees_only_first(self._work.task.factories[rule]):
             return [False] * len(index)
         # Within a batch, values of one list share the bytes of their key.
-        start = self._first.keys.start
-        lists = np.cumsum(np.append(False, start[1:] != start[:-1]))
-        kept, first = lists[after.index], np.full(int(lists[-1]) + 1, len(lists))
-        np.minimum.at(first, kept, after.index)
-        return cast(Sequence[bool], (index > first[lists[index]]).tolist())
+        start = self._scanned_entries.keys.start
+        list_numbers = np.cumsum(np.append(False, start[1:] != start[:-1]))
+        kept_lists, first_kept = list_numbers[after.index], np.full(int(list_numbers[-1]) + 1, len(list_numbers))
+        np.minimum.at(first_kept, kept_lists, after.index)
+        return cast(Sequence[bool], (index > first_kept[list_numbers[index]]).tolist())
 
 
-def _take(entries: StateEntries, at: Int64) -> RowEntries:
-    chosen = np.zeros(len(entries), np.bool_)
-    chosen[at] = True
-    return cast(RowEntries, entries.filter(chosen))
+def _take(entries: StateEntries, index: Int64) -> RowEntries:
+    is_chosen = np.zeros(len(entries), np.bool_)
+    is_chosen[index] = True
+    return cast(RowEntries, entries.filter(is_chosen))
 
 
 def _raw(entries: RowEntries, mask: Any) -> list[bytes]:
@@ -235,7 +237,7 @@ def _facts(transformer: Transformer, entries: RowEntries, rotation: int | None) 
     moments, nulls = told
     summary = transformer.time_summary()
     cutoff = summary.cutoff_us if summary is not None else None
-    found = []
+    facts_of_entries = []
     for moment, is_null in zip(moments.tolist(), nulls.tolist(), strict=True):
         facts: dict[str, Any] = {"time": None if is_null else iso(moment)}
         if summary is not None:
@@ -250,8 +252,8 @@ def _facts(transformer: Transformer, entries: RowEntries, rotation: int | None) 
                 expires = (expires // rotation + 1) * rotation
                 facts["rotation_seconds"] = rotation // _SECOND
             facts |= {"cutoff": iso(cutoff), "expires": None if is_null else iso(expires)}
-        found.append(facts)
-    return found
+        facts_of_entries.append(facts)
+    return facts_of_entries
 
 
 def _reasons(decision: str, facts: Mapping[str, Any]) -> list[str]:
@@ -260,13 +262,13 @@ def _reasons(decision: str, facts: Mapping[str, Any]) -> list[str]:
     name = facts.get("timestamp") or "its time"
     if facts["time"] is None:
         return [f"{name} has no time, and an entry without a time is kept"] if decision == KEPT else []
-    found = []
+    reasons = []
     if facts.get("cutoff") is not None:
         comparison = "not later than" if decision == DROPPED else "later than"
-        found.append(f"{name} is {comparison} the cut-off")
+        reasons.append(f"{name} is {comparison} the cut-off")
     if facts.get("age_seconds") is not None and facts["age_seconds"] < 0:
-        found.append(f"{name} is after the current time")
-    return found
+        reasons.append(f"{name} is after the current time")
+    return reasons
 
 
 def _explain_row(entry: Watched, decisions: Decisions, *, drop_unmatched: bool) -> None:
@@ -286,8 +288,8 @@ def _explain_derived(entry: Watched, decisions: Decisions, state: StateDescripto
     """Set the decision about an entry that follows others."""
     number = entry.number
     entry.reasons.append(_FOLLOWS.get(state.kind, "it follows other entries of its key"))
-    moved = decisions.moves is not None and decisions.moves.which[number]
-    if moved:
+    is_moved = decisions.moves is not None and decisions.moves.which[number]
+    if is_moved:
         entry.decision = REWRITTEN
         entry.reasons.append("its time changes with them")
     elif not decisions.kept[number]:
@@ -295,8 +297,8 @@ def _explain_derived(entry: Watched, decisions: Decisions, state: StateDescripto
         entry.reasons.append("nothing of its key is left for it")
     elif decisions.rewritten[number]:
         entry.decision = REWRITTEN
-        which = np.array([int(decisions.rewritten[:number].sum())])
-        value = StateEntries.of(state, Rows.none(), decisions.values.take(which))
+        value_index = np.array([int(decisions.rewritten[:number].sum())])
+        value = StateEntries.of(state, Rows.none(), decisions.values.take(value_index))
         entry.new_value = to_json_values(value.value_structs)[0]
     elif state.kind == "timer":
         entry.reasons.append("its key still has state")
