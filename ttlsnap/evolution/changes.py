@@ -105,16 +105,16 @@ def normalizing(change: Change | None, new: T.DataType) -> Change | None:
             return Normalize()
         case Cast(narrow), T.FloatType() | T.DoubleType():
             return Cast(narrow, normalize=True)
-        case StructChange() | None, T.StructType() as struct:
-            columns = change.columns if change is not None else tuple(Take(n) for n in range(len(struct)))
-            pairs = zip(columns, struct.fields, strict=True)
-            made = tuple(_normalizing_column(column, field.type) for column, field in pairs)
-            return change if made == columns else StructChange(made)
-        case ArrayChange() | None, T.ArrayType() as array:
-            element = normalizing(change.element if change is not None else None, array.element)
+        case StructChange() | None, T.StructType() as struct_type:
+            columns = change.columns if change is not None else tuple(Take(n) for n in range(len(struct_type)))
+            pairs = zip(columns, struct_type.fields, strict=True)
+            new_columns = tuple(_normalizing_column(column, field.type) for column, field in pairs)
+            return change if new_columns == columns else StructChange(new_columns)
+        case ArrayChange() | None, T.ArrayType() as array_type:
+            element = normalizing(change.element if change is not None else None, array_type.element)
             return None if element is None else ArrayChange(element)
-        case MapChange() | None, T.MapType() as found:
-            value = normalizing(change.value if change is not None else None, found.value)
+        case MapChange() | None, T.MapType() as map_type:
+            value = normalizing(change.value if change is not None else None, map_type.value)
             return None if value is None else MapChange(value)
     return change
 
@@ -125,9 +125,9 @@ def _normalizing_column(column: Column, new: T.DataType) -> Column:
 
 def normalized(values: pa.Array) -> pa.Array:
     """Return floats with 0.0 for -0.0, and one NaN."""
-    made = np.asarray(values.fill_null(0)) + values.type.to_pandas_dtype()(0)
-    made = np.where(np.isnan(made), made.dtype.type("nan"), made)
-    return pa.array(made, values.type, mask=np.asarray(values.is_null()) if values.null_count else None)
+    floats = np.asarray(values.fill_null(0)) + values.type.to_pandas_dtype()(0)
+    floats = np.where(np.isnan(floats), floats.dtype.type("nan"), floats)
+    return pa.array(floats, values.type, mask=np.asarray(values.is_null()) if values.null_count else None)
 
 
 def is_wider(old: T.DataType, new: T.DataType) -> bool:
@@ -179,12 +179,12 @@ def _structs(
 ) -> pa.StructArray:
     children = []
     for column, field in zip(change.columns, new.fields, strict=True):
-        at = f"{place}.{field.name}"
+        child_place = f"{place}.{field.name}"
         if not field.nullable and isinstance(column, Take) and values.field(column.ordinal).null_count:
-            lost = values.field(column.ordinal).filter(values.is_valid()).null_count
-            if lost:
-                misfits(at, lost)
-        children.append(_column(values, column, field.type, at, misfits))
+            lost_count = values.field(column.ordinal).filter(values.is_valid()).null_count
+            if lost_count:
+                misfits(child_place, lost_count)
+        children.append(_column(values, column, field.type, child_place, misfits))
     nulls = pc.is_null(values) if values.null_count else None
     if not children:
         return pa.Array.from_buffers(pa.struct([]), len(values), [None], children=[])
@@ -218,10 +218,10 @@ def _changed(values: pa.Array, change: Change, new: T.DataType, place: str, misf
         case Normalize(), _:
             return normalized(values)
         case Cast(narrow, normalize), _:
-            made = _cast(values, arrow_type(new), narrow=narrow)
-            if made.null_count > values.null_count:
-                misfits(place, made.null_count - values.null_count)
-            return normalized(made) if normalize else made
+            cast_values = _cast(values, arrow_type(new), narrow=narrow)
+            if cast_values.null_count > values.null_count:
+                misfits(place, cast_values.null_count - values.null_count)
+            return normalized(cast_values) if normalize else cast_values
         case _:
             raise AssertionError(f"{place}: {change} does not give {new.simple_string}")
     # The offsets and nulls of the containers stay.
@@ -259,18 +259,20 @@ def _cast(values: pa.Array, kind: pa.DataType, *, narrow: bool) -> pa.Array:
         values = pc.cast(values, pa.decimal128(_DIGITS[T.LongType], 0))
     if pa.types.is_decimal(values.type) and pa.types.is_integer(kind):
         scale = values.type.scale
-        made = pc.cast(pc.cast(values, pa.decimal128(_MAX_DIGITS, scale)), kind, safe=False)
-        again = pc.cast(pc.cast(made, pa.decimal128(_DIGITS[T.LongType], 0)), pa.decimal128(_MAX_DIGITS, scale))
-        return pc.if_else(pc.equal(again, values), made, pa.scalar(None, kind))
-    made = pc.cast(values, kind, safe=False)
-    exact = pc.equal(pc.cast(made, values.type, safe=False), values)
+        cast_values = pc.cast(pc.cast(values, pa.decimal128(_MAX_DIGITS, scale)), kind, safe=False)
+        cast_back = pc.cast(
+            pc.cast(cast_values, pa.decimal128(_DIGITS[T.LongType], 0)), pa.decimal128(_MAX_DIGITS, scale)
+        )
+        return pc.if_else(pc.equal(cast_back, values), cast_values, pa.scalar(None, kind))
+    cast_values = pc.cast(values, kind, safe=False)
+    is_exact = pc.equal(pc.cast(cast_values, values.type, safe=False), values)
     if pa.types.is_floating(values.type) and pa.types.is_floating(kind):
-        exact = pc.or_(exact, pc.is_nan(values))
+        is_exact = pc.or_(is_exact, pc.is_nan(values))
     elif pa.types.is_floating(values.type) or pa.types.is_floating(kind):
         # Outside this range, a cast to bigint has no defined result.
-        floats = values if pa.types.is_floating(values.type) else made
-        exact = pc.and_(exact, pc.and_(pc.greater_equal(floats, -(2.0**63)), pc.less(floats, 2.0**63)))
+        floats = values if pa.types.is_floating(values.type) else cast_values
+        is_exact = pc.and_(is_exact, pc.and_(pc.greater_equal(floats, -(2.0**63)), pc.less(floats, 2.0**63)))
     elif pa.types.is_decimal(kind) and kind.precision - kind.scale < values.type.precision - values.type.scale:
         bound = pa.scalar(Decimal(10) ** (kind.precision - kind.scale), values.type)
-        exact = pc.and_(exact, pc.and_(pc.less(values, bound), pc.greater(values, pc.negate(bound))))
-    return pc.if_else(exact, made, pa.scalar(None, kind))
+        is_exact = pc.and_(is_exact, pc.and_(pc.less(values, bound), pc.greater(values, pc.negate(bound))))
+    return pc.if_else(is_exact, cast_values, pa.scalar(None, kind))

@@ -40,20 +40,20 @@ class ExpiryChange:
 
         The last number is that of the entries without a birth.
         """
-        values, missing = entries.values, 0
+        values, missing_births = entries.values, 0
         if self.had:
             values, times = without_expiry(values)
         elif self.birth is None:
             times = np.full(len(values), self.now_ms)
         else:
             micros, nulls = self.birth.read(entries)
-            times, missing = micros // MICROS, int(nulls.sum())
-        new = np.clip(times, -_LATEST, _LATEST) + self.plus_ms
-        lives = new > self.now_ms
+            times, missing_births = micros // MICROS, int(nulls.sum())
+        new_times = np.clip(times, -_LATEST, _LATEST) + self.plus_ms
+        is_alive = new_times > self.now_ms
         if self.had:
-            lives &= times > self.now_ms
-        kept = np.flatnonzero(lives)
-        return values.take(kept), new[kept], kept, missing
+            is_alive &= times > self.now_ms
+        kept_entries = np.flatnonzero(is_alive)
+        return values.take(kept_entries), new_times[kept_entries], kept_entries, missing_births
 
 
 def without_expiry(values: Rows) -> tuple[Rows, Int64s]:

@@ -124,8 +124,8 @@ class Evolution:
 
     def switched(self, operator: int) -> dict[str, bool]:
         """Return whether an operator's variables have a TTL, by their old names, for those where it changes."""
-        found = (s for s in self.states if s.operator == operator and s.expiry is not None)
-        return {s.state: s.expiry.has for s in found if s.expiry is not None and s.expiry.had != s.expiry.has}
+        evolutions = (s for s in self.states if s.operator == operator and s.expiry is not None)
+        return {s.state: s.expiry.has for s in evolutions if s.expiry is not None and s.expiry.had != s.expiry.has}
 
     def families(self, operator: int, store: str) -> FamilyChanges:
         """Return how the column families of a store change."""
@@ -133,8 +133,8 @@ class Evolution:
             return self.new_stores[operator].families
         place = (operator, store)
         # Only families with entries need an id. Spark gives one to the others if it uses them.
-        made = (name for s in self.states if (s.operator, s.store) == place for name in s.made)
-        return FamilyChanges(self.renamed(operator), frozenset(self.removed.get(place, ())), tuple(sorted(made)))
+        made_names = (name for s in self.states if (s.operator, s.store) == place for name in s.made)
+        return FamilyChanges(self.renamed(operator), frozenset(self.removed.get(place, ())), tuple(sorted(made_names)))
 
 
 NO_EVOLUTION = Evolution()

@@ -29,11 +29,11 @@ def with_schemas_of(checkpoint: Checkpoint, evolution: Evolution) -> Checkpoint:
             for store in operator.stores
         ]
         names, ttls = evolution.renamed(operator.id), evolution.switched(operator.id)
-        gone = {name for store in operator.stores for name in evolution.removed.get((operator.id, store.name), ())}
+        removed = {name for store in operator.stores for name in evolution.removed.get((operator.id, store.name), ())}
         variables = (
             replace(v, name=names.get(v.name, v.name), ttl=ttls.get(v.name, v.ttl))
             for v in operator.variables
-            if v.name not in gone
+            if v.name not in removed
         )
         time_mode, output_mode = evolution.modes.get(operator.id, (operator.time_mode, operator.output_mode))
         return replace(
@@ -51,18 +51,18 @@ def _families(
     operator: Operator, store: Store, evolution: Evolution, *, widens: bool
 ) -> tuple[ColumnFamilySchema, ...]:
     place = (operator.id, store.name)
-    found = {s.state: s for s in evolution.states if (s.operator, s.store) == place}
-    gone, come = evolution.removed.get(place, ()), evolution.added.get(place, ())
-    families = [_evolved(f, found.get(f.name), widens=widens) for f in store.families if f.name not in gone]
-    if not gone and not come:
+    evolutions = {s.state: s for s in evolution.states if (s.operator, s.store) == place}
+    removed, added = evolution.removed.get(place, ()), evolution.added.get(place, ())
+    families = [_evolved(f, evolutions.get(f.name), widens=widens) for f in store.families if f.name not in removed]
+    if not removed and not added:
         return tuple(families)
-    families += [replace(f, key=as_nullable(f.key), value=as_nullable(f.value)) if widens else f for f in come]
+    families += [replace(f, key=as_nullable(f.key), value=as_nullable(f.value)) if widens else f for f in added]
     return tuple(sorted(families, key=attrgetter("name")))  # Spark's own order
 
 
 def _left_unused(store: Store, evolution: Evolution) -> tuple[ColumnFamilySchema, ...]:
-    gone = evolution.removed.get((store.operator, store.name), ())
-    return tuple(family for family in store.unused if family.name not in gone)
+    removed = evolution.removed.get((store.operator, store.name), ())
+    return tuple(family for family in store.unused if family.name not in removed)
 
 
 def _evolved(family: ColumnFamilySchema, state: StateEvolution | None, *, widens: bool) -> ColumnFamilySchema:

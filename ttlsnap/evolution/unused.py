@@ -40,9 +40,9 @@ def find_unused(checkpoint: Checkpoint) -> list[StateDescriptor]:
 
 def unused_variables(checkpoint: Checkpoint) -> dict[Place, tuple[str, ...]]:
     """Return the variables that an earlier query had, each with the states that Spark kept or may compare."""
-    found: dict[Place, list[str]] = {}
-    kept = [(state.operator, state.store, state.state) for state in find_unused(checkpoint)]
-    compared = [
+    states_of_variables: dict[Place, list[str]] = {}
+    kept_states = [(state.operator, state.store, state.state) for state in find_unused(checkpoint)]
+    compared_states = [
         (operator.id, store.name, family.name)
         for operator in checkpoint.operators
         for store in operator.stores
@@ -50,10 +50,10 @@ def unused_variables(checkpoint: Checkpoint) -> dict[Place, tuple[str, ...]]:
         if family.name != DEFAULT_FAMILY and not family.name.startswith(transform_with_state.TIMERS)
     ]
     names = {operator.id: operator.name for operator in checkpoint.operators}
-    for operator, store, state in dict.fromkeys([*kept, *compared]):
+    for operator, store, state in dict.fromkeys([*kept_states, *compared_states]):
         place = Place(operator, store, variable_in(state), operator_name=names[operator])
-        found.setdefault(place, []).append(state)
-    return {place: tuple(states) for place, states in found.items()}
+        states_of_variables.setdefault(place, []).append(state)
+    return {place: tuple(states) for place, states in states_of_variables.items()}
 
 
 def split_drops(checkpoint: Checkpoint, names: Iterable[str]) -> tuple[list[str], list[str]]:
@@ -75,12 +75,12 @@ def drop_unused(checkpoint: Checkpoint, evolution: Evolution, names: Collection[
     for name in names:
         places = [place for place in variables if name in (place.state, str(place))]
         if len(places) != 1:
-            told = ", ".join(str(place) for place in places or variables) or "none"
-            why = "is a variable of several operators" if places else "is not a state variable that Spark has kept"
-            raise UsageError(f"--drop {name}: {name} {why}. Choose from: {told}")
+            choices = ", ".join(str(place) for place in places or variables) or "none"
+            reason = "is a variable of several operators" if places else "is not a state variable that Spark has kept"
+            raise UsageError(f"--drop {name}: {name} {reason}. Choose from: {choices}")
         (place,) = places
-        where = (place.operator or 0, place.store or "")
-        removed[where] = (*removed.get(where, ()), *variables[place])
+        store_place = (place.operator or 0, place.store or "")
+        removed[store_place] = (*removed.get(store_place, ()), *variables[place])
         steps.append(Step("drop-unused", place, place.state, None))
     return replace(evolution, removed=removed, steps=(*evolution.steps, *steps))
 

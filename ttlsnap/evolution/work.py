@@ -20,13 +20,13 @@ def converted_values(converter: ConvertsValues, entries: StateEntries, new: Stru
 
     Raise TransformerError if it gives something else.
     """
-    made = convert_values(converter, entries, new)
+    converted = convert_values(converter, entries, new)
     for number, field in enumerate(new.fields):
-        nulls = made.field(number).null_count
+        nulls = converted.field(number).null_count
         if nulls and not field.nullable:
             misfits(f"value.{field.name}", nulls)
     try:
-        return encode(made, as_nullable(new))
+        return encode(converted, as_nullable(new))
     except UsageError as error:
         raise TransformerError(f"{entries.state}: the values of the converter do not fit: " + quote(error)) from error
 
@@ -40,9 +40,9 @@ def evolve_values(evolution: StateEvolution, old: StructType, rows: Rows, misfit
     """Return values of the schema ``old`` in the new one. Those with an expiry time are without it on both sides."""
     new = evolution.new_value
     if evolution.expiry is not None and evolution.expiry.has:
-        inner = new.fields[0].type
-        assert isinstance(inner, StructType)
-        new = inner
+        user_schema = new.fields[0].type
+        assert isinstance(user_schema, StructType)
+        new = user_schema
     return _evolve(evolution.value, old, new, rows, "value", misfits)
 
 
