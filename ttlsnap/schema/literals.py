@@ -38,7 +38,7 @@ def parse_literal(text: str, kind: DataType, where: str, *, assume_utc: bool = F
         elif pa.types.is_temporal(arrow):
             value = _parse_time(value, arrow, assume_utc).as_py()
         elif pa.types.is_floating(arrow) and not isinstance(value, bool):
-            value = float(value) + 0.0  # Spark has no negative zero in keys
+            value = float(value) + 0.0  # -0.0 is equal to it, and has the same hash in Spark (HashExpression)
         elif pa.types.is_boolean(arrow) != isinstance(value, bool):
             raise ValueError("a boolean is true or false")
         elif pa.types.is_integer(arrow) and not isinstance(value, int):
