@@ -12,6 +12,7 @@ from typing import Protocol, get_args
 
 from ttlsnap.checkpoint import Checkpoint
 from ttlsnap.checkpoint.logs import source_positions
+from ttlsnap.compaction.engine import reason_of
 from ttlsnap.compaction.planned_run import PlannedRun
 from ttlsnap.compaction.staged import settle
 from ttlsnap.engines.automatic import AutoEngine
@@ -258,7 +259,7 @@ class Import(PlannedRun[ImportReport]):
             dry_run=self.options.dry_run,
             published=bool(self.results),
             engine=self._engine.name,
-            engine_reason=getattr(self._engine, "reason", None),
+            engine_reason=reason_of(self._engine),
             batch=checkpoint.batch.id,
             tables=tables,
             sources=tuple(source_positions(checkpoint.files, checkpoint.batch.id)),
