@@ -720,8 +720,8 @@ BREAKS = (
     Break(
         "an entry is in the partition of another number of partitions",
         "migration/sorting.py",
-        "return partitions_of(hashes, old.partitions)",
-        "return partitions_of(hashes, old.before) % old.partitions",
+        "return partitions_of(hashes, old_partition.partitions)",
+        "return partitions_of(hashes, old_partition.before) % old_partition.partitions",
     ),
     Break(
         "a migration keeps the entries that its transformers change",

@@ -226,8 +226,8 @@ class Migration(StateRun[MigrationReport]):
         plan, staging_root, below = self.plan, place.root, place.below
         sources = list(self._sources(staging_root, below))
         targets: list[Target] = [
-            self._target(first, group, number, staging_root, below)
-            for first, group in self._groups
+            self._target(first_target, group, number, staging_root, below)
+            for first_target, group in self._groups
             for number in range(group[0].partitions)
         ]
         targets += self._ledger_tasks(staging_root, below)
@@ -236,7 +236,7 @@ class Migration(StateRun[MigrationReport]):
         source_results, target_results = self._engine.move(move, self._listener.partition_done, self._listener.progress)
         results: list[SplitResult] = source_results
         new_partitions: list[list[Built]] = [
-            target_results[first : first + group[0].partitions] for first, group in self._groups
+            target_results[first_target : first_target + group[0].partitions] for first_target, group in self._groups
         ]
         self._ledgers += [path for paths in target_results[self._partitions :] for path in paths]
         self._ledgers += [
@@ -300,12 +300,14 @@ class Migration(StateRun[MigrationReport]):
     @property
     def _with_first(self) -> list[tuple[int, StoreMigration]]:
         """The stores, each with the number of its first target."""
-        return [(first, store) for first, group in self._groups for store in group]
+        return [(first_target, store) for first_target, group in self._groups for store in group]
 
     def _sources(self, staging_root: str, below: str | None) -> Iterator[SplitTask]:
         """Yield a task for each old partition; linked stores that transformers see or that become one share theirs."""
         plan = self.plan
-        stores_by_place = {(store.operator, store.store.name): (first, store) for first, store in self._with_first}
+        stores_by_place = {
+            (store.operator, store.store.name): (first_target, store) for first_target, store in self._with_first
+        }
         compaction_tasks = []
         if plan.compaction is not None:
             compaction_tasks = plan.compaction.tasks(staging_root, below, expired=self.archive is not None)
@@ -313,8 +315,10 @@ class Migration(StateRun[MigrationReport]):
             places = [(task.operator, store.name) for store in task.stores]
             yield self._source([stores_by_place[place] for place in places], task.partition, task)
         transformed_stores = {(task.operator, store.name) for task in compaction_tasks for store in task.stores}
-        for first, group in self._groups:
-            stores = [(first, store) for store in group if (store.operator, store.store.name) not in transformed_stores]
+        for first_target, group in self._groups:
+            stores = [
+                (first_target, store) for store in group if (store.operator, store.store.name) not in transformed_stores
+            ]
             for partition in range(len(stores[0][1].lineages) if stores else 0):
                 yield self._source(stores, partition, None, stay=stores[0][1].stays)
 
@@ -327,14 +331,16 @@ class Migration(StateRun[MigrationReport]):
         stay: bool = False,
     ) -> SplitTask:
         plan = self.plan
-        old = tuple(self._old(store, first, partition) for first, store in stores)
+        old_partitions = tuple(self._old(store, first_target, partition) for first_target, store in stores)
         operator = stores[0][1].operator
         links: tuple[Link, ...] = ()
         if operator in plan.evolution.new_stores:
             links = links_of(plan.checkpoint, next(o for o in plan.checkpoint.operators if o.id == operator))
-        return SplitTask(plan.checkpoint.target, old, plan.state_store, plan.new_store, compaction, stay, links)
+        return SplitTask(
+            plan.checkpoint.target, old_partitions, plan.state_store, plan.new_store, compaction, stay, links
+        )
 
-    def _old(self, store: StoreMigration, first: int, partition: int) -> OldPartition:
+    def _old(self, store: StoreMigration, first_target: int, partition: int) -> OldPartition:
         kept = None if self.options.dry_run else self.plan.kept(store)
         return OldPartition(
             where=f"{self.plan.checkpoint.target}/{store.store.directory(partition)}",
@@ -342,25 +348,25 @@ class Migration(StateRun[MigrationReport]):
             partition=partition,
             before=len(store.lineages),
             partitions=store.partitions,
-            first=first,
+            first=first_target,
             states=store.states,
             new_states=store.new_states,
             lineage=store.lineages[partition],
             evolutions=store.evolutions,
             families=self.plan.evolution.families(store.operator, store.store.name),
             kept=kept,
-            ledgers=None if kept is None or store.stays else self._partitions + first,
+            ledgers=None if kept is None or store.stays else self._partitions + first_target,
         )
 
     def _target(
-        self, first: int, group: tuple[StoreMigration, ...], partition: int, staging_root: str, below: str | None
+        self, first_target: int, group: tuple[StoreMigration, ...], partition: int, staging_root: str, below: str | None
     ) -> BuildTask:
         store = group[0]
         return BuildTask(
             root=self.plan.checkpoint.target,
             target=store.new_snapshot(partition),
             like=self._model(store, partition),
-            old=self._old(store, first, partition) if store.stays else None,
+            old=self._old(store, first_target, partition) if store.stays else None,
             old_store=self.plan.state_store,
             merged=store.merged,
             unique=any(state.key is not None for state in store.evolutions),
@@ -384,8 +390,8 @@ class Migration(StateRun[MigrationReport]):
         """Return what became of the old partitions of each store, in their order; nothing where entries stay."""
         splits = {(split.first, split.name, split.partition): split for result in results for split in result.splits}
         return [
-            [] if store.stays else [splits[first, store.store.name, p] for p in range(len(store.lineages))]
-            for first, store in self._with_first
+            [] if store.stays else [splits[first_target, store.store.name, p] for p in range(len(store.lineages))]
+            for first_target, store in self._with_first
         ]
 
     def _check(self, results: list[SplitResult]) -> None:

@@ -110,7 +110,7 @@ class Converted:
 
 
 class Converter:
-    """The conversion of the entries of ``old`` from one store to another, and to new schemas.
+    """The conversion of the entries of ``old_partition`` from one store to another, and to new schemas.
 
     ``states`` are the old states by name, and ``new_states`` the new ones by the old names. ``misfits`` counts the
     values that do not fit their new types, by place, ``expired`` the entries that have expired, by state, and
@@ -118,16 +118,16 @@ class Converter:
     ``families`` are the partition's column families by their ids; they must be set if keys have ids.
     """
 
-    def __init__(self, old: OldPartition, source: StateStore, target: StateStore) -> None:
-        self._old, self._source, self._target = old, source, target
-        self.states = {state.state: state for state in old.states}
-        self._evolutions = {evolution.state: evolution for evolution in old.evolutions}
-        new_names = {evolution.state: evolution.new_name for evolution in old.evolutions}
-        self._by_name = {state.state: state for state in old.new_states}
-        kept_names = (name for name in self.states if name not in old.families.removed)
+    def __init__(self, old_partition: OldPartition, source: StateStore, target: StateStore) -> None:
+        self._old_partition, self._source, self._target = old_partition, source, target
+        self.states = {state.state: state for state in old_partition.states}
+        self._evolutions = {evolution.state: evolution for evolution in old_partition.evolutions}
+        new_names = {evolution.state: evolution.new_name for evolution in old_partition.evolutions}
+        self._by_name = {state.state: state for state in old_partition.new_states}
+        kept_names = (name for name in self.states if name not in old_partition.families.removed)
         new_states = ((name, self._by_name.get(new_names.get(name, name))) for name in kept_names)
         self.new_states = {name: state for name, state in new_states if state is not None}
-        self._derived = {name for evolution in old.evolutions for name in evolution.derived}
+        self._derived = {name for evolution in old_partition.evolutions for name in evolution.derived}
         self.families: Mapping[int, str] = {}
         self.misfits: Counter[str] = Counter()
         self.expired: Counter[str] = Counter()
@@ -141,11 +141,11 @@ class Converter:
         """
         state = self.states.get(batch.state)
         if state is None:
-            raise UnsupportedError(f"{self._old.where}: the state {batch.state!r} is not in the schema")
+            raise UnsupportedError(f"{self._old_partition.where}: the state {batch.state!r} is not in the schema")
         if batch.state in self._derived or not len(batch):
             return
         if state.kind == UNUSED:
-            raise UnsupportedError(f"{self._old.where}: {state} has entries, although {state.opaque}")
+            raise UnsupportedError(f"{self._old_partition.where}: {state} has entries, although {state.opaque}")
         new_state, evolution = self.new_states.get(batch.state), self._evolutions.get(batch.state)
         if new_state is None:
             place = f"{state.operator}.{state.store}.{state.state}"
@@ -158,7 +158,7 @@ class Converter:
             yield self._as_it_is(batch, new_state)
             return
         if evolution.changes_bytes and state.opaque:
-            raise UnsupportedError(f"{self._old.where}: {state}: {state.opaque}")
+            raise UnsupportedError(f"{self._old_partition.where}: {state}: {state.opaque}")
         count_misfits, times = self._counter(evolution), None
         if evolution.expiry is not None:
             values, times, kept, missing = evolution.expiry.apply(StateEntries.of(state, batch.keys, batch.values))
@@ -209,7 +209,7 @@ class Converter:
         return rows if times is None else with_expiry(rows, times)
 
     def _as_it_is(self, batch: EntryBatch, new_state: StateDescriptor) -> Converted:
-        stored_entries = convert(batch, self._source, self._target, new_state, self._old.where)
+        stored_entries = convert(batch, self._source, self._target, new_state, self._old_partition.where)
         return Converted(batch.state, *stored_entries, batch.stored[2], None, new_state.state, batch.stored[2])
 
     def _moved(
@@ -249,7 +249,7 @@ class Converter:
 
     def _family(self, name: str) -> int | None:
         """Return the id of a column family, given by its new name; None if keys have no ids."""
-        ids = self._old.families.ids({family: number for number, family in self.families.items()})
+        ids = self._old_partition.families.ids({family: number for number, family in self.families.items()})
         return ids[name] if ids else None
 
     def _counter(self, evolution: StateEvolution) -> Misfits:
@@ -274,21 +274,25 @@ def times_of(converted: Converted, times: MovingTimes) -> tuple[str, tuple[Hashe
 
 
 class Sorter:
-    """The sorter of the entries of ``old``, from one store for another, into ``spill``, and of their ``times``.
+    """The sorter of ``old_partition``'s entries, from one store for another, into ``spill``, and of their ``times``.
 
     ``states`` are the old states by name. The partition's ``families`` must be set; see ``Converter``.
     """
 
     def __init__(
         self,
-        old: OldPartition,
+        old_partition: OldPartition,
         source: StateStore,
         target: StateStore,
         spill: SpillWriter,
         times: MovingTimes,
         spill_of_times: SpillWriter | None,
     ) -> None:
-        self._old, self.converter, self._spill = old, Converter(old, source, target), spill
+        self._old_partition, self.converter, self._spill = (
+            old_partition,
+            Converter(old_partition, source, target),
+            spill,
+        )
         self._times, self._spill_of_times = times, spill_of_times
         self.states = self.converter.states
         self._checks: dict[str, PlacementCheck] = {}
@@ -307,18 +311,20 @@ class Sorter:
 
     def _place(self, converted: Converted) -> Int64s:
         """Return the new partition of each stored key, and check its old one."""
-        old, state, rows = self._old, self.states[converted.of], converted.rows
-        if old.partitions == old.before and converted.new_rows is None:
-            return np.full(len(rows), old.partition)
+        old_partition, state, rows = self._old_partition, self.states[converted.of], converted.rows
+        if old_partition.partitions == old_partition.before and converted.new_rows is None:
+            return np.full(len(rows), old_partition.partition)
         hashes = hash_keys(state, rows)
         if len(self._hashes) < ENOUGH:
             self._hashes.update(np.unique(hashes)[:ENOUGH].tolist())
-        if bool((partitions_of(hashes, old.before) != old.partition).any()):
-            check = self._checks.setdefault(state.state, PlacementCheck(state, old.partition, old.before))
+        if bool((partitions_of(hashes, old_partition.before) != old_partition.partition).any()):
+            check = self._checks.setdefault(
+                state.state, PlacementCheck(state, old_partition.partition, old_partition.before)
+            )
             check.look(rows)
         if converted.new_rows is not None:
             hashes = hash_keys(self.converter.new_states[converted.of], converted.new_rows)
-        return partitions_of(hashes, old.partitions)
+        return partitions_of(hashes, old_partition.partitions)
 
     def finish(self) -> Split:
         """Complete the spills."""
@@ -332,9 +338,9 @@ class Sorter:
             places_text = f" is in partition {first.partition}, and belongs to partition {first.belongs_to}"
             example = quote(first.example) + places_text
         return Split(
-            self._old.first,
-            self._old.name,
-            self._old.partition,
+            self._old_partition.first,
+            self._old_partition.name,
+            self._old_partition.partition,
             Sent(tuple(self._spill.entries.tolist()), self._fingerprint),
             self.converter.families,
             sum(keys.count for keys in misplaced),
