@@ -42,10 +42,10 @@ class Misfits:
         self.counts[reason] += count
         self.examples += examples[: EXAMPLES - len(self.examples)]
 
-    def include(self, other: Misfits) -> None:
+    def include(self, misfits: Misfits) -> None:
         """Add those of another part."""
-        self.counts.update(other.counts)
-        self.examples += other.examples[: EXAMPLES - len(self.examples)]
+        self.counts.update(misfits.counts)
+        self.examples += misfits.examples[: EXAMPLES - len(self.examples)]
 
     def describe(self) -> str:
         """Return all reasons with their numbers, and the examples, for a message."""
@@ -158,12 +158,12 @@ class Conforming:
 
     def _map(self, values: Any, kind: T.MapType, place: str, rows: Int64s) -> pa.Array:
         row_of_entry, offsets = _repeat(rows, values), _offsets(values, pa.int32())
-        first = values.offsets[0].as_py() if len(values) else 0
+        start = values.offsets[0].as_py() if len(values) else 0
         size = offsets[-1].as_py()
-        if values.null_count and size != values.offsets[-1].as_py() - first:
+        if values.null_count and size != values.offsets[-1].as_py() - start:
             raise UsageError(f"{self.where}: {place}: a null has entries")
-        keys = self.conform(values.keys.slice(first, size), kind.key, f"{place}.key", rows=row_of_entry)
-        inner_values = values.items.slice(first, size)
+        keys = self.conform(values.keys.slice(start, size), kind.key, f"{place}.key", rows=row_of_entry)
+        inner_values = values.items.slice(start, size)
         items = self.conform(inner_values, kind.value, f"{place}.value", rows=row_of_entry)
         if not kind.value_contains_null and inner_values.null_count:
             self.mark(inner_values.is_null(), f"{place}.value", "is null", rows=row_of_entry)
@@ -174,10 +174,10 @@ class Conforming:
     def _mark_duplicates(self, keys: Any, rows: Int64s, place: str) -> None:
         """Mark the rows whose maps have a key more than once. Keys are compared as JSON."""
         codes = np.asarray(json_texts(keys).dictionary_encode().indices)
-        pairs, first = np.unique(rows * (len(keys) + 1) + codes, return_index=True)
+        pairs, first_index = np.unique(rows * (len(keys) + 1) + codes, return_index=True)
         if len(pairs) < len(keys):
             is_repeated = np.ones(len(keys), np.bool_)
-            is_repeated[first] = False
+            is_repeated[first_index] = False
             self.mark(is_repeated, place, "occurs more than once", keys, rows)
 
     def _plain(self, values: Any, kind: T.DataType, place: str, normal: bool, rows: Int64s) -> pa.Array:

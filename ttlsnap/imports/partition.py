@@ -225,8 +225,10 @@ class FilledPartition:
         )
 
     @staticmethod
-    def _put(store: StorePartition, new: NewEntries, families: Mapping[str, int], builder: PartitionBuilder) -> None:
-        for state, keys, values, owner in new.parts:
+    def _put(
+        store: StorePartition, entries: NewEntries, families: Mapping[str, int], builder: PartitionBuilder
+    ) -> None:
+        for state, keys, values, owner in entries.parts:
             if state.store != store.name or not len(keys):
                 continue
             if families and state.state not in families:

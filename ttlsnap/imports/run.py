@@ -212,14 +212,14 @@ class Import(PlannedRun[ImportReport]):
 
     def _require_all(self, rows_of_tables: Sequence[Sequence[ReadRows]], partitions: Sequence[Filled]) -> None:
         """Raise CorruptionError unless every row became an entry, exactly once."""
-        for operator, first in self._first_targets.items():
+        for operator, first_target in self._first_targets.items():
             sent = [
                 source_rows.sent
                 for filled, rows_of_table in zip(self._imported.filled, rows_of_tables, strict=True)
                 for source_rows in rows_of_table
                 if filled.table.state.operator == operator
             ]
-            targets = partitions[first : first + len(self._partitions(operator))]
+            targets = partitions[first_target : first_target + len(self._partitions(operator))]
             require_all(self.checkpoint.target, "rows of the tables", sent, [target.received for target in targets])
 
     def _require_fits(self, parts: Sequence[ReadRows] | Sequence[Filled]) -> None:
