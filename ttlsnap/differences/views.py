@@ -58,11 +58,11 @@ def views(old: StateTable, new: StateTable) -> tuple[View, View]:
     """Return what is compared of the values of two tables: all of it, unless only one has a part that is derived."""
     sizes = [_repeated(table.state, other_table.state) for table, other_table in ((old, new), (new, old))]
     flags = [table.has_matched and not other_table.has_matched for table, other_table in ((old, new), (new, old))]
-    first, second = (
+    old_view, new_view = (
         View(table, size, len(table.state.value_schema) - flag)
         for table, size, flag in zip((old, new), sizes, flags, strict=True)
     )
-    return first, second
+    return old_view, new_view
 
 
 def _repeated(state: StateDescriptor, other_state: StateDescriptor) -> int:

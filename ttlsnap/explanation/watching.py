@@ -102,8 +102,8 @@ class Work:
         """Return the decisions in this partition. Raise CorruptionError for damage."""
         task = self.task
         watcher = _Watcher(self)
-        others = [state for state, _ in self.others.values()]
-        stores = LinkedStores(task, progress=progress, others=others, watcher=watcher)
+        other_states = [state for state, _ in self.others.values()]
+        stores = LinkedStores(task, progress=progress, others=other_states, watcher=watcher)
         with task.stores[0].locate():
             decisions, outcomes = stores.decide()
         derived = {place: decision for outcome in outcomes for place, decision in outcome.decisions.items()}
