@@ -95,12 +95,12 @@ Misfits = Callable[[str, int], None]
 """A function that gets the place of a column, and how many of its values do not fit its new type."""
 
 
-def normalizing(change: Change | None, new: T.DataType) -> Change | None:
+def normalizing(change: Change | None, new_type: T.DataType) -> Change | None:
     """Return a change that also normalizes the floats within the new type; the same if there are none.
 
     The keys of maps stay.
     """
-    match change, T.physical(new):
+    match change, T.physical(new_type):
         case None, T.FloatType() | T.DoubleType():
             return Normalize()
         case Cast(narrow), T.FloatType() | T.DoubleType():
@@ -119,8 +119,8 @@ def normalizing(change: Change | None, new: T.DataType) -> Change | None:
     return change
 
 
-def _normalizing_column(column: Column, new: T.DataType) -> Column:
-    return Take(column.ordinal, normalizing(column.change, new)) if isinstance(column, Take) else column
+def _normalizing_column(column: Column, new_type: T.DataType) -> Column:
+    return Take(column.ordinal, normalizing(column.change, new_type)) if isinstance(column, Take) else column
 
 
 def normalized(values: pa.Array) -> pa.Array:
@@ -165,20 +165,20 @@ def is_narrower(old: T.DataType, new: T.DataType) -> bool:
 
 
 def apply(
-    values: pa.StructArray, change: StructChange, new: T.StructType, side: str, misfits: Misfits
+    values: pa.StructArray, change: StructChange, new_schema: T.StructType, side: str, misfits: Misfits
 ) -> pa.StructArray:
-    """Return structs that ``ttlsnap.unsaferow.encode`` takes for rows of ``new``, one for each of ``values``.
+    """Return structs that ``ttlsnap.unsaferow.encode`` takes for rows of ``new_schema``, one for each of ``values``.
 
     ``side`` is ``key`` or ``value``; the places for ``misfits`` begin with it. A value that does not fit becomes null.
     """
-    return _structs(values, change, new, side, misfits)
+    return _structs(values, change, new_schema, side, misfits)
 
 
 def _structs(
-    values: pa.StructArray, change: StructChange, new: T.StructType, place: str, misfits: Misfits
+    values: pa.StructArray, change: StructChange, new_schema: T.StructType, place: str, misfits: Misfits
 ) -> pa.StructArray:
     children = []
-    for column, field in zip(change.columns, new.fields, strict=True):
+    for column, field in zip(change.columns, new_schema.fields, strict=True):
         child_place = f"{place}.{field.name}"
         if not field.nullable and isinstance(column, Take) and values.field(column.ordinal).null_count:
             lost_count = values.field(column.ordinal).filter(values.is_valid()).null_count
@@ -188,42 +188,42 @@ def _structs(
     nulls = pc.is_null(values) if values.null_count else None
     if not children:
         return pa.Array.from_buffers(pa.struct([]), len(values), [None], children=[])
-    return pa.StructArray.from_arrays(children, names=new.names, mask=nulls)
+    return pa.StructArray.from_arrays(children, names=new_schema.names, mask=nulls)
 
 
-def _column(values: pa.StructArray, column: Column, new: T.DataType, place: str, misfits: Misfits) -> pa.Array:
+def _column(values: pa.StructArray, column: Column, new_type: T.DataType, place: str, misfits: Misfits) -> pa.Array:
     match column:
         case Constant(value):
-            return pa.repeat(pa.scalar(value, arrow_type(new)), len(values))
+            return pa.repeat(pa.scalar(value, arrow_type(new_type)), len(values))
         case Take(ordinal, None):
             return values.field(ordinal)
         case Take(ordinal, change):
             assert change is not None
-            return _changed(values.field(ordinal), change, new, place, misfits)
+            return _changed(values.field(ordinal), change, new_type, place, misfits)
     raise AssertionError(column)
 
 
-def _changed(values: pa.Array, change: Change, new: T.DataType, place: str, misfits: Misfits) -> pa.Array:
-    new = T.physical(new)
-    match change, new:
+def _changed(values: pa.Array, change: Change, new_type: T.DataType, place: str, misfits: Misfits) -> pa.Array:
+    new_type = T.physical(new_type)
+    match change, new_type:
         case StructChange(), T.StructType():
-            return _structs(values, change, new, place, misfits)
+            return _structs(values, change, new_type, place, misfits)
         case ArrayChange(), T.ArrayType():
-            children = [_changed(values.values, change.element, new.element, f"{place}.element", misfits)]
+            children = [_changed(values.values, change.element, new_type.element, f"{place}.element", misfits)]
             kind = pa.large_list(children[0].type)
         case MapChange(), T.MapType():
-            items = _changed(values.items, change.value, new.value, f"{place}.value", misfits)
+            items = _changed(values.items, change.value, new_type.value, f"{place}.value", misfits)
             kind = pa.map_(values.keys.type, items.type)
             children = [pa.StructArray.from_arrays([values.keys, items], names=["key", "value"])]
         case Normalize(), _:
             return normalized(values)
         case Cast(narrow, normalize), _:
-            cast_values = _cast(values, arrow_type(new), narrow=narrow)
+            cast_values = _cast(values, arrow_type(new_type), narrow=narrow)
             if cast_values.null_count > values.null_count:
                 misfits(place, cast_values.null_count - values.null_count)
             return normalized(cast_values) if normalize else cast_values
         case _:
-            raise AssertionError(f"{place}: {change} does not give {new.simple_string}")
+            raise AssertionError(f"{place}: {change} does not give {new_type.simple_string}")
     # The offsets and nulls of the containers stay.
     return pa.Array.from_buffers(
         kind, len(values), values.buffers()[:2], values.null_count, values.offset, children=children

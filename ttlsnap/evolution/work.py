@@ -15,41 +15,43 @@ from ttlsnap.unsaferow.encode import encode
 from ttlsnap.unsaferow.rows import Rows
 
 
-def converted_values(converter: ConvertsValues, entries: StateEntries, new: StructType, misfits: Misfits) -> Rows:
-    """Return the values that a converter gives, in the schema ``new``.
+def converted_values(
+    converter: ConvertsValues, entries: StateEntries, new_schema: StructType, misfits: Misfits
+) -> Rows:
+    """Return the values that a converter gives, in ``new_schema``.
 
     Raise TransformerError if it gives something else.
     """
-    converted = convert_values(converter, entries, new)
-    for number, field in enumerate(new.fields):
+    converted = convert_values(converter, entries, new_schema)
+    for number, field in enumerate(new_schema.fields):
         nulls = converted.field(number).null_count
         if nulls and not field.nullable:
             misfits(f"value.{field.name}", nulls)
     try:
-        return encode(converted, as_nullable(new))
+        return encode(converted, as_nullable(new_schema))
     except UsageError as error:
         raise TransformerError(f"{entries.state}: the values of the converter do not fit: " + quote(error)) from error
 
 
-def evolve_keys(evolution: StateEvolution, old: StructType, rows: Rows, misfits: Misfits) -> Rows:
-    """Return keys of the schema ``old`` in the new one."""
-    return _evolve(evolution.key, old, evolution.new_key, rows, "key", misfits)
+def evolve_keys(evolution: StateEvolution, old_schema: StructType, rows: Rows, misfits: Misfits) -> Rows:
+    """Return keys of ``old_schema`` in the new one."""
+    return _evolve(evolution.key, old_schema, evolution.new_key, rows, "key", misfits)
 
 
-def evolve_values(evolution: StateEvolution, old: StructType, rows: Rows, misfits: Misfits) -> Rows:
-    """Return values of the schema ``old`` in the new one. Those with an expiry time are without it on both sides."""
-    new = evolution.new_value
+def evolve_values(evolution: StateEvolution, old_schema: StructType, rows: Rows, misfits: Misfits) -> Rows:
+    """Return values of ``old_schema`` in the new one. Those with an expiry time are without it on both sides."""
+    new_schema = evolution.new_value
     if evolution.expiry is not None and evolution.expiry.has:
-        user_schema = new.fields[0].type
+        user_schema = new_schema.fields[0].type
         assert isinstance(user_schema, StructType)
-        new = user_schema
-    return _evolve(evolution.value, old, new, rows, "value", misfits)
+        new_schema = user_schema
+    return _evolve(evolution.value, old_schema, new_schema, rows, "value", misfits)
 
 
 def _evolve(
     change: StructChange | None,
-    old: StructType,
-    new: StructType,
+    old_schema: StructType,
+    new_schema: StructType,
     rows: Rows,
     side: str,
     misfits: Misfits,
@@ -58,4 +60,4 @@ def _evolve(
     if change is None:
         return rows
     # A null where there may be none is reported as one that does not fit, and is not an error of the encoding.
-    return encode(apply(decode(rows, old), change, new, side, misfits), as_nullable(new))
+    return encode(apply(decode(rows, old_schema), change, new_schema, side, misfits), as_nullable(new_schema))
