@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyroaring import BitMap64
 
-from ttlsnap.delta.cutoff import Column, TableCutoff
+from ttlsnap.delta.cutoff import ColumnPath, TableCutoff
 from ttlsnap.delta.log import DataFile
 from ttlsnap.delta.reading import read_rows
 from ttlsnap.delta.vectors import MAGIC, TO_B85, deleted_rows
@@ -24,7 +24,7 @@ from ttlsnap.errors import CorruptionError
 from ttlsnap.schema.types import LongType, StructField, TimestampType
 from ttlsnap.storage.local import LocalDirectory
 
-AT = Column(("at",), ("at",), TimestampType())
+AT = ColumnPath(("at",), ("at",), TimestampType())
 NOON = 1_767_268_800_000_000  # 2026-01-01 12:00 UTC
 
 
@@ -60,7 +60,7 @@ def test_statistics_keep_a_file_whose_oldest_row_is_later(cutoff: int, dropped: 
 
 def test_a_name_stays_within_its_quotes() -> None:
     names = ("a`; DROP TABLE t; --", "b")
-    assert Column(names, names, TimestampType()).sql == "`a``; DROP TABLE t; --`.`b`"
+    assert ColumnPath(names, names, TimestampType()).sql == "`a``; DROP TABLE t; --`.`b`"
 
 
 def vector(folder: Path, rows: Iterable[int]) -> Mapping[str, Any]:

@@ -13,7 +13,7 @@ from deltalake import write_deltalake
 
 from ttlsnap.delta.log import read_table
 from ttlsnap.delta.planning import TablePlan, plan_table
-from ttlsnap.delta.rewriting import Changes
+from ttlsnap.delta.rewriting import RowChanges
 from ttlsnap.errors import RefusedError, UsageError
 from ttlsnap.storage.local import LocalDirectory
 from ttlsnap.transform.chain import StateResult
@@ -32,7 +32,7 @@ def plan(folder: Path, rule: TtlTransformerFactory = TTL) -> TablePlan:
 
 def statement(of: TablePlan, *, null_keys: bool = False, dropped: int = 0, rewritten: int = 0) -> str:
     counts = StateResult("rows", dropped=dropped, rewritten=rewritten)
-    changes = Changes(Mock(), counts, null_keys, 100, "changes")
+    changes = RowChanges(Mock(), counts, null_keys, 100, "changes")
     return changes.statement(of, None)
 
 

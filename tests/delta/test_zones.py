@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ttlsnap.cli.app import run
-from ttlsnap.delta.cutoff import Column, TableCutoff
+from ttlsnap.delta.cutoff import ColumnPath, TableCutoff
 from ttlsnap.delta.log import DataFile
 from ttlsnap.errors import UnsupportedError
 from ttlsnap.schema.types import TimestampType
@@ -19,7 +19,7 @@ from ..judge.processes import Server, SparkFailed
 from ..samples import bytes_of
 from .tables import NOW, TTL
 
-AT = Column(("at",), ("c1",), TimestampType())
+AT = ColumnPath(("at",), ("c1",), TimestampType())
 NOON = 1_767_268_800_000_000  # 2026-01-01 12:00 UTC
 SETTINGS = (
     "spark.sql.session.timeZone",

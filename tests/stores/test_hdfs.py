@@ -24,7 +24,7 @@ from ttlsnap.stores.codecs import Compressor
 from ttlsnap.stores.hdfs import entries, key_index, partition, records
 from ttlsnap.stores.hdfs.entries import HdfsBatch, read_entries
 from ttlsnap.stores.hdfs.files import find_lineage
-from ttlsnap.stores.hdfs.snapshot_writer import SnapshotWriter
+from ttlsnap.stores.hdfs.snapshot_writer import SnapshotFileWriter
 from ttlsnap.stores.hdfs.store import HdfsStore
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 from ttlsnap.unsaferow.rows import Rows
@@ -256,7 +256,7 @@ def test_a_written_snapshot_has_all_copied_and_put_entries(tmp_path: Path, codec
     ]
     store.write("1.snapshot", puts)
     with (store.folder / "2.snapshot").open("wb") as sink:
-        writer = SnapshotWriter(sink, store.form)
+        writer = SnapshotFileWriter(sink, store.form)
         (batch,) = store.batches(1)
         numbers = np.arange(len(batch.keys))
         writer.copy(HdfsBatch(batch.records.take(numbers % 3 == 0), batch.keys, batch.values))

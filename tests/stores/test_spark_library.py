@@ -14,9 +14,9 @@ from ttlsnap import native
 from ttlsnap.errors import CorruptionError
 from ttlsnap.stores.rocksdb import spark_library
 from ttlsnap.stores.rocksdb.database import (
+    EntrySource,
     Pairs,
     RocksDbError,
-    Source,
     database,
     default_settings,
     ingest,
@@ -68,7 +68,7 @@ def both(folder: Path) -> Iterator[tuple[Rdict, SparkDatabase]]:
         yield opened, faster
 
 
-def pairs(source: Rdict | Source, prefix: bytes | None = None) -> list[tuple[bytes, bytes]]:
+def pairs(source: Rdict | EntrySource, prefix: bytes | None = None) -> list[tuple[bytes, bytes]]:
     found: list[Pairs] = list(scan(source, "here", prefix))
     return [pair for keys, values in found for pair in zip(keys.to_list(), values.to_list(), strict=True)]
 

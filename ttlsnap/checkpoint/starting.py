@@ -35,7 +35,7 @@ _MAX_LONG = (1 << 63) - 1
 
 
 @dataclass(frozen=True)
-class Obstacle:
+class StartProblem:
     """Something that stops Spark, or makes it skip a batch. ``code`` is the problem of ``doctor``.
 
     ``where`` is the path. An unfinished repartition is one to ``count`` partitions.
@@ -47,7 +47,7 @@ class Obstacle:
     count: int | None = None
 
 
-def find_obstacles(files: Directory, logs: Logs) -> Iterator[Obstacle]:
+def find_obstacles(files: Directory, logs: Logs) -> Iterator[StartProblem]:
     """Yield what stops Spark. ``logs`` has at least one committed batch. Files of the state are not read.
 
     The files of the newest committed batch must be readable; see ``read_batch``.
@@ -63,12 +63,12 @@ def find_obstacles(files: Directory, logs: Logs) -> Iterator[Obstacle]:
     if last > 0 and last - 1 not in logs.offsets:
         path = layout.offset_file(last - 1)
         words = f"{files.root}/{path} is missing, and Spark reads it when the query starts with batch {last}"
-        yield Obstacle("damaged-log", path, words)
+        yield StartProblem("damaged-log", path, words)
     uncommitted = [batch for batch in logs.offsets if batch > committed]
     # Spark runs only the newest one again. The one before it would be skipped.
     if len(uncommitted) > 1:
         words = f"batches {uncommitted[0]} to {last} were started, but the last committed batch is {committed}"
-        yield Obstacle("missing-commit", layout.commit_file(last - 1), words)
+        yield StartProblem("missing-commit", layout.commit_file(last - 1), words)
     torn = list(_find_torn(files, last, committed)) if uncommitted else []
     yield from torn
     if last - 1 in logs.offsets and not torn:
@@ -91,10 +91,10 @@ def describe_obstacles(files: Directory, logs: Logs) -> list[str]:
     return [_describe(files, obstacle) for obstacle in _find_all(files, logs)]
 
 
-def _find_missing(files: Directory, logs: Logs) -> Iterator[Obstacle]:
+def _find_missing(files: Directory, logs: Logs) -> Iterator[StartProblem]:
     """Yield files beside the two logs that Spark reads when it starts, and that are missing."""
     if files.stat(layout.METADATA) is None:
-        yield Obstacle("damaged-metadata", layout.METADATA, f"{files.root}/{WITHOUT_METADATA}")
+        yield StartProblem("damaged-metadata", layout.METADATA, f"{files.root}/{WITHOUT_METADATA}")
     try:
         positions = read_file_logs(files, logs.offsets[-1], {}) if logs.offsets else {}
     except (CorruptionError, UnsupportedError):
@@ -102,15 +102,15 @@ def _find_missing(files: Directory, logs: Logs) -> Iterator[Obstacle]:
     for source, last in find_sources(files, positions).items():
         with suppress(RefusedError):  # a link that leads outside, which ttlsnap does not follow
             if (missing := describe_missing(files, list_source_log(files, source, last))) is not None:
-                yield Obstacle("damaged-log", *missing)
+                yield StartProblem("damaged-log", *missing)
 
 
-def _find_all(files: Directory, logs: Logs) -> Iterator[Obstacle]:
+def _find_all(files: Directory, logs: Logs) -> Iterator[StartProblem]:
     yield from find_obstacles(files, logs)
     yield from _find_missing(files, logs)
 
 
-def _describe(files: Directory, obstacle: Obstacle) -> str:
+def _describe(files: Directory, obstacle: StartProblem) -> str:
     return (
         f"{obstacle.words}. With at least one version of Spark, the query does not start, stops at that batch, or "
         f"skips a batch. Run: ttlsnap doctor {shell_word(files.root)}"
@@ -173,7 +173,7 @@ def _state_files(files: Directory) -> list[layout.StateFileName]:
     return [name for name in parsed if name is not None]
 
 
-def _find_blocked(files: Directory, logs: Logs) -> Iterator[Obstacle]:
+def _find_blocked(files: Directory, logs: Logs) -> Iterator[StartProblem]:
     """Yield what Spark takes for a batch to come, and can neither read nor replace."""
     for folder, batches in ((layout.OFFSETS, logs.offsets), (layout.COMMITS, logs.commits)):
         for info in files.list(folder):
@@ -185,23 +185,23 @@ def _find_blocked(files: Directory, logs: Logs) -> Iterator[Obstacle]:
             path = f"{folder}/{info.name}"
             if info.is_dir:
                 words = f"{files.root}/{path} is a folder, in the place where Spark writes batch {number}"
-                yield Obstacle("blocked-batch", path, words)
+                yield StartProblem("blocked-batch", path, words)
             elif layout.parse_number(info.name) is None:
                 words = f"{files.root}/{path} is not a file that Spark writes, but Spark takes it for batch {number}"
-                yield Obstacle("blocked-batch", path, words)
+                yield StartProblem("blocked-batch", path, words)
 
 
-def _find_changes(files: Directory, before: int, batch: int, committed: int) -> Iterator[Obstacle]:
+def _find_changes(files: Directory, before: int, batch: int, committed: int) -> Iterator[StartProblem]:
     """Yield what is wrong with the offsets of two batches, which Spark both reads when it starts with ``batch``."""
     old_path, path = layout.offset_file(before), layout.offset_file(batch)
     try:
         read_conf(files, before)
         positions = read_file_logs(files, before, {})
     except UnsupportedError as error:
-        yield Obstacle("unsupported", old_path, str(error))
+        yield StartProblem("unsupported", old_path, str(error))
         return
     except CorruptionError as error:
-        yield Obstacle("damaged-log", old_path, str(error))
+        yield StartProblem("damaged-log", old_path, str(error))
         return
     try:
         found = read_file_logs(files, batch, positions)
@@ -216,20 +216,20 @@ def _find_changes(files: Directory, before: int, batch: int, committed: int) -> 
     # Offsets belong to the sources of the query by their positions. Spark refuses another number of them.
     if len(old) != len(new):
         words = f"{files.root}/{path} has the offsets of {len(new)} sources, and {old_path} of {len(old)}"
-        yield Obstacle("damaged-log", path, words)
+        yield StartProblem("damaged-log", path, words)
     for source in found:
         if source not in positions and source < len(old) and old[source] != NO_OFFSET:
             words = f"{files.root}/{old_path}: source {source} reads files, and its offset is not one of such a source"
-            yield Obstacle("damaged-log", old_path, words)
+            yield StartProblem("damaged-log", old_path, words)
 
 
-def _find_torn(files: Directory, last: int, committed: int) -> Iterator[Obstacle]:
+def _find_torn(files: Directory, last: int, committed: int) -> Iterator[StartProblem]:
     """Yield what is wrong with a batch that was started and not committed."""
     path = layout.offset_file(last)
     try:
         count = shuffle_partitions(read_conf(files, last))
     except UnsupportedError as error:
-        yield Obstacle("unsupported", path, str(error))
+        yield StartProblem("unsupported", path, str(error))
         return
     except CorruptionError as error:
         yield _unreadable(path, last, committed, error)
@@ -242,10 +242,10 @@ def _find_torn(files: Directory, last: int, committed: int) -> Iterator[Obstacle
     # last.
     if None not in (count, then) and count != then:
         words = f"batch {last} is an unfinished repartition from {then} to {count} partitions; Spark refuses to start"
-        yield Obstacle("unfinished-repartition", path, words, count)
+        yield StartProblem("unfinished-repartition", path, words, count)
 
 
-def _unreadable(path: str, batch: int, committed: int, error: CorruptionError) -> Obstacle:
+def _unreadable(path: str, batch: int, committed: int, error: CorruptionError) -> StartProblem:
     if batch <= committed:
-        return Obstacle("damaged-log", path, str(error))
-    return Obstacle("torn-offset", path, f"{error}. Batch {batch} was started but not committed")
+        return StartProblem("damaged-log", path, str(error))
+    return StartProblem("torn-offset", path, f"{error}. Batch {batch} was started but not committed")

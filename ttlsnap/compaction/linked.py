@@ -14,13 +14,13 @@ import numpy as np
 
 from ttlsnap.compaction.dropped import Archive
 from ttlsnap.compaction.results import RowTransformers, make_result
-from ttlsnap.compaction.sinks import Sink
+from ttlsnap.compaction.sinks import EntrySink
 from ttlsnap.compaction.task import PartitionResults, PartitionTask, Progress
 from ttlsnap.compaction.times import kept_times
 from ttlsnap.entries.batch import RowEntries, StateEntries
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import CorruptionError
-from ttlsnap.operators.links import Decisions, Outcome, StateId
+from ttlsnap.operators.links import Decisions, LinkDecisions, StateId
 from ttlsnap.operators.work import begin_work
 from ttlsnap.storage.open import open_for_reading
 from ttlsnap.stores.partitions import StorePartition
@@ -50,7 +50,7 @@ class LinkedStores:
     def __init__(
         self,
         task: PartitionTask,
-        sink: Sink | None = None,
+        sink: EntrySink | None = None,
         progress: Progress = lambda entries, dropped: None,
         archive: Archive | None = None,
         *,
@@ -78,7 +78,7 @@ class LinkedStores:
     def _states_of(self, store: str) -> dict[str, StateDescriptor]:
         return {place[1]: state for place, state in self._places.items() if place[0] == store}
 
-    def decide(self) -> tuple[dict[StateId, Decisions], list[Outcome]]:
+    def decide(self) -> tuple[dict[StateId, Decisions], list[LinkDecisions]]:
         """Return the decisions of the transformers, and those that follow from them. Write nothing."""
         with self._open():
             return self._decide(self._transformers())
@@ -116,7 +116,7 @@ class LinkedStores:
 
     def _decide(
         self, transformers: Mapping[StateId, RowTransformers]
-    ) -> tuple[dict[StateId, Decisions], list[Outcome]]:
+    ) -> tuple[dict[StateId, Decisions], list[LinkDecisions]]:
         """Scan everything once. Return the decisions of the transformers, and those that follow from them."""
         task = self._task
         work_of_links = [(link, begin_work(link, task.directory)) for link in task.links]
@@ -152,7 +152,7 @@ class LinkedStores:
             sources = hashes if decision.sources is None else hashes[decision.sources]
             self._times.keep_hashes(place, hashes[decision.kept], sources[decision.kept])
 
-    def _write_down(self, outcome: Outcome) -> int:
+    def _write_down(self, outcome: LinkDecisions) -> int:
         """Archive derived entries that are dropped and contain a fact of their own. Return their number."""
         if self._archive is None or outcome.archived_place is None:
             return 0
@@ -222,7 +222,7 @@ class LinkedStores:
         store: str,
         transformers: Mapping[StateId, RowTransformers],
         final_decisions: Mapping[StateId, Decisions],
-        outcomes: Sequence[Outcome],
+        outcomes: Sequence[LinkDecisions],
     ) -> list[StateResult]:
         """Return the results of the states of a store: primary ones by the transformers, others by the links."""
         unmatched: dict[StateId, int] = {}

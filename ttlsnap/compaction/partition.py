@@ -12,7 +12,7 @@ from dataclasses import replace
 from ttlsnap.compaction.dropped import Archive, archive_for
 from ttlsnap.compaction.linked import LinkedStores
 from ttlsnap.compaction.results import RowTransformers, make_result
-from ttlsnap.compaction.sinks import Sink, SnapshotSink
+from ttlsnap.compaction.sinks import EntrySink, SnapshotSink
 from ttlsnap.compaction.task import PartitionResult, PartitionResults, PartitionTask, Progress
 from ttlsnap.compaction.times import kept_times
 from ttlsnap.entries.batch import StateEntries
@@ -23,7 +23,7 @@ from ttlsnap.stores.scan import scan_partition
 
 
 def compact_partition(
-    task: PartitionTask, progress: Progress | None = None, sink: Sink | None = None
+    task: PartitionTask, progress: Progress | None = None, sink: EntrySink | None = None
 ) -> PartitionResults:
     """Compact one partition. Return a result for each store. An error of ttlsnap is one result with a ``failure``.
 
@@ -45,7 +45,7 @@ def compact_partition(
     return (PartitionResult(task.operator, task.stores[0].name, task.partition, failure=failure),)
 
 
-def _compact(task: PartitionTask, progress: Progress, sink: Sink) -> PartitionResults:
+def _compact(task: PartitionTask, progress: Progress, sink: EntrySink) -> PartitionResults:
     with archive_for(task) as archive:
         if task.links:
             results = LinkedStores(task, sink, progress, archive).run()
@@ -54,7 +54,9 @@ def _compact(task: PartitionTask, progress: Progress, sink: Sink) -> PartitionRe
     return (replace(results[0], expired=archive.file()), *results[1:]) if archive is not None else results
 
 
-def _compact_store(task: PartitionTask, sink: Sink, progress: Progress, archive: Archive | None) -> PartitionResults:
+def _compact_store(
+    task: PartitionTask, sink: EntrySink, progress: Progress, archive: Archive | None
+) -> PartitionResults:
     """Compact the only store of a task."""
     (store,) = task.stores
     descriptors = {state.state: state for state in store.states}

@@ -22,7 +22,7 @@ from ttlsnap.expired.receivers import Receiver
 from ttlsnap.publishing.runs import Runs
 from ttlsnap.storage.directory import Directory
 from ttlsnap.transaction.change import Change
-from ttlsnap.transaction.steps import Place, write_new_state
+from ttlsnap.transaction.steps import WorkPlace, write_new_state
 from ttlsnap.transform.protocols import StateSnapshotTransformerFactory
 from ttlsnap.written.keeping import place_ledgers
 
@@ -70,7 +70,7 @@ class Compaction(PlannedRun[CompactionReport]):
         # A limit never changes.
         self.plans_batch = not all(operator.is_global_limit for operator in self.checkpoint.operators)
 
-    def work(self, place: Place) -> CompactionReport:
+    def work(self, place: WorkPlace) -> CompactionReport:
         self.results = self._runner.partitions(place)
         return self._runner.report(self.results)
 

@@ -24,7 +24,7 @@ from ttlsnap.publishing.runs import Runs
 from ttlsnap.storage.access import own_access, umask
 from ttlsnap.storage.directory import Directory
 from ttlsnap.storage.new_access import access_of_new
-from ttlsnap.transaction.steps import Place
+from ttlsnap.transaction.steps import WorkPlace
 
 
 class Runner:
@@ -44,7 +44,7 @@ class Runner:
         self._visited = read_visited(runs) if options.visits_some_partitions else {}
         self._visits: Visits | None = None
 
-    def partitions(self, place: Place) -> list[PartitionResult]:
+    def partitions(self, place: WorkPlace) -> list[PartitionResult]:
         """Run every partition. Raise the first failure."""
         plan, options = self.plan, self._options
         self._listener.planned(plan)

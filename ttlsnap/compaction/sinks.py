@@ -9,10 +9,10 @@ from typing import Protocol
 from ttlsnap.compaction.task import PartitionTask
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.stores.partitions import StorePartition
-from ttlsnap.stores.protocols import Moves, SnapshotWriter, StoredPartition
+from ttlsnap.stores.protocols import Renumbering, SnapshotWriter, StoredPartition
 
 
-class Sink(Protocol):
+class EntrySink(Protocol):
     """The destination of the kept entries of a task's stores."""
 
     def needs_rows_of(self, store: StorePartition) -> Mapping[str, StateDescriptor]:
@@ -24,7 +24,7 @@ class Sink(Protocol):
         store: StorePartition,
         partition: StoredPartition,
         states: Mapping[str, StateDescriptor],
-        moves: Mapping[str, Moves],
+        moves: Mapping[str, Renumbering],
         changes: int = 0,
     ) -> SnapshotWriter:
         """Return the writer of a store's open ``partition``; see ``StoredPartition.writer``."""
@@ -38,7 +38,7 @@ class SnapshotSink:
     task: PartitionTask
 
     def needs_rows_of(self, store: StorePartition) -> Mapping[str, StateDescriptor]:
-        """See ``Sink.needs_rows_of``: the stored bytes are enough."""
+        """See ``EntrySink.needs_rows_of``: the stored bytes are enough."""
         return {}
 
     def writer(
@@ -46,8 +46,8 @@ class SnapshotSink:
         store: StorePartition,
         partition: StoredPartition,
         states: Mapping[str, StateDescriptor],
-        moves: Mapping[str, Moves],
+        moves: Mapping[str, Renumbering],
         changes: int = 0,
     ) -> SnapshotWriter:
-        """See ``Sink.writer``."""
+        """See ``EntrySink.writer``."""
         return partition.writer(self.task.staging, self.task.rewrite, states, moves, changes)

@@ -23,7 +23,7 @@ from typing import Any
 
 from ttlsnap.contract.code import DYNAMIC, UNAVAILABLE, closure, constant, find_names, text_of, tree_of
 from ttlsnap.contract.declared import Declared
-from ttlsnap.contract.parts import Part, digest_of
+from ttlsnap.contract.parts import DigestPart, digest_of
 
 BODY, ATTRIBUTES, NAMES, BASES = "body", "attributes", "names", "bases"
 INCOMPLETE = "?"
@@ -125,22 +125,22 @@ class _Walk:
         self._unseen = False
 
     def digest(self, subject: Any) -> str:
-        parts = [Part("", [("", self._target(subject))])]
+        parts = [DigestPart("", [("", self._target(subject))])]
         for value in self._values:  # the loop appends to the list
             if len(parts) > _MOST:
                 self._unseen = True
-            parts.append(Part("", []) if len(parts) > _MOST else self._part(value))
+            parts.append(DigestPart("", []) if len(parts) > _MOST else self._part(value))
         self._settle(parts)
         return f"{digest_of(parts)}{INCOMPLETE if self._unseen else ''}"
 
-    def _part(self, value: Any) -> Part:
+    def _part(self, value: Any) -> DigestPart:
         kind = type(value)
         found = list(self._within(value))
         self._unseen |= any(inner is UNAVAILABLE for _, inner in found)
         # The name of a class of the user's own does not count.
         label = _full_name(kind) if self._is_library(kind) else "own"
         inner = [(name, self._target(inner)) for name, inner in found if inner is not UNAVAILABLE]
-        return Part(label, inner, not issubclass(kind, set | frozenset))
+        return DigestPart(label, inner, not issubclass(kind, set | frozenset))
 
     def _target(self, value: Any) -> int | str:
         """Return a constant as text, and for any other value the number of its part."""
@@ -267,7 +267,7 @@ class _Walk:
         kept = [(name, inner) for name, inner in state.items() if name not in skipped]
         return dict(_by_name(kept) if self._only_attributes and value is self._values[0] else kept) or None
 
-    def _settle(self, parts: list[Part]) -> None:
+    def _settle(self, parts: list[DigestPart]) -> None:
         """Remove two things from texts: the folders of the user's modules, and addresses in this process."""
         roots = "|".join(re.escape(root) for root in sorted(self._roots, key=len, reverse=True))
         root = re.compile(rf"(?<![\w.-])(?:{roots})(?![\w.-])")

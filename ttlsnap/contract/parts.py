@@ -14,7 +14,7 @@ from typing import Any
 
 
 @dataclass(slots=True)
-class Part:
+class DigestPart:
     """One value. ``label`` is its kind, ``inner`` its contents with names: a part's number, or a constant as text.
 
     ``ordered`` is False for a set, whose contents have no order.
@@ -29,7 +29,7 @@ class Part:
         return [target for _, target in self.inner if isinstance(target, int)]
 
 
-def digest_of(parts: Sequence[Part]) -> str:
+def digest_of(parts: Sequence[DigestPart]) -> str:
     """Return the digest (16 hexadecimal digits) of the first part and of everything that it reaches."""
     ranks = _ranks(parts)
     numbers, order = {0: 0}, [0]
@@ -57,7 +57,7 @@ def _place(pair: tuple[str, int | str], ranks: Sequence[int], numbers: dict[int,
     return name, "", ranks[target], numbers.get(target, len(numbers))
 
 
-def _ranks(parts: Sequence[Part]) -> list[int]:
+def _ranks(parts: Sequence[DigestPart]) -> list[int]:
     """Return a number for each part by its content, as fine as needed to order the elements of sets.
 
     Parts that look alike are distinguished by their contents, then by the contents of these, and so on, as long as that
@@ -79,7 +79,7 @@ def _ranks(parts: Sequence[Part]) -> list[int]:
     return ranks
 
 
-def _constants(part: Part) -> list[tuple[str, str]]:
+def _constants(part: DigestPart) -> list[tuple[str, str]]:
     found = [(name, "" if isinstance(target, int) else target) for name, target in part.inner]
     return found if part.ordered else sorted(found)
 

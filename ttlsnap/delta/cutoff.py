@@ -42,7 +42,7 @@ PHYSICAL = "delta.columnMapping.physicalName"
 
 
 @dataclass(frozen=True)
-class Column:
+class ColumnPath:
     """A column, or a field within one: its names from the top, in the table and in the files."""
 
     names: tuple[str, ...]
@@ -55,7 +55,7 @@ class Column:
         return ".".join(quote_identifier(name) for name in self.names)
 
 
-def column_at(schema: StructType, names: Sequence[str]) -> Column:
+def column_at(schema: StructType, names: Sequence[str]) -> ColumnPath:
     """Return the column with these names, which must exist."""
     physical: list[str] = []
     found: T.DataType = schema
@@ -64,7 +64,7 @@ def column_at(schema: StructType, names: Sequence[str]) -> Column:
         step: StructField = next(field for field in found if field.name == name)
         physical.append(str(step.metadata.get(PHYSICAL, name)))
         found = step.type
-    return Column(tuple(names), tuple(physical), found)
+    return ColumnPath(tuple(names), tuple(physical), found)
 
 
 def quote_identifier(name: str) -> str:
@@ -79,11 +79,11 @@ class TableCutoff:
     ``most`` is in the column's unit: microseconds for a timestamp, days for a date.
     """
 
-    column: Column
+    column: ColumnPath
     most: int
 
     @classmethod
-    def of(cls, cutoff: Cutoff, column: Column) -> TableCutoff:
+    def of(cls, cutoff: Cutoff, column: ColumnPath) -> TableCutoff:
         """Return the rule in the column's unit, for exactly the values that are read as at most ``cutoff.at_us``."""
         scale = cutoff.timestamp.scale
         return cls(column, cutoff.at_us // scale if scale > 0 else cutoff.at_us * -scale)

@@ -49,7 +49,7 @@ _FOLLOW = ("delta.generationExpression", "delta.identity.start", "delta.identity
 
 
 @dataclass(frozen=True)
-class Changes:
+class RowChanges:
     """The changes that the scan found, and its counts.
 
     Columns have names by position, ``c0`` and so on. ``view`` is a unique name for the changes. ``null_keys``: some
@@ -130,7 +130,7 @@ class _OnlySparkError(Exception):
 
 
 @contextlib.contextmanager
-def scan_table(spark: SparkSession, plan: TablePlan, stage: bool, by_file: bool) -> Iterator[Changes]:
+def scan_table(spark: SparkSession, plan: TablePlan, stage: bool, by_file: bool) -> Iterator[RowChanges]:
     """Run the transformers over the planned version; with ``stage``, keep their changes for the ``MERGE``.
 
     ``by_file``: record the file of each row. Raise the errors of transformers, and RefusedError if two changed rows
@@ -148,7 +148,7 @@ def scan_table(spark: SparkSession, plan: TablePlan, stage: bool, by_file: bool)
 
 
 @contextlib.contextmanager
-def _scan(spark: SparkSession, plan: TablePlan, stage: bool, source: _Source) -> Iterator[Changes]:
+def _scan(spark: SparkSession, plan: TablePlan, stage: bool, source: _Source) -> Iterator[RowChanges]:
     from pyspark.sql.types import BooleanType, StringType, StructField, StructType
 
     names = plan.table.metadata.schema.names
@@ -177,7 +177,7 @@ def _scan(spark: SparkSession, plan: TablePlan, stage: bool, source: _Source) ->
             if "failure" in result:
                 kind, *texts = result["failure"]
                 raise getattr(errors, kind, TtlsnapError)(Quoting(*texts))
-        changes = Changes(
+        changes = RowChanges(
             found.where("told IS NULL").drop("told"),
             _sum_counts(results),
             any(result["null_keys"] for result in results),

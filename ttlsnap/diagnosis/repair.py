@@ -31,7 +31,7 @@ from ttlsnap.publishing.runs import Runs, new_run_id, refuse_if_interrupted
 from ttlsnap.storage.directory import Directory
 from ttlsnap.stores.protocols import StagedFile
 from ttlsnap.transaction.change import Change
-from ttlsnap.transaction.steps import Place, Run, change_in_place
+from ttlsnap.transaction.steps import Run, WorkPlace, change_in_place
 from ttlsnap.written.ledger import list_ledgers, read_ledger
 
 
@@ -117,7 +117,7 @@ class Repair(Run):
             self._going_back = GoingBack(files.root, "last-batch-lost", self._batch, given_up)
         self._moves = _Moves(files, self.id)
 
-    def stage(self, place: Place) -> None:
+    def stage(self, place: WorkPlace) -> None:
         moves = self._moves
         for name in self._names:
             if name == "last-batch-lost":

@@ -19,7 +19,7 @@ from ttlsnap.engines.options import ReadOptions
 from ttlsnap.entries.batch import RowEntries
 from ttlsnap.entries.json_text import to_json_values
 from ttlsnap.errors import CorruptionError, UsageError
-from ttlsnap.exports.plan import ExportPlan, ExportTask, Wanted
+from ttlsnap.exports.plan import ExportPlan, ExportTask, TableChoice
 from ttlsnap.exports.run import open_plan
 from ttlsnap.exports.tables import StateTable
 from ttlsnap.keywords import takes
@@ -134,7 +134,7 @@ def diff(request: DiffRequest) -> DiffReport:
     """
     started = time.monotonic()
     old, new, schemas = request.old, request.new, request.schemas
-    wanted = Wanted(request.selection or Selection())
+    wanted = TableChoice(request.selection or Selection())
     if request.old_batch is None and new is None:
         old_plan = _plan_before(old, request.new_batch, wanted, schemas)
     else:
@@ -157,7 +157,7 @@ def diff(request: DiffRequest) -> DiffReport:
     return DiffReport(*targets, *batches, tuple(states), seconds, left_out, excluded, derived, warnings)
 
 
-def _plan_before(target: str, batch: int | None, wanted: Wanted, schemas: Schemas | None) -> ExportPlan:
+def _plan_before(target: str, batch: int | None, wanted: TableChoice, schemas: Schemas | None) -> ExportPlan:
     """Return the plan for the retained batch before a batch, or before the last one."""
     number = _batch_before(target, batch)
     try:

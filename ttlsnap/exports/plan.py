@@ -36,7 +36,7 @@ from ttlsnap.written.times import WrittenTimes
 
 
 @dataclass(frozen=True)
-class Wanted:
+class TableChoice:
     """What a user wants: states, columns (None for all), conditions that must all hold, and the time of an entry.
 
     ``time`` is the clock that the ``timestamp`` is on. ``tables`` are the names of those to write; () for all.
@@ -180,7 +180,7 @@ class ExportPlan:
         return tasks
 
 
-def plan_export(checkpoint: Checkpoint, wanted: Wanted, clock: Clock) -> ExportPlan:
+def plan_export(checkpoint: Checkpoint, wanted: TableChoice, clock: Clock) -> ExportPlan:
     """Return the plan of an export of the selected states; entries that Spark derives from others only on request.
 
     Of several tables, those without a wanted column, or without the column of a condition, are left out. Raise
@@ -217,7 +217,7 @@ def _left_out(state: StateDescriptor, reason: str) -> LeftOut:
     return LeftOut(state.operator, *state.place, reason)
 
 
-def _tables(checkpoint: Checkpoint, wanted: Wanted, clock: Clock) -> tuple[list[StateTable], list[LeftOut]]:
+def _tables(checkpoint: Checkpoint, wanted: TableChoice, clock: Clock) -> tuple[list[StateTable], list[LeftOut]]:
     """Return the tables of the selected states, and which states have none, and why."""
     tables: list[StateTable] = []
     left_out: list[LeftOut] = []
@@ -244,7 +244,7 @@ def _tables(checkpoint: Checkpoint, wanted: Wanted, clock: Clock) -> tuple[list[
 
 
 def _table(
-    checkpoint: Checkpoint, operator: Operator, state: StateDescriptor, wanted: Wanted, clock: Clock
+    checkpoint: Checkpoint, operator: Operator, state: StateDescriptor, wanted: TableChoice, clock: Clock
 ) -> StateTable:
     name = wanted.timestamp
     if name is None or not has_time(state, name):

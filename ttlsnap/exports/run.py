@@ -23,8 +23,8 @@ from ttlsnap.engines.options import ReadOptions
 from ttlsnap.errors import StorageError, UsageError, tidy_after_error
 from ttlsnap.expired.receivers import TABLE
 from ttlsnap.exports.conditions import Condition
-from ttlsnap.exports.plan import ExportPlan, ExportTask, Wanted, plan_export
-from ttlsnap.exports.sinks import DeltaTables, ParquetFolder, Sink, TextStream, require_outside
+from ttlsnap.exports.plan import ExportPlan, ExportTask, TableChoice, plan_export
+from ttlsnap.exports.sinks import DeltaTables, ParquetFolder, TableSink, TextStream, require_outside
 from ttlsnap.exports.text import CsvLines, JsonLines
 from ttlsnap.keywords import takes
 from ttlsnap.operators.registry import AnyOf, Selection
@@ -88,7 +88,7 @@ class TableOptions:
         """Return the plan to read the checkpoint ``target``. ``tables`` are names, by default all."""
         columns = tuple(self.columns) if self.columns is not None else None
         conditions = tuple(map(Condition.parse, self.where))
-        wanted = Wanted(selection, columns, conditions, self.timestamp, time, tuple(tables))
+        wanted = TableChoice(selection, columns, conditions, self.timestamp, time, tuple(tables))
         return open_plan(target, wanted, batch=self.batch, now=self.now, schemas=schemas)
 
 
@@ -136,7 +136,12 @@ def export(request: ExportRequest) -> ExportReport:
 
 
 def open_plan(
-    target: str, wanted: Wanted, *, batch: int | None = None, now: str = "checkpoint", schemas: Schemas | None = None
+    target: str,
+    wanted: TableChoice,
+    *,
+    batch: int | None = None,
+    now: str = "checkpoint",
+    schemas: Schemas | None = None,
 ) -> ExportPlan:
     """Return the plan of an export of the checkpoint ``target``; see ``export``."""
     checkpoint = open_to_read(target, batch, schemas)
@@ -150,7 +155,7 @@ def open_plan(
 
 
 def _run(
-    tasks: Sequence[ExportTask], sink: Sink, rows: Counter[str], parallelism: int | None, listener: WorkListener
+    tasks: Sequence[ExportTask], sink: TableSink, rows: Counter[str], parallelism: int | None, listener: WorkListener
 ) -> None:
     one_at_a_time = threading.Lock()
 
@@ -164,7 +169,9 @@ def _run(
 
 
 @contextlib.contextmanager
-def _open_sink(to: str | BinaryIO, file_format: str | None, plan: ExportPlan, escape_formulas: bool) -> Iterator[Sink]:
+def _open_sink(
+    to: str | BinaryIO, file_format: str | None, plan: ExportPlan, escape_formulas: bool
+) -> Iterator[TableSink]:
     if file_format not in (None, *FORMATS):
         raise UsageError(f"unknown file format {file_format}; use one of {', '.join(FORMATS)}")
     if not isinstance(to, str):

@@ -38,7 +38,7 @@ Counts = Counter[str]
 """Rows by table."""
 
 
-class Sink(Protocol):
+class TableSink(Protocol):
     """A place to write tables to. With ``is_parallel``, several threads may write at the same time."""
 
     name: str
@@ -85,7 +85,7 @@ class ParquetFolder:
         self.name = self._folder.root
 
     def begin(self, tables: Sequence[StateTable]) -> None:
-        """See ``Sink.begin``."""
+        """See ``TableSink.begin``."""
         info = self._folder.stat("")
         if (info is not None and not info.is_dir) or self._folder.list(""):
             raise UsageError(f"{self.name} exists and is not an empty folder. Choose another --to")
@@ -99,7 +99,7 @@ class ParquetFolder:
             self._folder.set_access(table.name, own_access(PRIVATE_FOLDER))
 
     def write(self, task: ExportTask) -> Iterator[Counts]:
-        """See ``Sink.write``."""
+        """See ``TableSink.write``."""
         with contextlib.ExitStack() as stack:
             writers: dict[str, _PartFile] = {}
             for table, rows in task.read():
@@ -109,7 +109,7 @@ class ParquetFolder:
                 yield Counter({table.name: len(rows)})
 
     def finish(self, tables: Sequence[StateTable]) -> None:
-        """See ``Sink.finish``."""
+        """See ``TableSink.finish``."""
         for table in tables:
             if not any(self._run in info.name for info in self._folder.list(table.name)):
                 with self._part(table, 0):
@@ -148,7 +148,7 @@ class ParquetFolder:
         self._folder.set_access(path, folder_access(access))
 
     def discard(self) -> None:
-        """See ``Sink.discard``: the files of others stay."""
+        """See ``TableSink.discard``: the files of others stay."""
         for table in self._tables:
             for info in self._folder.list(table.name):
                 if self._run in info.name:
@@ -258,19 +258,19 @@ class TextStream:
         self.name, self._lines, self._stream = name, lines, stream
 
     def begin(self, tables: Sequence[StateTable]) -> None:
-        """See ``Sink.begin``."""
+        """See ``TableSink.begin``."""
         with self._errors():
             self._stream.write(self._lines.begin(tables))
 
     def write(self, task: ExportTask) -> Iterator[Counts]:
-        """See ``Sink.write``."""
+        """See ``TableSink.write``."""
         for table, rows in task.read(in_order=True):
             with self._errors():
                 self._stream.write(self._lines.of(table, rows))
             yield Counter({table.name: len(rows)})
 
     def finish(self, tables: Sequence[StateTable]) -> None:
-        """See ``Sink.finish``."""
+        """See ``TableSink.finish``."""
         with self._errors():
             self._stream.flush()
 
@@ -284,4 +284,4 @@ class TextStream:
             raise StorageError(f"cannot write to {self.name}: {error.strerror or error}") from error
 
     def discard(self) -> None:
-        """See ``Sink.discard``; a stream cannot take back its lines."""
+        """See ``TableSink.discard``; a stream cannot take back its lines."""

@@ -60,7 +60,7 @@ class MissingColumnError(UsageError):
 
 
 @dataclass(frozen=True)
-class Column:
+class ExportColumn:
     """A column, and the function that makes it from entries and the number of their partition."""
 
     name: str
@@ -86,11 +86,11 @@ class StateTable:
     has_matched: bool = False
 
     @cached_property
-    def columns(self) -> tuple[Column, ...]:
+    def columns(self) -> tuple[ExportColumn, ...]:
         """The columns in order. Raise MissingColumnError for a wanted column that the state does not have."""
         return tuple(self._columns() if self.wanted is None else map(self.column, self.wanted))
 
-    def column(self, name: str) -> Column:
+    def column(self, name: str) -> ExportColumn:
         """Return a column, or a field of one, by the name that a user sees: ``matched``, ``key.user``, ``map_key.at``.
 
         Raise MissingColumnError if there is none.
@@ -106,7 +106,7 @@ class StateTable:
         if field is None or isinstance(field.type, NullType):
             listing = field_listing([self.state])
             raise MissingColumnError(f"{self.state} has no column {name}.\nIts fields are:\n{listing}", name)
-        return Column(name, field.type, lambda entries, _: entries.column(field))
+        return ExportColumn(name, field.type, lambda entries, _: entries.column(field))
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -144,37 +144,37 @@ class StateTable:
             return {"key": 0 if state.state.endswith("keyToTimestamp") else 1}
         return {}
 
-    def _columns(self) -> list[Column]:
+    def _columns(self) -> list[ExportColumn]:
         state = self.state
         key, value = range(len(state.key_schema)), range(len(state.value_schema))
         columns = [
-            Column("partition", IntegerType(), lambda entries, n: _repeat(n, pa.int32(), entries)),
-            Column("batch", LongType(), lambda entries, _: _repeat(self.batch, pa.int64(), entries)),
+            ExportColumn("partition", IntegerType(), lambda entries, n: _repeat(n, pa.int32(), entries)),
+            ExportColumn("batch", LongType(), lambda entries, _: _repeat(self.batch, pa.int64(), entries)),
         ]
         if state.kind == "row":
             row = value[:-1] if self.has_matched else value
             columns += [self._part("key", key[:-1]), self._part("value", row)]
             if self.has_matched:
-                columns.append(Column(MATCHED, BooleanType(), lambda e, _: e.value_structs.field(len(row))))
+                columns.append(ExportColumn(MATCHED, BooleanType(), lambda e, _: e.value_structs.field(len(row))))
         elif "map_key" in self._inner_places:
             columns += [self._inner("key", 0), self._inner("map_key", 1), self._part("value", value)]
         elif self._inner_places:
             ordinal = self._inner_places["key"]
             columns += [
                 self._inner("key", ordinal),
-                Column("time", TimestampType(), lambda e, _: _moments(e, 1 - ordinal)),
+                ExportColumn("time", TimestampType(), lambda e, _: _moments(e, 1 - ordinal)),
             ]
         else:
             columns += [self._part("key", key), self._part("value", value)]
         if self.timestamp is not None:
             columns += [
-                Column("timestamp", TimestampType(), lambda entries, _: self._times(entries)),
-                Column(AGE_SECONDS, LongType(), lambda entries, _: self._ages(entries)),
+                ExportColumn("timestamp", TimestampType(), lambda entries, _: self._times(entries)),
+                ExportColumn(AGE_SECONDS, LongType(), lambda entries, _: self._ages(entries)),
             ]
         # A struct without columns says nothing, and Parquet cannot hold it.
         return [column for column in columns if not (isinstance(column.type, StructType) and not len(column.type))]
 
-    def _part(self, side: Literal["key", "value"], ordinals: Sequence[int]) -> Column:
+    def _part(self, side: Literal["key", "value"], ordinals: Sequence[int]) -> ExportColumn:
         """Return a struct of some columns of the key or the value, without those that hold nothing."""
         schema = self.state.key_schema if side == "key" else self.state.value_schema
         ordinals = [n for n in ordinals if not isinstance(schema.fields[n].type, NullType)]
@@ -186,12 +186,12 @@ class StateTable:
             structs = entries.key_structs if side == "key" else entries.value_structs
             return pa.StructArray.from_arrays([structs.field(n) for n in ordinals], fields=list(arrow_type(kind)))
 
-        return Column(side, kind, build)
+        return ExportColumn(side, kind, build)
 
-    def _inner(self, name: str, ordinal: int) -> Column:
+    def _inner(self, name: str, ordinal: int) -> ExportColumn:
         """Return the struct that is one column of the key."""
         kind = self.state.key_schema.fields[ordinal].type
-        return Column(name, kind, lambda entries, _: entries.key_structs.field(ordinal))
+        return ExportColumn(name, kind, lambda entries, _: entries.key_structs.field(ordinal))
 
     def _times(self, entries: StateEntries) -> pa.Array:
         assert self.timestamp is not None

@@ -144,12 +144,12 @@ class FilledPartition:
         """See ``Target.size``."""
         return sum(store.size for store in self.stores)
 
-    def build(self, parts: Iterable[Part], folder: Path, progress: Progress) -> Filled:
+    def build(self, parts: Iterable[Part], folder: Path, progress: Progress) -> FilledResult:
         """See ``Target.build``.
 
         Raise CorruptionError if the partition cannot be read, or not be read back as it was written.
         """
-        result, received_parts = Filled(), list[Part]()
+        result, received_parts = FilledResult(), list[Part]()
         for part in parts:
             result.received.add(part.keys, part.values)
             received_parts.append(part)
@@ -170,7 +170,12 @@ class FilledPartition:
         return result
 
     def _build(
-        self, store: StorePartition, imports: Sequence[_Imported], result: Filled, folder: Path, progress: Progress
+        self,
+        store: StorePartition,
+        imports: Sequence[_Imported],
+        result: FilledResult,
+        folder: Path,
+        progress: Progress,
     ) -> PartitionResult:
         files = for_reading(open_directory(store.root))
         staging = None
@@ -257,7 +262,7 @@ class _Imported:
         misfits.add(f"{self._table.name}: the key occurs more than once", len(self.keys) - len(counts), examples)
         return misfits
 
-    def kept(self, place: StateId, rows: Rows, result: Filled, entries: int) -> np.ndarray:
+    def kept(self, place: StateId, rows: Rows, result: FilledResult, entries: int) -> np.ndarray:
         """Return which stored keys stay (bool[n]); count those that do not, or that exclude an insert."""
         primary = self._table.state.place == place
         if self._mode == "replace":
@@ -280,7 +285,7 @@ class _Imported:
 
 
 @dataclass
-class Filled:
+class FilledResult:
     """The result of a ``FilledPartition``: the rows that it ``received``, and the results of stores that are written.
 
     ``replaced`` are the numbers of replaced keys, by table.

@@ -23,7 +23,7 @@ from ttlsnap.written.history import history_to_keep
 
 
 @dataclass(frozen=True)
-class Filled:
+class FilledState:
     """A state that is filled, and the files of its table in order."""
 
     table: ImportTable
@@ -34,14 +34,14 @@ class Filled:
 class ImportPlan:
     """The states that tables fill, and the stores that get new files."""
 
-    filled: tuple[Filled, ...]
+    filled: tuple[FilledState, ...]
     plan: Plan
 
     @property
     def checkpoint(self) -> Checkpoint:
         return self.plan.checkpoint
 
-    def of(self, operator: int) -> list[Filled]:
+    def of(self, operator: int) -> list[FilledState]:
         """Return the states of an operator."""
         return [filled for filled in self.filled if filled.table.state.operator == operator]
 
@@ -98,14 +98,16 @@ def _tables(checkpoint: Checkpoint, selection: Selection | AnyOf) -> dict[str, I
     return selected_tables
 
 
-def _filled(checkpoint: Checkpoint, source: str, tables: dict[str, ImportTable], *, asked: bool) -> Iterator[Filled]:
+def _filled(
+    checkpoint: Checkpoint, source: str, tables: dict[str, ImportTable], *, asked: bool
+) -> Iterator[FilledState]:
     """Yield the tables with their files."""
     table_sources = find_tables(source)
     if not table_sources:
         if len(tables) > 1:
             raise UsageError(f"--from {source} is one table. Choose its state with --table: {', '.join(tables)}")
         (table,) = tables.values()
-        yield Filled(table, tuple(find_files(source)))
+        yield FilledState(table, tuple(find_files(source)))
         return
     missing = [name for name in tables if name not in table_sources]
     if missing and (asked or len(missing) == len(tables)):
@@ -118,7 +120,7 @@ def _filled(checkpoint: Checkpoint, source: str, tables: dict[str, ImportTable],
         )
     for name, table in tables.items():
         if name in table_sources:
-            yield Filled(table, tuple(find_files(table_sources[name])))
+            yield FilledState(table, tuple(find_files(table_sources[name])))
 
 
 def _require_known_placement(checkpoint: Checkpoint, table: ImportTable) -> None:

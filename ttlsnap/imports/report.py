@@ -10,7 +10,7 @@ from ttlsnap.transaction.report import RunReport
 
 
 @dataclass(frozen=True)
-class TableReport:
+class ImportedTable:
     """A table: its ``rows`` that became entries, the keys of old entries that it ``replaced``, and rows left out.
 
     ``expired`` rows were left out because their time to live had ended before the last batch. For a state with several
@@ -33,7 +33,7 @@ class ImportReport(RunReport):
 
     source: str
     mode: str
-    tables: tuple[TableReport, ...]
+    tables: tuple[ImportedTable, ...]
     sources: tuple[Any, ...]
     bytes_before: int
     bytes_after: int

@@ -22,9 +22,9 @@ from ttlsnap.engines.proof import require_all
 from ttlsnap.errors import RefusedError, UsageError
 from ttlsnap.expired.receivers import Receiver
 from ttlsnap.imports.conforming import HAS_KEY, Misfits
-from ttlsnap.imports.partition import Filled, FilledPartition, Mode, ReadRows, TableSource
+from ttlsnap.imports.partition import FilledPartition, FilledResult, Mode, ReadRows, TableSource
 from ttlsnap.imports.plan import ImportPlan, plan_import
-from ttlsnap.imports.report import ImportReport, TableReport
+from ttlsnap.imports.report import ImportedTable, ImportReport
 from ttlsnap.imports.sources import TableFile
 from ttlsnap.keywords import fields_of, takes
 from ttlsnap.operators.registry import AnyOf, Selection
@@ -33,7 +33,7 @@ from ttlsnap.storage.directory import Directory, each
 from ttlsnap.storage.open import open_directory
 from ttlsnap.stores.protocols import Staging
 from ttlsnap.transaction.options import RunOptions
-from ttlsnap.transaction.steps import Place, write_new_state
+from ttlsnap.transaction.steps import WorkPlace, write_new_state
 
 SOURCES = 64
 """The most sources of a table. Every partition reads a part of each."""
@@ -113,7 +113,7 @@ class Import(PlannedRun[ImportReport]):
         self._engine, self._listener = engine, listener
         self._written_ms = time.time_ns() // 1_000_000
 
-    def work(self, place: Place) -> ImportReport:
+    def work(self, place: WorkPlace) -> ImportReport:
         sources, targets = self._sources(), self._targets(place)
         self._listener.planned(len(sources) + len(targets))
         move = Move(self.checkpoint.target, self.plan.state_store, sources, targets, self._check, place.scratch)
@@ -174,7 +174,7 @@ class Import(PlannedRun[ImportReport]):
             for files in runs
         ]
 
-    def _targets(self, place: Place) -> list[FilledPartition]:
+    def _targets(self, place: WorkPlace) -> list[FilledPartition]:
         plan, tasks = self.plan, []
         kept_states = plan.kept_states()
         for operator in self._imported.operators:
@@ -210,7 +210,7 @@ class Import(PlannedRun[ImportReport]):
     def _check(self, results: Sequence[ReadRows]) -> None:
         self._require_fits(results)
 
-    def _require_all(self, rows_of_tables: Sequence[Sequence[ReadRows]], partitions: Sequence[Filled]) -> None:
+    def _require_all(self, rows_of_tables: Sequence[Sequence[ReadRows]], partitions: Sequence[FilledResult]) -> None:
         """Raise CorruptionError unless every row became an entry, exactly once."""
         for operator, first_target in self._first_targets.items():
             sent = [
@@ -222,7 +222,7 @@ class Import(PlannedRun[ImportReport]):
             targets = partitions[first_target : first_target + len(self._partitions(operator))]
             require_all(self.checkpoint.target, "rows of the tables", sent, [target.received for target in targets])
 
-    def _require_fits(self, parts: Sequence[ReadRows] | Sequence[Filled]) -> None:
+    def _require_fits(self, parts: Sequence[ReadRows] | Sequence[FilledResult]) -> None:
         """Raise RefusedError if a row was refused."""
         misfits = Misfits()
         for part in parts:
@@ -235,14 +235,14 @@ class Import(PlannedRun[ImportReport]):
                 + ("\nTo replace the entries of existing keys, use --mode merge or replace" if has_keys else "")
             )
 
-    def _report(self, rows_of_tables: Sequence[Sequence[ReadRows]], partitions: Sequence[Filled]) -> ImportReport:
+    def _report(self, rows_of_tables: Sequence[Sequence[ReadRows]], partitions: Sequence[FilledResult]) -> ImportReport:
         checkpoint, replaced, warnings = self.checkpoint, Counter[str](), Counter[str]()
         for result in partitions:
             replaced.update(result.replaced)
         for source_rows in (source_rows for rows_of_table in rows_of_tables for source_rows in rows_of_table):
             warnings.update(source_rows.warnings)
         tables = tuple(
-            TableReport(
+            ImportedTable(
                 filled.table.name,
                 str(filled.table.state),
                 sum(source_rows.rows for source_rows in rows_of_table),
@@ -268,7 +268,7 @@ class Import(PlannedRun[ImportReport]):
             warnings=(*self._empty(tables), *(f"{words} ({count:,} rows)" for words, count in warnings.items())),
         )
 
-    def _empty(self, tables: Sequence[TableReport]) -> list[str]:
+    def _empty(self, tables: Sequence[ImportedTable]) -> list[str]:
         """Return a warning for each table without rows."""
         note = ", so the state is empty afterwards" if self._mode == "replace" else ""
         return [f"{table.name}: the table has no rows{note}" for table in tables if not table.rows + table.expired]

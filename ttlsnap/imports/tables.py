@@ -43,7 +43,7 @@ _NORMAL = (*aggregation.NAMES, session_window.NAME, join.NAME)
 
 
 @dataclass(frozen=True)
-class Column:
+class RequiredColumn:
     """A column that a table must have."""
 
     name: str
@@ -77,18 +77,18 @@ class ImportTable:
         )
 
     @cached_property
-    def columns(self) -> tuple[Column, ...]:
+    def columns(self) -> tuple[RequiredColumn, ...]:
         """The columns that the table must have."""
         state, keys = self.state, self.identity.key_schema
         if isinstance(self.link, Timers):
-            columns = [Column("key", keys.fields[0].type), Column("time", TimestampType())]
+            columns = [RequiredColumn("key", keys.fields[0].type), RequiredColumn("time", TimestampType())]
         elif state.kind == "map" and len(keys) == 2:
-            columns = [Column("key", keys.fields[0].type), Column("map_key", keys.fields[1].type)]
-            columns.append(Column("value", state.value_schema))
+            columns = [RequiredColumn("key", keys.fields[0].type), RequiredColumn("map_key", keys.fields[1].type)]
+            columns.append(RequiredColumn("value", state.value_schema))
         else:
-            columns = [Column("key", keys), Column("value", self._own_values)]
+            columns = [RequiredColumn("key", keys), RequiredColumn("value", self._own_values)]
         if self.has_matched:
-            columns.append(Column(join.MATCHED, BooleanType()))
+            columns.append(RequiredColumn(join.MATCHED, BooleanType()))
         return tuple(column for column in columns if _holds_something(column.type))
 
     @property

@@ -47,7 +47,7 @@ MOST = 5
 
 
 @dataclass(frozen=True)
-class Wanted:
+class Measurement:
     """What to measure.
 
     sizes       the sizes of entries; otherwise only their number and ages
@@ -70,7 +70,7 @@ class Wanted:
 
 def measure(
     found: Inspection,
-    wanted: Wanted,
+    wanted: Measurement,
     clock: Clock,
     parallelism: int | None = None,
     listener: WorkListener | None = None,
@@ -151,7 +151,7 @@ class _StorePlan:
         return there - {DEFAULT_FAMILY} <= {state.name for state in self.states}
 
 
-def _plan(found: Inspection, wanted: Wanted, clock: Clock) -> list[_StorePlan]:
+def _plan(found: Inspection, wanted: Measurement, clock: Clock) -> list[_StorePlan]:
     checkpoint = found.checkpoint
     left_alone = _apply(found, wanted.rule, clock) if wanted.rule is not None else {}
     plans = []
@@ -177,7 +177,9 @@ def _plan(found: Inspection, wanted: Wanted, clock: Clock) -> list[_StorePlan]:
     return plans
 
 
-def _age(state: StateInspection, wanted: Wanted, clock: Clock, is_seen: bool) -> tuple[AgeField | None, str | None]:
+def _age(
+    state: StateInspection, wanted: Measurement, clock: Clock, is_seen: bool
+) -> tuple[AgeField | None, str | None]:
     """Return the field with the time of a state's entries, or why there is none. A rule's own time is preferred."""
     of = state.descriptor
     if of is None:
@@ -199,7 +201,7 @@ def _age(state: StateInspection, wanted: Wanted, clock: Clock, is_seen: bool) ->
     )
 
 
-def _check_fields(found: Inspection, wanted: Wanted, plans: Sequence[_StorePlan]) -> None:
+def _check_fields(found: Inspection, wanted: Measurement, plans: Sequence[_StorePlan]) -> None:
     """Raise UsageError if no state has the field that the user named."""
     if not wanted.timestamps or any(work.age is not None for plan in plans for work in plan.work):
         return

@@ -116,13 +116,13 @@ def _look_at_entries(found: Inspection, request: InspectRequest, selection: Sele
     The modules that decode entries take half a second to load; without entries they are not needed.
     """
     if request.age or request.sizes:
-        from ttlsnap.inspection.measuring import Wanted, measure
+        from ttlsnap.inspection.measuring import Measurement, measure
         from ttlsnap.transform.adapters import as_factory
 
         names = (request.timestamp,) if isinstance(request.timestamp, str) else tuple(request.timestamp or ())
         sample = None if request.age else request.sample
         rule = None if request.rule is None else as_factory(request.rule)
-        wanted = Wanted(request.sizes, request.age, names, request.time, rule, sample)
+        wanted = Measurement(request.sizes, request.age, names, request.time, rule, sample)
         clock = clock_at(request.now, found.checkpoint.batch).unchecked()
         found.sizes = measure(found, wanted, clock, request.parallelism, request.listener)
     if request.entries:

@@ -18,7 +18,7 @@ from ttlsnap.contract.functions import digests
 from ttlsnap.errors import RefusedError, TtlsnapError
 from ttlsnap.expired.receivers import ExpiredCallback
 from ttlsnap.maintenance.policy import Policy
-from ttlsnap.maintenance.runs import Report, Target, TargetResult
+from ttlsnap.maintenance.runs import MatchedTarget, Report, TargetResult
 from ttlsnap.migration.plan_files import read_plan_file
 from ttlsnap.migration.report import MigrationReport
 from ttlsnap.migration.reviewed import facts_of
@@ -56,7 +56,7 @@ class ReviewedPlan:
                 "was changed. Make a new plan with --plan-out"
             )
 
-    def missing(self, targets: Sequence[Target]) -> list[TargetResult]:
+    def missing(self, targets: Sequence[MatchedTarget]) -> list[TargetResult]:
         """Return a result for each planned target that the policy no longer matches."""
         gone = self.targets.keys() - {target.path for target in targets}
         told = "is in the plan, but the policy does not find it any more"

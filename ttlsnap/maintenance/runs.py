@@ -109,7 +109,7 @@ class MaintenanceListener(Protocol):
 
 
 @dataclass(frozen=True)
-class Target:
+class MatchedTarget:
     """A place that a policy's target matches; ``trouble`` says why a glob matches nothing."""
 
     path: str
@@ -118,7 +118,7 @@ class Target:
 
 
 def maintain(
-    targets: Sequence[Target],
+    targets: Sequence[MatchedTarget],
     workers: Workers,
     *,
     dry_run: bool = False,
@@ -156,7 +156,7 @@ def maintain(
     return [*(results[number] for number in range(len(targets))), *known]
 
 
-def targets_of(policy: Policy) -> list[Target]:
+def targets_of(policy: Policy) -> list[MatchedTarget]:
     """Return the places of a policy, each once: if several targets match a place, the first one applies.
 
     Raise UsageError if the archive of dropped entries is within one of them.
@@ -164,8 +164,8 @@ def targets_of(policy: Policy) -> list[Target]:
     return list(_targets_by_place(policy).values())
 
 
-def _targets_by_place(policy: Policy) -> dict[str, Target]:
-    found: dict[str, Target] = {}
+def _targets_by_place(policy: Policy) -> dict[str, MatchedTarget]:
+    found: dict[str, MatchedTarget] = {}
     for policied in policy.targets:
         for target in _targets(policy.folder, policied):
             found.setdefault(place_of(target.path), target)
@@ -175,7 +175,7 @@ def _targets_by_place(policy: Policy) -> dict[str, Target]:
     return found
 
 
-def target_at(policy: Policy, path: str) -> Target:
+def target_at(policy: Policy, path: str) -> MatchedTarget:
     """Return the target of a policy at ``path``. Raise UsageError if there is none."""
     target = _targets_by_place(policy).get(place_of(path))
     if target is None or target.trouble is not None:
@@ -183,7 +183,7 @@ def target_at(policy: Policy, path: str) -> Target:
     return target
 
 
-def have_tables(targets: Sequence[Target]) -> bool:
+def have_tables(targets: Sequence[MatchedTarget]) -> bool:
     """Return whether one of the targets is a Delta table."""
     for target in targets:
         with contextlib.suppress(TtlsnapError):  # its own result will say so
@@ -197,13 +197,13 @@ def worst_exit_code(results: Sequence[TargetResult]) -> int:
     return max((result.exit_code for result in results), default=0)
 
 
-def _targets(folder: str, policy: TargetPolicy) -> Iterator[Target]:
+def _targets(folder: str, policy: TargetPolicy) -> Iterator[MatchedTarget]:
     path = from_folder(folder, policy.path)
     if is_local(path) and "://" not in path:
         path = os.path.abspath(path)  # noqa: PTH100 - links are not followed
     # A path with brackets may exist under exactly that name.
     if not has_magic(policy.path) or (is_local(path) and os.path.exists(path)):  # noqa: PTH110 - also too long a name
-        yield Target(path, policy)
+        yield MatchedTarget(path, policy)
         return
     try:
         excluded = {
@@ -214,9 +214,9 @@ def _targets(folder: str, policy: TargetPolicy) -> Iterator[Target]:
             or_excluded = ", or excludes all that it finds" if policy.exclude else ""
             raise UsageError(quotes_nothing(f"{path} matches no folder{or_excluded}"))
     except TtlsnapError as error:
-        yield Target(path, policy, error)
+        yield MatchedTarget(path, policy, error)
         return
-    yield from (Target(name, policy) for name in names)
+    yield from (MatchedTarget(name, policy) for name in names)
 
 
 def place_of(path: str) -> str:
@@ -269,7 +269,7 @@ class _Runner:
         self._workers.stop(signum)
         self._stopped.set()
 
-    def run(self, target: Target) -> TargetResult:
+    def run(self, target: MatchedTarget) -> TargetResult:
         started = time.monotonic()
         policy, recovered = target.policy, None
         deadline = started + (policy.wait_seconds if policy.on_busy == "wait" else 0)
@@ -306,7 +306,7 @@ class _Runner:
                 changed: Status = "planned" if self._dry_run else "done"
                 return result(changed if report.changed else "nothing", report)
 
-    def _compact(self, target: Target) -> Report:
+    def _compact(self, target: MatchedTarget) -> Report:
         policy, rules = target.policy, target.policy.rules
         self._workers.refuse_if_stopped(target.path)
         if target.trouble is not None:
@@ -331,14 +331,14 @@ class _Runner:
         options = replace(options, parts=[(rule.selection, rule.part) for rule in rules])
         return compact(target.path, factories, options, engine, listener)
 
-    def _compact_table(self, target: Target) -> TableReport:
+    def _compact_table(self, target: MatchedTarget) -> TableReport:
         try:
             return self._run_table(target)
         except Exception as error:
             self._workers.refuse_if_stopped(target.path, f". {error}")
             raise
 
-    def _run_table(self, target: Target) -> TableReport:
+    def _run_table(self, target: MatchedTarget) -> TableReport:
         policy = target.policy
         return compact_table(
             target.path,

@@ -134,7 +134,7 @@ class Changes(ChangeOptions):
 
 
 @dataclass(frozen=True)
-class Target:
+class NewSettings:
     """The settings of the migrated checkpoint: those that change in its offset log, and its format, 1 or 2.
 
     ``session`` has settings that Spark does not pin. The query's session must have them.
@@ -145,7 +145,7 @@ class Target:
     session: Mapping[str, str]
 
 
-def find_target(checkpoint: Checkpoint, changes: Changes) -> Target:
+def find_target(checkpoint: Checkpoint, changes: Changes) -> NewSettings:
     """Return what ``changes`` make of a checkpoint.
 
     Raise UnsupportedError for state that the wanted provider cannot hold, and for a setting that the checkpoint does
@@ -182,7 +182,7 @@ def find_target(checkpoint: Checkpoint, changes: Changes) -> Target:
         session[FORMAT] = "2"
     if join.is_timed(pinned.get(join.FORMAT, "")):
         session[_TIMED_JOINS] = "true"
-    return Target(pinned, new_format, session)
+    return NewSettings(pinned, new_format, session)
 
 
 def _refuse_only_rocksdb(checkpoint: Checkpoint, settings: Mapping[str, str], old_format: int, new_format: int) -> None:

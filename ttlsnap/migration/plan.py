@@ -16,7 +16,7 @@ from ttlsnap.errors import NothingToMigrateError, UnsupportedError
 from ttlsnap.evolution.model import NO_EVOLUTION, Evolution, StateEvolution
 from ttlsnap.evolution.recorded import with_schemas_of
 from ttlsnap.evolution.unused import find_unused
-from ttlsnap.migration.changes import CHANGELOG, Changes, Target, find_target
+from ttlsnap.migration.changes import CHANGELOG, Changes, NewSettings, find_target
 from ttlsnap.migration.times import KeptStates
 from ttlsnap.operators import transform_with_state
 from ttlsnap.operators.placement import is_placed_by_hash
@@ -95,7 +95,7 @@ class MigrationPlan:
     listing: Listing
     state_store: StateStore
     new_store: StateStore
-    target: Target
+    target: NewSettings
     partitions: int
     stores: tuple[StoreMigration, ...]
     single: tuple[int, ...]

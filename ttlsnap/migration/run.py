@@ -51,7 +51,7 @@ from ttlsnap.storage.open import open_directory
 from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.protocols import StagedFile, Staging
 from ttlsnap.transaction.change import Change
-from ttlsnap.transaction.steps import Place, StateRun, write_new_state
+from ttlsnap.transaction.steps import StateRun, WorkPlace, write_new_state
 from ttlsnap.transform.protocols import StateSnapshotTransformerFactory
 from ttlsnap.written.keeping import renew_ledgers
 
@@ -166,11 +166,11 @@ class Migration(StateRun[MigrationReport]):
     def new_files(self) -> list[str]:
         return [store.new_snapshot(partition) for store in self.plan.stores for partition in range(store.partitions)]
 
-    def work(self, place: Place) -> MigrationReport:
+    def work(self, place: WorkPlace) -> MigrationReport:
         self._move(place)
         return self._report()
 
-    def stage(self, place: Place) -> None:
+    def stage(self, place: WorkPlace) -> None:
         super().stage(place)
         if self.report.compaction is not None:
             output = self.options.output
@@ -221,7 +221,7 @@ class Migration(StateRun[MigrationReport]):
         migrated = {store.operator for store in self.plan.stores}
         self._ledgers += renew_ledgers(self.checkpoint, self.plan.history, staging, self.id, operators=migrated)
 
-    def _move(self, place: Place) -> None:
+    def _move(self, place: WorkPlace) -> None:
         """Split the old partitions and build the new ones."""
         plan, staging_root, below = self.plan, place.root, place.below
         sources = list(self._sources(staging_root, below))

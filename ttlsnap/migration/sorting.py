@@ -28,7 +28,7 @@ from ttlsnap.stores.convert import convert, with_keys, with_values
 from ttlsnap.stores.families import NO_FAMILY_CHANGES, FamilyChanges
 from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.partitions import StorePartition
-from ttlsnap.stores.protocols import EntryBatch, Moves, StateStore, StoredPartition, Written
+from ttlsnap.stores.protocols import EntryBatch, Renumbering, StateStore, StoredPartition, Written
 from ttlsnap.transform.converters import ConvertsValues
 from ttlsnap.unsaferow.gather import Int64s, Mask
 from ttlsnap.unsaferow.murmur3 import partitions_of
@@ -367,7 +367,7 @@ class SortingSink:
         store: StorePartition,
         partition: StoredPartition,
         states: Mapping[str, StateDescriptor],
-        moves: Mapping[str, Moves],
+        moves: Mapping[str, Renumbering],
         changes: int = 0,
     ) -> _SortingWriter:
         """See ``Sink.writer``."""
@@ -384,7 +384,7 @@ class _SortingWriter:
         partition: StoredPartition,
         sorter: Sorter,
         states: Mapping[str, StateDescriptor],
-        moves: Mapping[str, Moves],
+        moves: Mapping[str, Renumbering],
     ) -> None:
         self._partition, self._sorter, self._states, self._moves = partition, sorter, states, moves
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import CorruptionError, TransformerError
 from ttlsnap.operators.join import IndexedSide, TimedSide
-from ttlsnap.operators.links import Decisions, Fetch, Keys, Outcome, StateId, concat, encode_keys, show_key
+from ttlsnap.operators.links import Decisions, Fetch, Keys, LinkDecisions, StateId, concat, encode_keys, show_key
 from ttlsnap.quoting import quote
 from ttlsnap.schema.fields import find_field
 from ttlsnap.schema.types import LongType, StructType
@@ -47,7 +47,7 @@ class IndexedRows:
             fields = len(self._side.values.value_schema.fields)
             self._matched.append(read_words(values, fields, fields - 1)[0] != 0)
 
-    def resolve(self, decided: Mapping[StateId, Decisions], fetch: Fetch) -> Outcome:
+    def resolve(self, decided: Mapping[StateId, Decisions], fetch: Fetch) -> LinkDecisions:
         """See ``LinkWork.resolve``."""
         side = self._side
         index, counts = concat(self._indexes), concat(self._counts)
@@ -57,7 +57,7 @@ class IndexedRows:
         self._check(index, counts, of_value, of_count, rows)
         decision = decided.get(side.values.place)
         if decision is None or not decision.changes:
-            return Outcome({side.counts.place: Decisions.keep(len(counts))})
+            return LinkDecisions({side.counts.place: Decisions.keep(len(counts))})
         left = np.bincount(of_value[decision.kept], minlength=len(rows))
         # Spark finds the rows of a key by counting from 0 to the stored number, so no number may be missing.
         stays = index < left[of_value]
@@ -77,7 +77,7 @@ class IndexedRows:
         changed = (of_counts > 0) & (of_counts != counts)
         # Format 1 has no flag, and Spark runs only inner joins with it.
         unmatched = ~decision.kept & ~np.concatenate(self._matched) if side.has_matched else np.zeros(0, np.bool_)
-        return Outcome(
+        return LinkDecisions(
             {
                 side.values.place: Decisions(stays, new, values, sources=source),
                 side.counts.place: Decisions(of_counts > 0, changed, long_rows(of_counts[changed])),
@@ -164,7 +164,7 @@ class TimedRows:
             fields = len(self._side.values.key_schema.fields)
             self._times.append(read_words(keys, fields, fields - 1)[0])
 
-    def resolve(self, decided: Mapping[StateId, Decisions], fetch: Fetch) -> Outcome:
+    def resolve(self, decided: Mapping[StateId, Decisions], fetch: Fetch) -> LinkDecisions:
         """See ``LinkWork.resolve``."""
         values, times = self._side.values, self._side.times
         codes, count = self._keys.codes()
@@ -178,14 +178,14 @@ class TimedRows:
                 raise _misfit(self._where, values, self._keys.show(place, i, values.key_schema), what)
         decision = decided.get(values.place)
         if decision is None or not decision.changes:
-            return Outcome({times.place: Decisions.keep(len(of_time))})
+            return LinkDecisions({times.place: Decisions.keep(len(of_time))})
         self._require_times(decision)
         left = np.bincount(of_value[decision.kept], minlength=count)
         # The index entries of one key are adjacent and identical, so any of them may be dropped.
         begins = np.flatnonzero(np.append(True, of_time[1:] != of_time[:-1]))
         rank = np.arange(len(of_time)) - np.repeat(begins, np.diff(np.append(begins, len(of_time))))
         unmatched = ~decision.kept & ~np.concatenate(self._matched)
-        return Outcome({times.place: Decisions.drop(rank >= left[of_time])}, int(unmatched.sum()))
+        return LinkDecisions({times.place: Decisions.drop(rank >= left[of_time])}, int(unmatched.sum()))
 
     def _require_times(self, decision: Decisions) -> None:
         """Raise TransformerError if a new row has another time than its key."""

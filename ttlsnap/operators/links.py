@@ -18,7 +18,7 @@ import pyarrow as pa
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.entries.json_text import to_json_values
 from ttlsnap.schema.types import StructType
-from ttlsnap.stores.protocols import Moves
+from ttlsnap.stores.protocols import Renumbering
 from ttlsnap.unsaferow.decode import decode
 from ttlsnap.unsaferow.gather import Int64s, Mask
 from ttlsnap.unsaferow.rows import Rows
@@ -39,7 +39,7 @@ class Decisions:
     kept: Mask
     rewritten: Mask
     values: Rows
-    moves: Moves | None = None
+    moves: Renumbering | None = None
     sources: Int64s | None = None
 
     @classmethod
@@ -70,7 +70,7 @@ class Decisions:
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
+class LinkDecisions:
     """The decisions on all entries of a link. ``unmatched`` is the number of dropped rows that had not matched yet.
 
     ``archived_place`` is the place of derived entries that contain a fact of their own.
@@ -140,7 +140,7 @@ class LinkWork(Protocol):
         """Add the next entries of a place."""
         ...
 
-    def resolve(self, decided: Mapping[StateId, Decisions], fetch: Fetch) -> Outcome:
+    def resolve(self, decided: Mapping[StateId, Decisions], fetch: Fetch) -> LinkDecisions:
         """Return the decisions on every entry, given those on the primary ones.
 
         Raise CorruptionError, which names a key, if the entries do not match.

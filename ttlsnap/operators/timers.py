@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ttlsnap.errors import CorruptionError
-from ttlsnap.operators.links import Decisions, Fetch, Keys, Outcome, StateId, concat
+from ttlsnap.operators.links import Decisions, Fetch, Keys, LinkDecisions, StateId, concat
 from ttlsnap.operators.transform_with_state import Timers
 from ttlsnap.unsaferow.gather import Int64s
 from ttlsnap.unsaferow.rows import Rows
@@ -34,7 +34,7 @@ class TimersOfKeys:
             keys = struct_rows(keys, 2, 0)  # the fields are the key, and the map key of the entry
         self._keys.add(place, keys)
 
-    def resolve(self, decided: Mapping[StateId, Decisions], fetch: Fetch) -> Outcome:
+    def resolve(self, decided: Mapping[StateId, Decisions], fetch: Fetch) -> LinkDecisions:
         """See ``LinkWork.resolve``."""
         timers = self._timers
         codes, count = self._keys.codes()
@@ -48,7 +48,7 @@ class TimersOfKeys:
         gone = had & ~has
         archived = timers.by_key.place if timers.variables else None
         decisions = {place: Decisions.drop(gone[codes[place]]) for place in self._moments}
-        return Outcome(decisions, archived_place=archived)
+        return LinkDecisions(decisions, archived_place=archived)
 
     def _check(self, codes: Mapping[StateId, Int64s]) -> None:
         """Raise CorruptionError unless every timer exists once by its key, and once by its time."""

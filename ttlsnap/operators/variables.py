@@ -11,9 +11,9 @@ import numpy as np
 
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import CorruptionError, TransformerError
-from ttlsnap.operators.links import Decisions, Fetch, Keys, Outcome, StateId, concat
+from ttlsnap.operators.links import Decisions, Fetch, Keys, LinkDecisions, StateId, concat
 from ttlsnap.operators.transform_with_state import Variable
-from ttlsnap.stores.protocols import Moves
+from ttlsnap.stores.protocols import Renumbering
 from ttlsnap.unsaferow.gather import Int64s, Mask
 from ttlsnap.unsaferow.project import side_by_side
 from ttlsnap.unsaferow.rows import Rows
@@ -45,7 +45,7 @@ class VariableElements:
         self._numbers[place].append(numbers)
         self._keys.add(place, keys)
 
-    def resolve(self, decided: Mapping[StateId, Decisions], fetch: Fetch) -> Outcome:
+    def resolve(self, decided: Mapping[StateId, Decisions], fetch: Fetch) -> LinkDecisions:
         """See ``LinkWork.resolve``."""
         variable, place = self._variable, self._variable.elements.place
         codes, count = self._keys.codes()
@@ -75,12 +75,12 @@ class VariableElements:
                 going = np.zeros(count, np.bool_)
                 going[at[moved]] = True
                 stays &= ~(stale & going[at] & (after[at] == there))
-                moves = Moves(moved, after[at][moved]) if moved.any() else None
+                moves = Renumbering(moved, after[at][moved]) if moved.any() else None
                 found[state.place] = Decisions(stays & ~differs, np.zeros(len(at), np.bool_), Rows.none(), moves)
             else:
                 changed = stays & differs
                 found[state.place] = Decisions(stays, changed, long_rows(after[at][changed]))
-        return Outcome(found)
+        return LinkDecisions(found)
 
     def _stale(self, state: StateDescriptor, at: Int64s, there: Int64s, wanted: Int64s) -> Mask:
         """Return the index entries that Spark leaves for removed entries.

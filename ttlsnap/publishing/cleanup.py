@@ -20,8 +20,8 @@ from ttlsnap.publishing.backups import find_held_tables
 from ttlsnap.publishing.journal import (
     BACKUP,
     STAGED,
+    FileMove,
     Journal,
-    Move,
     digest_of,
     folders_of,
     is_same,
@@ -135,7 +135,7 @@ def find_overwritten(files: Directory, journal: Journal) -> list[str]:
     staged = [move for move in journal.new if move.target in known]
     there = stat_files(files, [move.source for move in staged])
 
-    def is_overwritten(move: Move) -> bool:
+    def is_overwritten(move: FileMove) -> bool:
         facts, info = known[move.target], there.get(move.source)
         return info is not None and not is_same(files, replace(facts, path=move.source), info)
 

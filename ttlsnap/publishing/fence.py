@@ -13,15 +13,15 @@ from ttlsnap.checkpoint.logs import FENCE_MARK, MAX_LOG_BYTES, read_logs
 from ttlsnap.errors import BusyError
 from ttlsnap.printable import shell_word
 from ttlsnap.publishing.journal import (
+    FileMove,
     Journal,
-    Move,
     is_same,
 )
 from ttlsnap.storage.directory import Directory
 from ttlsnap.storage.trees import stat_files
 
 
-def fence_file(logs: Logs, moves: Sequence[Move] = ()) -> str:
+def fence_file(logs: Logs, moves: Sequence[FileMove] = ()) -> str:
     """Return the offset file after the newest one, and after those that ``moves`` restore."""
     back = [layout.parse_number(name) for _, _, name in (m.target.rpartition(f"{layout.OFFSETS}/") for m in moves)]
     newest = logs.offsets[-1] if logs.offsets else logs.commits[-1]

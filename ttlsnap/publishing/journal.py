@@ -42,7 +42,7 @@ _PIECE = 1 << 20
 
 
 @dataclass(frozen=True)
-class Move:
+class FileMove:
     """One rename within the checkpoint, from ``source`` to ``target`` (relative paths)."""
 
     source: str
@@ -80,7 +80,7 @@ class Journal(ReadableDocument):
     kind: Literal["compact", "import", "migrate", "rollback", "repair"]
     batch: int
     fence: str
-    moves: tuple[Move, ...]
+    moves: tuple[FileMove, ...]
     status: Status
     undoes: str | None = None
     published: tuple[FileFacts, ...] = ()
@@ -103,12 +103,12 @@ class Journal(ReadableDocument):
         return self.kind in ("compact", "import", "migrate")
 
     @property
-    def to_backup(self) -> tuple[Move, ...]:
+    def to_backup(self) -> tuple[FileMove, ...]:
         """The moves of old files to the backup, which are first."""
         return tuple(move for move in self.moves if move.target.startswith(f"{layout.RUNS}/"))
 
     @property
-    def new(self) -> tuple[Move, ...]:
+    def new(self) -> tuple[FileMove, ...]:
         """The moves of files to their places."""
         return tuple(move for move in self.moves if move.source.startswith(f"{layout.RUNS}/"))
 
@@ -185,7 +185,7 @@ def relocate(journal: Journal, names: Mapping[str, str]) -> Journal:
         found = _FOLDER.match(path)
         return path if found is None else names.get(found[1], found[1]) + path[found.end() :]
 
-    return replace(journal, moves=tuple(Move(new(move.source), new(move.target)) for move in journal.moves))
+    return replace(journal, moves=tuple(FileMove(new(move.source), new(move.target)) for move in journal.moves))
 
 
 def is_same(files: Directory, facts: FileFacts, info: FileInfo | None) -> bool:
@@ -301,9 +301,9 @@ def _check_moves(journal: Journal, where: str) -> None:
     for move in journal.moves:
         live = move.source if not move.source.startswith(f"{layout.RUNS}/") else move.target
         allowed = [
-            Move(live, backup_path(journal.run, live)),
-            Move(staged_path(journal.run, live), live),
-            *([Move(backup_path(journal.undoes, live), live)] if journal.undoes else []),
+            FileMove(live, backup_path(journal.run, live)),
+            FileMove(staged_path(journal.run, live), live),
+            *([FileMove(backup_path(journal.undoes, live), live)] if journal.undoes else []),
         ]
         if not (move in allowed and _may_move(journal, live.split("/")) and _is_plain(live)):
             raise CorruptionError(

@@ -11,28 +11,28 @@ from ttlsnap.printable import shell_word
 from ttlsnap.publishing import journal as journals
 from ttlsnap.publishing.journal import (
     FileFacts,
+    FileMove,
     Journal,
-    Move,
     is_same,
 )
 from ttlsnap.storage.directory import Directory, each
 from ttlsnap.storage.trees import find_existing, make_folders, remove_if_empty, stat_files, sync_names
 
 
-def plan_backup(files: Directory, run: str, paths: Sequence[str]) -> list[Move]:
+def plan_backup(files: Directory, run: str, paths: Sequence[str]) -> list[FileMove]:
     """Return the moves of existing files, with every checksum file beside them, to the backup of ``run``.
 
     A checksum file moves before its file, because Spark fails on a stale one.
     """
     names = [name for path in paths for name in (*layout.all_checksums(path), path)]
     there = find_existing(files, names)
-    return [Move(name, journals.backup_path(run, name)) for name in dict.fromkeys(names) if name in there]
+    return [FileMove(name, journals.backup_path(run, name)) for name in dict.fromkeys(names) if name in there]
 
 
-def plan_checksum_backup(files: Directory, run: str, path: str) -> list[Move]:
+def plan_checksum_backup(files: Directory, run: str, path: str) -> list[FileMove]:
     """Return the moves of checksum files that an earlier file of this name left: they would not match the new one."""
     there = find_existing(files, layout.all_checksums(path)) if files.stat(path) is None else set()
-    return [Move(name, journals.backup_path(run, name)) for name in layout.all_checksums(path) if name in there]
+    return [FileMove(name, journals.backup_path(run, name)) for name in layout.all_checksums(path) if name in there]
 
 
 def find_rewritten(files: Directory, journal: Journal) -> list[str]:
@@ -63,7 +63,7 @@ def find_altered(files: Directory, journal: Journal) -> list[str]:
     return [path for path in each(files, lambda one: altered(*one), known) if path is not None]
 
 
-def find_done(files: Directory, moves: Sequence[Move]) -> list[bool]:
+def find_done(files: Directory, moves: Sequence[FileMove]) -> list[bool]:
     """Return which moves are done."""
     there = find_existing(files, [end for move in moves for end in (move.source, move.target)])
     return [is_done(move, there) for move in moves]
@@ -79,7 +79,7 @@ def is_untouched(files: Directory, journal: Journal) -> bool:
     return bool(same) and all(same)
 
 
-def is_done(move: Move, there: Collection[str]) -> bool:
+def is_done(move: FileMove, there: Collection[str]) -> bool:
     """Return whether a move is done, by the paths that exist: no other move uses its path in the run's folder."""
     return move.target in there if move.target.startswith(f"{layout.RUNS}/") else move.source not in there
 
@@ -101,7 +101,7 @@ def apply(files: Directory, journal: Journal) -> None:
     Raise RefusedError if a file has appeared at the target of a move.
     """
 
-    def carry_out(move: Move) -> None:
+    def carry_out(move: FileMove) -> None:
         if is_done(move, there):
             return
         if move.target in there:

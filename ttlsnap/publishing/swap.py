@@ -33,7 +33,7 @@ from ttlsnap.interrupts import defer_signals, note_run, raise_received
 from ttlsnap.printable import shell_word
 from ttlsnap.publishing import journal as journals
 from ttlsnap.publishing.fence import raise_fence, replace_fence, require_place_for_fence, undo_fence
-from ttlsnap.publishing.journal import Journal, Move, facts_of, read_journal
+from ttlsnap.publishing.journal import FileMove, Journal, facts_of, read_journal
 from ttlsnap.publishing.liveness import YOUNGEST_S
 from ttlsnap.publishing.moves import (
     apply,
@@ -166,7 +166,7 @@ def undo(files: Directory, journal: Journal, made: Sequence[str] | None = None) 
     refuse_unclear(files, journal)
     _refuse_uploads(files, journal)
 
-    def take_back(move: Move) -> None:
+    def take_back(move: FileMove) -> None:
         if not is_done(move, there) or move.target not in there:
             return
         if move.source in there:

@@ -40,7 +40,7 @@ SAME_VERSIONS = "Create both contracts with this ttlsnap and the same version of
 
 
 @dataclass(frozen=True)
-class Obstacle:
+class UnrepairedFinding:
     """A difference for which there is no step, and what can be done.
 
     ``option`` is the one that removes it, if nothing else has to be decided. ``needs`` is a sentence that says what

@@ -10,7 +10,7 @@ from ttlsnap.check.findings import CheckReport, Finding, Verdict, worst
 from ttlsnap.check.targets import is_folder
 from ttlsnap.contract import Contract
 from ttlsnap.printable import shell_word
-from ttlsnap.repairs.answers import Answers, Obstacle
+from ttlsnap.repairs.answers import Answers, UnrepairedFinding
 
 if TYPE_CHECKING:
     from ttlsnap.evolution.model import Evolution, Step
@@ -48,7 +48,7 @@ def find_repairs(
 
 
 def with_repairs(
-    findings: Iterable[Finding], evolution: Evolution, obstacles: Sequence[Obstacle], *, proves: bool = False
+    findings: Iterable[Finding], evolution: Evolution, obstacles: Sequence[UnrepairedFinding], *, proves: bool = False
 ) -> list[Finding]:
     """Return the findings; those that the evolution repairs have the verdict ``after_migration``, and their step.
 
@@ -56,7 +56,7 @@ def with_repairs(
     that record more may show that a migration repairs a finding, the finding is unknown. A run of the migration
     ``proves`` what a comparison of contracts cannot: that no value is null, for example.
     """
-    mine: dict[int | None, list[Obstacle]] = {}
+    mine: dict[int | None, list[UnrepairedFinding]] = {}
     for obstacle in obstacles:
         mine.setdefault(obstacle.place.operator, []).append(obstacle)
     if any(obstacle.stays for obstacle in mine.get(None, ())):
@@ -64,7 +64,7 @@ def with_repairs(
     return [_judge(finding, evolution, mine.get(finding.place.operator, ()), proves=proves) for finding in findings]
 
 
-def _judge(finding: Finding, evolution: Evolution, obstacles: Sequence[Obstacle], *, proves: bool) -> Finding:
+def _judge(finding: Finding, evolution: Evolution, obstacles: Sequence[UnrepairedFinding], *, proves: bool) -> Finding:
     if any(obstacle.stays for obstacle in obstacles) or finding.code not in _REPAIRABLE:
         return finding
     needs = {obstacle.place: obstacle.needs for obstacle in obstacles if obstacle.needs}

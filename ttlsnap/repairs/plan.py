@@ -41,7 +41,7 @@ from ttlsnap.repairs.answers import (
     OLD_NEEDS_QUERY,
     SAME_VERSIONS,
     Answers,
-    Obstacle,
+    UnrepairedFinding,
 )
 from ttlsnap.repairs.schemas import Matcher, Source
 from ttlsnap.schema.arrow import arrow_type
@@ -68,7 +68,7 @@ def find_evolution(
     answers: Answers = NO_ANSWERS,
     now_ms: int = 0,
     converters: Sequence[ConvertsValues] = (),
-) -> tuple[Evolution, list[Obstacle]]:
+) -> tuple[Evolution, list[UnrepairedFinding]]:
     """Return how the state of ``old`` becomes that of ``new``, and for which differences there is no way.
 
     ``now_ms`` is the time from which the age of values without a time is counted, if they get a TTL. The
@@ -87,7 +87,7 @@ def find_evolution(
     names = [[operator.name for operator in contract.operators] for contract in (old, new)]
     if len(names[0]) != len(names[1]) or any(a not in (None, b) for a, b in zip(*names, strict=True)):
         texts = [", ".join(name or "unnamed" for name in found) for found in names]
-        return Evolution(), [Obstacle(Place(), f"the operators were {texts[0]}, and are {texts[1]}")]
+        return Evolution(), [UnrepairedFinding(Place(), f"the operators were {texts[0]}, and are {texts[1]}")]
     for was, now in zip(old.operators, new.operators, strict=True):
         operator = _Operator(both, matcher, was, now, now_ms, converters)
         states += operator.find()
@@ -323,7 +323,7 @@ class _Operator:
         mine = mine or [told for told in births if told == NOW or told.startswith(("key.", "value."))]
         if not mine:
             self.matcher.obstacles.append(
-                Obstacle(
+                UnrepairedFinding(
                     place,
                     "it has a TTL now: from which time on does it count for existing values? Add --birth with a field, "
                     "or --birth now",
@@ -555,7 +555,7 @@ class _Operator:
     def _refuse_unknown_buffers(self, place: Place) -> None:
         self._refuse(place, "it is not known which aggregate a column belongs to", self._needs)
 
-    def _with_needs(self, obstacle: Obstacle) -> Obstacle:
+    def _with_needs(self, obstacle: UnrepairedFinding) -> UnrepairedFinding:
         if not obstacle.stays:
             return obstacle
         return replace(obstacle, message=f"{obstacle.message}. {self._needs}", needs=self._needs)
@@ -620,7 +620,9 @@ class _Operator:
         return found
 
     def _refuse(self, place: Place, message: str, needs: str = "") -> None:
-        self.matcher.obstacles.append(Obstacle(place, f"{message}. {needs}" if needs else message, needs=needs))
+        self.matcher.obstacles.append(
+            UnrepairedFinding(place, f"{message}. {needs}" if needs else message, needs=needs)
+        )
 
 
 def _layouts(buffers: Sequence[AggregateBuffer] | None) -> list[Any]:

@@ -25,7 +25,7 @@ from ttlsnap.evolution.changes import (
 )
 from ttlsnap.evolution.model import Step
 from ttlsnap.printable import shell_word
-from ttlsnap.repairs.answers import OLD_NEEDS_QUERY, Answers, Obstacle
+from ttlsnap.repairs.answers import OLD_NEEDS_QUERY, Answers, UnrepairedFinding
 from ttlsnap.schema.fields import distinct_names
 from ttlsnap.schema.literals import parse_literal
 from ttlsnap.schema.types import ArrayType, DataType, DoubleType, MapType, StringType, StructField, StructType, physical
@@ -44,7 +44,7 @@ class Matcher:
     answers: Answers
     knows_nullability: bool = True
     steps: list[Step] = field(default_factory=list)
-    obstacles: list[Obstacle] = field(default_factory=list)
+    obstacles: list[UnrepairedFinding] = field(default_factory=list)
     used: set[str] = field(default_factory=set)
     key_fills: dict[tuple[int | None, str], str] = field(default_factory=dict)
 
@@ -88,7 +88,9 @@ class Matcher:
             if ordinal not in taken and not told:
                 at = place.at(field=f"{place.field}.{name}")
                 if is_key(at) and not merges:
-                    self.obstacles.append(Obstacle(at, "without this column, several entries would have one key"))
+                    self.obstacles.append(
+                        UnrepairedFinding(at, "without this column, several entries would have one key")
+                    )
                 self._find_answer(at, self.answers.drops)  # it may be given where nobody asks for it
                 self.steps.append(Step("drop", at, was.type.simple_string, None))
         if taken != sorted(taken) and not told:
@@ -119,7 +121,7 @@ class Matcher:
         for name in places:
             if counts[1][name] and counts[0][name] != counts[1][name]:
                 self.obstacles.append(
-                    Obstacle(
+                    UnrepairedFinding(
                         place,
                         f"there were {counts[0][name]} columns {name}, and now there are {counts[1][name]}: which is "
                         f"which? {OLD_NEEDS_QUERY}",
@@ -174,7 +176,7 @@ class Matcher:
                 f"If {new} is {old} under another name, give migrate {rename}; if not, {drop}, which starts it afresh"
             )
         at = place.at(field=f"{place.field}.{new}") if is_column else place
-        self.obstacles.append(Obstacle(at, told, needs=needs))
+        self.obstacles.append(UnrepairedFinding(at, told, needs=needs))
         return None
 
     def is_dropped(self, place: Place, name: str) -> bool:
@@ -216,7 +218,7 @@ class Matcher:
             name = next(iter(_grouping_column(at)), at.field)
             why = "" if is_key(at) else ", and it may not be null"
             self.obstacles.append(
-                Obstacle(
+                UnrepairedFinding(
                     at,
                     f"existing entries have no {now.name}{why}: add --fill {name}=LITERAL",
                     f"--fill {name}=LITERAL",
@@ -250,13 +252,15 @@ class Matcher:
             return None
         if is_key(at) and isinstance(now, DoubleType):
             self.obstacles.append(
-                Obstacle(at, f"a new row of this key can have other digits as {new.simple_string} than an old one")
+                UnrepairedFinding(
+                    at, f"a new row of this key can have other digits as {new.simple_string} than an old one"
+                )
             )
             return None
         texts = isinstance(was, StringType) or isinstance(now, StringType)
         if texts and not is_key(at) and at.operator_name in AGGREGATIONS:
             told = f"it was {old.simple_string} and is {new.simple_string}. Texts have another order than numbers"
-            self.obstacles.append(Obstacle(at, f"{told}, and an aggregate compares its values"))
+            self.obstacles.append(UnrepairedFinding(at, f"{told}, and an aggregate compares its values"))
             return None
         if is_wider(was, now):
             self.steps.append(Step("widen", at, old.simple_string, new.simple_string))
@@ -271,9 +275,9 @@ class Matcher:
     def _add_retyped(self, at: Place, old: DataType, new: DataType) -> None:
         told = f"it was {old.simple_string} and is {new.simple_string}, which not every old value is"
         if is_narrower(old, new):
-            self.obstacles.append(Obstacle(at, f"{told}. If all of its values fit, add --narrow", "--narrow"))
+            self.obstacles.append(UnrepairedFinding(at, f"{told}. If all of its values fit, add --narrow", "--narrow"))
         else:
-            self.obstacles.append(Obstacle(at, told))
+            self.obstacles.append(UnrepairedFinding(at, told))
 
 
 def _grouping_column(place: Place) -> tuple[str, ...]:

@@ -254,7 +254,7 @@ _READERS: dict[str, Callable[[_Source], Iterator[Piece]]] = {
 }
 
 
-class Sink(Protocol):
+class ByteSink(Protocol):
     """Anything that compressed bytes can be written to."""
 
     def write(self, data: Piece, /) -> object: ...
@@ -263,7 +263,7 @@ class Sink(Protocol):
 class Compressor:
     """Writer of one compressed stream to ``sink``; ``close`` ends the stream and leaves ``sink`` open."""
 
-    def __init__(self, sink: Sink, codec: str) -> None:
+    def __init__(self, sink: ByteSink, codec: str) -> None:
         self._sink = sink
         # Level 1 is Spark's default (``spark.io.compression.zstd.level``). Spark reads every level.
         self._zstd = zstandard.ZstdCompressor(level=1).compressobj() if codec == "zstd" else None

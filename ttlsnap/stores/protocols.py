@@ -107,7 +107,7 @@ class Written:
 
 
 @dataclass(frozen=True, eq=False)
-class Moves:
+class Renumbering:
     """Entries of a state that get another ordered number at the start of their keys, and therefore another place.
 
     ``which`` marks them among the state's n entries (bool[n]). ``numbers`` has their new numbers (int64, one for each).
@@ -174,7 +174,7 @@ class StoredPartition(Protocol):
         """Return the kept entries of a batch as the store would hold them; see ``SnapshotWriter.change``."""
         ...
 
-    def moved(self, states: Mapping[str, StateDescriptor], moves: Mapping[str, Moves]) -> Iterator[EntryBatch]:
+    def moved(self, states: Mapping[str, StateDescriptor], moves: Mapping[str, Renumbering]) -> Iterator[EntryBatch]:
         """Yield the entries that ``moves`` gives new numbers, by state, as the store would then hold them."""
         ...
 
@@ -183,7 +183,7 @@ class StoredPartition(Protocol):
         staging: Staging | None,
         rewrite: RewriteChoice,
         states: Mapping[str, StateDescriptor],
-        moves: Mapping[str, Moves],
+        moves: Mapping[str, Renumbering],
         changes: int = 0,
     ) -> SnapshotWriter:
         """Return a writer that stages its files; in a dry run (``staging`` is None) it leaves no files.

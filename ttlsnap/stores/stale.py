@@ -53,7 +53,7 @@ class DoubtfulSnapshot:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class DoubtfulSnapshots:
     """The doubtful snapshots of a partition, newest first.
 
     ``stale`` and ``right`` ones were compared. For ``unknown`` ones, the older files are incomplete.
@@ -130,7 +130,7 @@ def judge_snapshots(
     version: int,
     trusted: Collection[str] = (),
     scratch: str | None = None,
-) -> Verdict:
+) -> DoubtfulSnapshots:
     """Return what is known of the doubtful snapshots from which Spark would load ``version`` of a partition.
 
     The second is the one that Spark would load without the first, and so on. ``trusted`` are paths of snapshots that
@@ -147,12 +147,12 @@ def judge_snapshots(
         chain.append(doubtful)
         version = doubtful.version - 1
     # The oldest one is first: a newer one is compared with what the older files give without the stale ones.
-    verdict = Verdict()
+    verdict = DoubtfulSnapshots()
     for doubtful in reversed(chain):
         stale = {other.path for other in verdict.stale}
         same = _is_same(files, state_store, doubtful, stale, scratch)
         if same:
-            verdict = Verdict(right=(doubtful,))  # Spark loads this one, and none of the older ones
+            verdict = DoubtfulSnapshots(right=(doubtful,))  # Spark loads this one, and none of the older ones
         elif same is None or verdict.unknown:
             verdict = replace(verdict, unknown=(doubtful, *verdict.unknown))
         else:

@@ -11,8 +11,8 @@ from ttlsnap.checkpoint.listing import Listing
 from ttlsnap.publishing.fence import fence_file
 from ttlsnap.publishing.journal import (
     FileFacts,
+    FileMove,
     Journal,
-    Move,
     backup_path,
     digest_of,
     facts_of,
@@ -53,9 +53,9 @@ class Change:
         files, fence = runs.files, fence_file(logs)
         _stage(files, run, self.documents)
         each(files, lambda path: files.keep_copy(path, backup_path(run, path)), self.preserved)
-        staged = [Move(file.path, file.target) for file in self.staged]
-        staged += [Move(staged_path(run, path), path) for path in self.documents]
-        ledgers = [Move(staged_path(run, path), path) for path in self.ledgers]
+        staged = [FileMove(file.path, file.target) for file in self.staged]
+        staged += [FileMove(staged_path(run, path), path) for path in self.documents]
+        ledgers = [FileMove(staged_path(run, path), path) for path in self.ledgers]
         old = dict.fromkeys([*self.set_aside, *(move.target for move in (*staged, *ledgers))])
         to_backup = plan_backup(files, run, list(old)) + plan_checksum_backup(files, run, fence)
         published = self._identify(files, staged)
@@ -74,12 +74,12 @@ class Change:
             planned=self.planned,
         )
 
-    def _identify(self, files: Directory, staged: Sequence[Move]) -> tuple[FileFacts, ...]:
+    def _identify(self, files: Directory, staged: Sequence[FileMove]) -> tuple[FileFacts, ...]:
         """Return the identities that the staged files will have in their places."""
         digests = {file.path: file.digest for file in self.staged}
         infos = stat_files(files, [move.source for move in staged])
 
-        def facts(move: Move) -> FileFacts:
+        def facts(move: FileMove) -> FileFacts:
             info = infos[move.source]
             digest = digests.get(move.source) or digest_of(files, move.source)
             return FileFacts(move.target, info.size, info.mtime_ns, digest)

@@ -29,8 +29,8 @@ from ttlsnap.publishing.archives import allowed_places, record_take_back, take_b
 from ttlsnap.publishing.fence import fence_file, has_its_batch
 from ttlsnap.publishing.journal import (
     FileFacts,
+    FileMove,
     Journal,
-    Move,
     facts_of,
     find_backup,
     is_later,
@@ -43,7 +43,7 @@ from ttlsnap.publishing.stale_snapshots import warn_of_early_snapshots
 from ttlsnap.storage.directory import Directory, each
 from ttlsnap.storage.trees import find_existing, stat_files
 from ttlsnap.stores.open import lineages_of, open_state_store
-from ttlsnap.transaction.steps import Place, Run, change_in_place
+from ttlsnap.transaction.steps import Run, WorkPlace, change_in_place
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Rollback(Run):
         self._back = _find_old_files(files, self.undone, self._committed)
         self._digests = _identify(files, self.undone, self._back)
 
-    def stage(self, place: Place) -> None:
+    def stage(self, place: WorkPlace) -> None:
         """Do nothing: the old files are in the backup of the run."""
 
     def is_wanted(self) -> bool:
@@ -202,24 +202,24 @@ def _made_copy(runs: Runs, run: str) -> bool:
         return False
 
 
-def _find_old_files(files: Directory, last: Journal, committed: int) -> list[Move]:
+def _find_old_files(files: Directory, last: Journal, committed: int) -> list[FileMove]:
     """Return the moves of the replaced files from the backup to their places. Raise RefusedError if one is missing."""
     kept = [move for move in last.to_backup if not _is_withdrawn(files, move.source, last.batch, committed)]
     lost = [path for path in last.preserved if files.stat(path) is None]
     backup = find_backup(files, last.run)
-    back = [*(Move(m.target, m.source) for m in kept), *(Move(f"{backup}/{p}", p) for p in lost)]
+    back = [*(FileMove(m.target, m.source) for m in kept), *(FileMove(f"{backup}/{p}", p) for p in lost)]
     if len(find_existing(files, [move.source for move in back])) < len(back):
         raise RefusedError(f"{files.root}: the backup of run {last.run} was removed, so the run cannot be rolled back")
     return back
 
 
-def _identify(files: Directory, last: Journal, back: Sequence[Move]) -> dict[str, str | None]:
+def _identify(files: Directory, last: Journal, back: Sequence[FileMove]) -> dict[str, str | None]:
     """Return the digests of the old files, by their places. Raise RefusedError if one is not the replaced file."""
     known = {facts.path: facts for facts in last.replaced}
     moves = [move for move in back if move.target in known]
     there = stat_files(files, [move.source for move in moves])
 
-    def is_as_it_was(move: Move) -> bool:
+    def is_as_it_was(move: FileMove) -> bool:
         return is_same(files, replace(known[move.target], path=move.source), there.get(move.source))
 
     others = [move.source for move, same in zip(moves, each(files, is_as_it_was, moves), strict=True) if not same]
@@ -243,7 +243,7 @@ def _refuse_begun(files: Directory, last: Journal, logs: Logs, listing: Listing)
         )
 
 
-def _logs_after(files: Directory, last: Journal, back: Sequence[Move]) -> tuple[FileFacts, ...]:
+def _logs_after(files: Directory, last: Journal, back: Sequence[FileMove]) -> tuple[FileFacts, ...]:
     """Return the identities of the logs of the batch as they will be after the rollback."""
     sources = {move.target: move.source for move in back}
     paths = [layout.offset_file(last.batch), layout.commit_file(last.batch)]
@@ -343,7 +343,7 @@ def _is_withdrawn(files: Directory, path: str, batch: int, committed: int) -> bo
     return layout.is_newer_snapshot(name, committed + 1)
 
 
-def _plan_moves(files: Directory, last: Journal, run: str, back: Sequence[Move], committed: int) -> list[Move]:
+def _plan_moves(files: Directory, last: Journal, run: str, back: Sequence[FileMove], committed: int) -> list[FileMove]:
     """Return the moves of the files in the way to the rollback's own backup, and of the old files ``back``.
 
     The files in the way are those that the run published, and snapshots of a batch that was started since and not

@@ -64,7 +64,7 @@ from ttlsnap.transaction.scratch import claim_scratch, discard_old_scratch, exis
 
 
 @dataclass(frozen=True)
-class Place:
+class WorkPlace:
     """Where a run works: new files wait ``below`` a folder of ``root``, None in a dry run.
 
     ``scratch`` is a local folder for the work, which the transaction removes; None for one of the system.
@@ -96,7 +96,7 @@ class Run(ABC):
         return []
 
     @abstractmethod
-    def stage(self, place: Place) -> None:
+    def stage(self, place: WorkPlace) -> None:
         """Write the new files into ``place``."""
 
     @abstractmethod
@@ -135,7 +135,7 @@ def change_in_place(run: Run, scratch: str | None = None) -> bool:
     own = f"{files.root}/{scratch_path(run.id)}" if is_local(files.root) else None
     with discard_after_error(files, run.id):
         files.mkdirs(layout.run_directory(run.id))
-        _stage(run, Place(files.root, staged_path(run.id, ""), own), scratch)
+        _stage(run, WorkPlace(files.root, staged_path(run.id, ""), own), scratch)
         if not run.is_wanted():
             discard_run(files, run.id)
             return False
@@ -166,7 +166,7 @@ def _publish(run: Run) -> None:
     run.runs = run.runs.with_journal(swap(files, journal, check=check, recheck=check_again))
 
 
-def _stage(run: Run, place: Place, scratch: str | None) -> None:
+def _stage(run: Run, place: WorkPlace, scratch: str | None) -> None:
     """Let a run work in its own folder of the user's ``scratch`` folder, or else in that of ``place``."""
     folder = place.scratch
     if scratch is not None:
@@ -225,10 +225,10 @@ class StateRun(Run, Generic[AnyReport]):
         return deliver_all(self.runs, AllowedPlaces(self.archive))
 
     @abstractmethod
-    def work(self, place: Place) -> AnyReport:
+    def work(self, place: WorkPlace) -> AnyReport:
         """Stage the new state. Return the report, in which ``published`` says whether something changes."""
 
-    def stage(self, place: Place) -> None:
+    def stage(self, place: WorkPlace) -> None:
         report = self.work(place)
         backup = f"{self.files.root}/{layout.run_directory(self.id)}/backup"
         self.report = replace(
@@ -350,7 +350,7 @@ def _carry_out(run: StateRun[AnyReport], scratch: str | None) -> AnyReport:
 
 def _foresee(run: StateRun[AnyReport], refusals: Sequence[str], scratch: str | None) -> AnyReport:
     """Return the report of a dry run, with warnings about what a run would refuse."""
-    _stage(run, Place(run.files.root, None, None), scratch)
+    _stage(run, WorkPlace(run.files.root, None, None), scratch)
     more, others = run.foresee()
     run.warnings += [*refusals, *more, *others]
     return replace(run.whole_report.unpublished(), refused=bool((*refusals, *more)))
@@ -361,7 +361,7 @@ def _copy(run: StateRun[AnyReport], destination: LocalDirectory, scratch: str | 
     files, staging = run.files, staging_directory(destination, run.id)
     with tidy_after_error(partial(discard_copy, staging)):
         begin_copy(files, staging)
-        _stage(run, Place(staging.root, "", f"{staging.root}/{OWN}/scratch"), scratch)
+        _stage(run, WorkPlace(staging.root, "", f"{staging.root}/{OWN}/scratch"), scratch)
         run.report = replace(run.report, published=True, output=destination.root, backup=None)
         run.refuse_unwanted(staging)
         if not run.confirm(run.whole_report):

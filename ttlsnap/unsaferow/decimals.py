@@ -23,7 +23,7 @@ from ttlsnap.schema.arrow import arrow_type
 from ttlsnap.unsaferow.check import Trail, first
 from ttlsnap.unsaferow.gather import Int64s, Mask, expand_ranges, gather_ragged, read_at
 from ttlsnap.unsaferow.layout import RESERVED, WORD
-from ttlsnap.unsaferow.parts import Part, Words, as_bytes, part
+from ttlsnap.unsaferow.parts import ValueBytes, Words, as_bytes, part
 from ttlsnap.unsaferow.rows import Rows
 
 Halves = npt.NDArray[np.int64]
@@ -76,7 +76,7 @@ def wide_decimal_bytes(values: pa.Array, data_type: T.DecimalType) -> Rows:
     return Rows(as_bytes(out), start, plan.size)
 
 
-def wide_decimal_part(values: pa.Array, data_type: T.DecimalType, path: str) -> Part:
+def wide_decimal_part(values: pa.Array, data_type: T.DecimalType, path: str) -> ValueBytes:
     """Return the part of decimals, each in the fewest bytes."""
     halves = decimal_halves(values, data_type, path)
     low, high = _magnitude(halves)

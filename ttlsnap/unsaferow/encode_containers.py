@@ -26,7 +26,7 @@ from ttlsnap.unsaferow.layout import (
     reserves,
     value_width,
 )
-from ttlsnap.unsaferow.parts import Part, Words, conform, part
+from ttlsnap.unsaferow.parts import ValueBytes, Words, conform, part
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,12 +36,12 @@ class _Column:
     nulls: Mask | None
     live: Int64s | slice
     words: Int64s | None  # of the live values, for a fixed-width field
-    part: Part | None  # of the live values, for any other field
+    part: ValueBytes | None  # of the live values, for any other field
     room: Int64s  # int64[n]
     null_size: int | None  # the size in a null's word where space is reserved for it
 
 
-def struct_part(values: pa.StructArray, struct: T.StructType, path: str = "") -> Part:
+def struct_part(values: pa.StructArray, struct: T.StructType, path: str = "") -> ValueBytes:
     """Return the part of structs that are not null: their rows."""
     if not pa.types.is_struct(values.type) or values.type.num_fields != len(struct):
         raise UsageError(f"field {path or '(row)'}: {values.type} is not a {struct.simple_string}")
@@ -69,16 +69,16 @@ def struct_part(values: pa.StructArray, struct: T.StructType, path: str = "") ->
                 out[word[column.nulls]] = (cursor - positions)[column.nulls] << 32 | column.null_size
             cursor = cursor + column.room
 
-    return Part(room, room, write)
+    return ValueBytes(room, room, write)
 
 
-def array_part(counts: Int64s, elements: pa.Array, element: T.DataType, nullable: bool, path: str) -> Part:
+def array_part(counts: Int64s, elements: pa.Array, element: T.DataType, nullable: bool, path: str) -> ValueBytes:
     """Return the part of arrays of ``counts`` elements each; ``elements`` has those of all arrays, in order."""
     nulls, live = _nulls(elements, element, nullable, path)
     header = WORD + (counts + 63) // 64 * WORD
     fixed = header + (counts * value_width(element) + 7 & ~np.int64(7))
     size = fixed
-    values: Part | None = None
+    values: ValueBytes | None = None
     if T.is_fixed_width(element):
         raw = to_numpy(_present(elements, nulls, element, path), element, path)
         if nulls is not None:
@@ -114,10 +114,10 @@ def array_part(counts: Int64s, elements: pa.Array, element: T.DataType, nullable
         out[cells[live]] = (here - base[live]) << 32 | values.size
         values.write(out, here)
 
-    return Part(size, size, write)
+    return ValueBytes(size, size, write)
 
 
-def _part(values: pa.Array, data_type: T.DataType, path: str) -> Part:
+def _part(values: pa.Array, data_type: T.DataType, path: str) -> ValueBytes:
     """Return the part of variable-length values of any type, none of them null."""
     data_type = T.physical(data_type)
     match data_type:
@@ -134,7 +134,7 @@ def _part(values: pa.Array, data_type: T.DataType, path: str) -> Part:
     return value_part(values, data_type, path)
 
 
-def _map_part(keys: Part, values: Part) -> Part:
+def _map_part(keys: ValueBytes, values: ValueBytes) -> ValueBytes:
     def write(out: Words, positions: Int64s) -> None:
         out[positions >> 3] = keys.size
         keys.write(out, positions + WORD)

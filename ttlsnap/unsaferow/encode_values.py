@@ -18,7 +18,7 @@ from ttlsnap.unsaferow.decimals import decimal_halves, wide_decimal_part
 from ttlsnap.unsaferow.decode_values import dtype_of
 from ttlsnap.unsaferow.gather import Int64s, expand_ranges
 from ttlsnap.unsaferow.layout import RESERVED
-from ttlsnap.unsaferow.parts import Part, Words, as_bytes, part, round8
+from ttlsnap.unsaferow.parts import ValueBytes, Words, as_bytes, part, round8
 
 
 def to_numpy(values: pa.Array, data_type: T.DataType, path: str) -> npt.NDArray[Any]:
@@ -45,7 +45,7 @@ def to_words(values: pa.Array, data_type: T.DataType, path: str) -> Int64s:
     return words
 
 
-def value_part(values: pa.Array, data_type: T.DataType, path: str) -> Part:
+def value_part(values: pa.Array, data_type: T.DataType, path: str) -> ValueBytes:
     """Return the part of variable-length values; raises UnsupportedError for a type without a known layout."""
     match data_type:
         case T.StringType() | T.CharType() | T.VarcharType() | T.BinaryType():
@@ -59,7 +59,7 @@ def value_part(values: pa.Array, data_type: T.DataType, path: str) -> Part:
     raise UnsupportedError(f"no known layout for {data_type.simple_string!r}")
 
 
-def _binary(values: pa.Array) -> Part:
+def _binary(values: pa.Array) -> ValueBytes:
     values = values.cast(pa.large_binary())
     size = _lengths(values)
     n = len(values)
@@ -78,7 +78,7 @@ def _binary(values: pa.Array) -> Part:
     return part(size, write)
 
 
-def _intervals(values: pa.Array, path: str) -> Part:
+def _intervals(values: pa.Array, path: str) -> ValueBytes:
     layout = [("months_and_days", "<i8"), ("nanos", "<i8")]
     raw = np.frombuffer(values.buffers()[1] or b"", layout)[values.offset : values.offset + len(values)]
     if (raw["nanos"] % 1000 != 0).any():
@@ -91,7 +91,7 @@ def _intervals(values: pa.Array, path: str) -> Part:
     return part(np.full(len(values), RESERVED, np.int64), write)
 
 
-def _variants(values: pa.Array) -> Part:
+def _variants(values: pa.Array) -> ValueBytes:
     value, metadata = values.field(0), values.field(1)
     value_size, metadata_size = _lengths(value), _lengths(metadata)
 

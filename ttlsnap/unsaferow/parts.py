@@ -1,4 +1,4 @@
-"""``Part``: the bytes of n values in the variable part, planned first and written afterwards.
+"""``ValueBytes``: the bytes of n values in the variable part, planned first and written afterwards.
 
 Writing takes two steps, because a row's size is known only when the sizes of all its fields are. Planning walks down
 the types and adds up sizes. Writing walks down again with the positions that follow from them. The buffer is zeroed
@@ -26,7 +26,7 @@ Words = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class ValueBytes:
     """The bytes of n values.
 
     ``size``   int64[n], bytes as recorded in the field's word
@@ -39,9 +39,9 @@ class Part:
     write: Callable[[Words, Int64s], None]
 
 
-def part(size: Int64s, write: Callable[[Words, Int64s], None]) -> Part:
+def part(size: Int64s, write: Callable[[Words, Int64s], None]) -> ValueBytes:
     """Return a part of these sizes, with its room rounded up to 8."""
-    return Part(size, round8(size), write)
+    return ValueBytes(size, round8(size), write)
 
 
 def round8(size: Int64s) -> Int64s:

@@ -17,9 +17,9 @@ from ttlsnap.stores.codecs import Piece, decompress
 from ttlsnap.stores.hdfs.entries import ChangedBatch, HdfsBatch, read_entries, read_file
 from ttlsnap.stores.hdfs.format import HdfsFormat
 from ttlsnap.stores.hdfs.records import DELETED, read_records
-from ttlsnap.stores.hdfs.snapshot_writer import CountingSink, SnapshotWriter
+from ttlsnap.stores.hdfs.snapshot_writer import CountingSink, SnapshotFileWriter
 from ttlsnap.stores.lineage import Lineage
-from ttlsnap.stores.protocols import Look, Moves, RewriteChoice, StagedFile, Staging, Written
+from ttlsnap.stores.protocols import Look, Renumbering, RewriteChoice, StagedFile, Staging, Written
 from ttlsnap.stores.row_checksums import with_row_checksums
 from ttlsnap.unsaferow.gather import Int64s, Mask
 from ttlsnap.unsaferow.rows import Rows
@@ -69,7 +69,7 @@ class HdfsPartition:
             new = with_row_checksums(keys.take(rewritten), new)
         return ChangedBatch(batch.state, batch.keys.take(kept), rows, keys, stored.take(kept).replace(rewritten, new))
 
-    def moved(self, states: Mapping[str, StateDescriptor], moves: Mapping[str, Moves]) -> Iterator[ChangedBatch]:
+    def moved(self, states: Mapping[str, StateDescriptor], moves: Mapping[str, Renumbering]) -> Iterator[ChangedBatch]:
         """See ``StoredPartition.moved``; there are none, because entries have no order."""
         assert not moves
         return iter(())
@@ -79,7 +79,7 @@ class HdfsPartition:
         staging: Staging | None,
         rewrite: RewriteChoice,
         states: Mapping[str, StateDescriptor],
-        moves: Mapping[str, Moves],
+        moves: Mapping[str, Renumbering],
         changes: int = 0,
     ) -> HdfsWriter:
         """See ``StoredPartition.writer``.
@@ -109,7 +109,7 @@ class HdfsWriter:
         else:
             self._staging.files.mkdirs(self._path.rpartition("/")[0])
             self._sink = CountingSink(self._file.enter_context(self._staging.files.writer(self._path)))
-        self._writer = SnapshotWriter(self._sink, self._store)
+        self._writer = SnapshotFileWriter(self._sink, self._store)
         return self
 
     def __exit__(self, *error: Any) -> None:
@@ -118,11 +118,11 @@ class HdfsWriter:
             self._staging.files.remove(self._path)
 
     def keep(self, batch: HdfsBatch) -> None:
-        """See ``SnapshotWriter.keep``."""
+        """See ``SnapshotFileWriter.keep``."""
         self._writer.copy(batch)
 
     def change(self, batch: HdfsBatch, kept: Int64s, rewritten: Mask, values: Rows) -> None:
-        """See ``SnapshotWriter.change``."""
+        """See ``SnapshotFileWriter.change``."""
         if not rewritten.any():
             self._writer.copy(HdfsBatch(batch.records.take(kept), batch.keys, batch.values))
             return
@@ -134,7 +134,7 @@ class HdfsWriter:
         self._writer.put_stored(keys, values)
 
     def finish(self) -> Written:
-        """See ``SnapshotWriter.finish``."""
+        """See ``SnapshotFileWriter.finish``."""
         digest = self._writer.close()
         self._file.close()
         if self._staging is None:

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from ttlsnap.stores.codecs import Compressor, Piece, Sink
+from ttlsnap.stores.codecs import ByteSink, Compressor, Piece
 from ttlsnap.stores.hdfs.entries import HdfsBatch
 from ttlsnap.stores.hdfs.format import HdfsFormat
 from ttlsnap.stores.hdfs.records import END
@@ -18,7 +18,7 @@ from ttlsnap.unsaferow.rows import Rows
 class CountingSink:
     """Counter of bytes; if there is a ``sink``, it also passes them on and computes their digest."""
 
-    def __init__(self, sink: Sink | None = None) -> None:
+    def __init__(self, sink: ByteSink | None = None) -> None:
         self._sink, self.size = sink, 0
         self._digest = xxhash.xxh3_128()
 
@@ -34,10 +34,10 @@ class CountingSink:
             self._sink.write(data)
 
 
-class SnapshotWriter:
+class SnapshotFileWriter:
     """Writer of one snapshot file to ``sink``; ``entries`` is the number of entries written."""
 
-    def __init__(self, sink: Sink, form: HdfsFormat) -> None:
+    def __init__(self, sink: ByteSink, form: HdfsFormat) -> None:
         self._form = form
         self._stream = Compressor(sink, form.codec)
         self._digest = xxhash.xxh3_128()

@@ -36,7 +36,7 @@ _short = struct.Struct(">H").unpack_from
 
 
 @dataclass
-class Changes:
+class ChangelogRecords:
     """Consecutive records: their kinds, their keys, and their values (empty for a delete)."""
 
     kinds: list[int] = field(default_factory=list)
@@ -70,7 +70,7 @@ def has_families(files: Directory, path: str, codec: str) -> bool:
     return _version(bytes(head[:_VERSION_SIZE]), where) in (2, 4)
 
 
-def read_changes(files: Directory, path: str, codec: str) -> Iterator[Changes]:
+def read_changes(files: Directory, path: str, codec: str) -> Iterator[ChangelogRecords]:
     """Yield the records of a changelog, about a megabyte at a time.
 
     Raises CorruptionError for an impossible length, and for a file that ends without its end mark or continues after
@@ -155,9 +155,9 @@ class _Records:
         self._where, self._typed = where, typed
         self.ended = False
 
-    def read(self, data: bytes, position: int) -> tuple[Changes, int]:
+    def read(self, data: bytes, position: int) -> tuple[ChangelogRecords, int]:
         """Return all whole records from ``position`` on, and the position after them."""
-        changes = Changes()
+        changes = ChangelogRecords()
         kinds, keys, values = changes.kinds.append, changes.keys.append, changes.values.append
         typed, kind, total = self._typed, PUT, len(data)
         head = 5 if typed else 4

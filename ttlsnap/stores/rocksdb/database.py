@@ -225,14 +225,14 @@ def database(folder: Path, settings: Settings, where: str, *, new: bool = False)
                 opened.close()
 
 
-class Source(Protocol):
+class EntrySource(Protocol):
     """Anything else with entries to scan."""
 
     def scan(self, where: str, prefix: bytes | None) -> Iterator[Pairs]: ...
 
 
 def scan(
-    opened: Rdict | Source, where: str, prefix: bytes | None = None, *, before: bytes | None = None
+    opened: Rdict | EntrySource, where: str, prefix: bytes | None = None, *, before: bytes | None = None
 ) -> Generator[Pairs, None, None]:
     """Yield all entries in the order of their keys, some thousand at a time.
 

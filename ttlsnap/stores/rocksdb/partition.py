@@ -19,14 +19,14 @@ from ttlsnap.errors import CorruptionError, CountError
 from ttlsnap.quoting import quote
 from ttlsnap.storage.directory import Directory
 from ttlsnap.stores.lineage import Lineage
-from ttlsnap.stores.protocols import Moves
+from ttlsnap.stores.protocols import Renumbering
 from ttlsnap.stores.rocksdb import changelog
 from ttlsnap.stores.rocksdb.archive import SnapshotMetadata
 from ttlsnap.stores.rocksdb.batch import RocksDbBatch
 from ttlsnap.stores.rocksdb.database import (
+    EntrySource,
     Pairs,
     Settings,
-    Source,
     rocksdb_errors,
     scan,
 )
@@ -75,7 +75,7 @@ class RocksDbPartition:
     ) -> None:
         self.store, self.files, self.lineage, self.folder = store, files, lineage, folder
         self.base, self.settings, self.metadata, self.where = base, settings, metadata, where
-        self.source: Rdict | Source = base
+        self.source: Rdict | EntrySource = base
         # The number of entries that a scan must find; None if it is not recorded.
         self.expected = metadata.entries if metadata else None
         self.size = sum(file.size for file in lineage.shared)
@@ -111,7 +111,7 @@ class RocksDbPartition:
                 for changes in changelog.read_changes(self.files, delta.path, codec):
                     self._apply(changes, f"{self.files.root}/{delta.path}")
 
-    def _apply(self, changes: changelog.Changes, where: str) -> None:
+    def _apply(self, changes: changelog.ChangelogRecords, where: str) -> None:
         keys = changes.keys
         if self.store.row_checksums:
             keys = verify_keys(changes, self.store.delimiter, where)
@@ -134,7 +134,7 @@ class RocksDbPartition:
                 batch.put(key, value)
         self.base.write(batch)
 
-    def _merge(self, changes: changelog.Changes, keys: list[bytes]) -> dict[bytes, bytes | None]:
+    def _merge(self, changes: changelog.ChangelogRecords, keys: list[bytes]) -> dict[bytes, bytes | None]:
         """Return the final value of each key, or None for a deleted one.
 
         A merge joins its value to the existing one, as RocksDB's operator does.
@@ -301,7 +301,7 @@ class RocksDbPartition:
             which = batch.elements.owner[which]
         return self.stored_values(batch.raw_keys.take(which), payload)
 
-    def moved(self, states: Mapping[str, StateDescriptor], moves: Mapping[str, Moves]) -> Iterator[RocksDbBatch]:
+    def moved(self, states: Mapping[str, StateDescriptor], moves: Mapping[str, Renumbering]) -> Iterator[RocksDbBatch]:
         """See ``StoredPartition.moved``."""
         for name, which in moves.items():
             pairs = self.move(states[name], which)
@@ -315,7 +315,7 @@ class RocksDbPartition:
         values = Rows.concat([raw_values])
         return self._batch(state.state, raw_keys, values, FAMILY_SIZE if self.families else 0, state)
 
-    def move(self, state: StateDescriptor, moves: Moves) -> Iterator[tuple[bytes, bytes]]:
+    def move(self, state: StateDescriptor, moves: Renumbering) -> Iterator[tuple[bytes, bytes]]:
         """Yield entries as they are to be stored, with another ordered number at the start of their keys."""
         head = CHECKSUM_SIZE if self.store.row_checksums else 0
         place, between = (_NUMBER_AT, b"") if state.avro is None else (_AVRO_NUMBER_AT, _AVRO_BETWEEN)
@@ -344,7 +344,7 @@ class RocksDbPartition:
         return with_checksums(raw_keys, Rows.of(payload)).to_list()
 
 
-def verify_keys(changes: changelog.Changes, delimiter: bytes, where: str) -> list[bytes]:
+def verify_keys(changes: changelog.ChangelogRecords, delimiter: bytes, where: str) -> list[bytes]:
     """Return the keys of records with checksums; raises CorruptionError if a checksum does not match.
 
     A delete has its checksum before its key, other records before their values.

@@ -30,7 +30,7 @@ from ttlsnap.checkpoint import layout
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import CorruptionError, TtlsnapError
 from ttlsnap.storage.directory import scratch_name
-from ttlsnap.stores.protocols import Moves, Rewrite, RewriteChoice, StagedFile, Staging, Written
+from ttlsnap.stores.protocols import Renumbering, Rewrite, RewriteChoice, StagedFile, Staging, Written
 from ttlsnap.stores.rocksdb import archive
 from ttlsnap.stores.rocksdb.batch import RocksDbBatch
 from ttlsnap.stores.rocksdb.database import (
@@ -475,7 +475,7 @@ class WritablePartition(RocksDbPartition):
         staging: Staging | None,
         rewrite: RewriteChoice,
         states: Mapping[str, StateDescriptor],
-        moves: Mapping[str, Moves],
+        moves: Mapping[str, Renumbering],
         changes: int = 0,
     ) -> RocksDbWriter:
         """See ``StoredPartition.writer``."""
