@@ -22,9 +22,9 @@ from ttlsnap import LocalEngine, migrate
 from ttlsnap.checkpoint import Checkpoint
 from ttlsnap.engines.moving import MovingEngine
 from ttlsnap.entries.place import Place
-from ttlsnap.evolution.changes import Cast, Column, Constant, StructChange, Take
-from ttlsnap.evolution.model import Evolution, StateEvolution, Step
 from ttlsnap.migration import run
+from ttlsnap.migration.evolution import Evolution, StateEvolution, Step
+from ttlsnap.migration.struct_changes import Cast, Column, Constant, StructChange, Take
 from ttlsnap.schema.types import DecimalType, LongType, StructField, StructType
 
 if TYPE_CHECKING:

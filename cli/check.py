@@ -154,7 +154,7 @@ def check(
     from ttlsnap.check.ignores import apply
     from ttlsnap.check.state import examine_state
     from ttlsnap.check.targets import load_contract
-    from ttlsnap.repairs.findings import find_command, find_repairs
+    from ttlsnap.new_query.findings import find_command, find_repairs
 
     named = [_report(text) for text in reports or ()]
     _distinct([path for _, path in named])
@@ -187,7 +187,7 @@ def check(
 def exit_code(report: CheckReport, fail_on: Verdict) -> int:
     """Return 0 if the check passes, 3 if the worst failing finding is unknown, and otherwise 1."""
     from ttlsnap.check.findings import Verdict, worst
-    from ttlsnap.check.reports.levels import fails
+    from ttlsnap.check.report_levels import fails
 
     failing = [finding.verdict for finding in report.findings if fails(finding.verdict, fail_on)]
     if not failing:
@@ -255,7 +255,7 @@ def _show(report: CheckReport, form: CheckFormat, fail_on: Verdict) -> None:
     if form is CheckFormat.TEXT and sys.stdout.isatty():
         from rich.text import Text
 
-        from ttlsnap.check.reports.text import lines
+        from ttlsnap.check.report_text import lines
         from ttlsnap.cli.output import console
 
         out = console()
@@ -276,7 +276,7 @@ def _write(report: CheckReport, files: Sequence[tuple[CheckFormat, Path]], fail_
 
 def _job_summary(report: CheckReport, fail_on: Verdict) -> None:
     """Add to the summary of GitHub's job, if there is one. An error of writing must not hide the verdict."""
-    from ttlsnap.check.reports.github import MAX_SUMMARY, job_summary
+    from ttlsnap.check.report_github import MAX_SUMMARY, job_summary
 
     name = os.environ.get("GITHUB_STEP_SUMMARY")
     if not name:

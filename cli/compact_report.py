@@ -24,7 +24,7 @@ _SPARE = ("clock", "time of day", "operator name", "rewritten", "state", "kept",
 
 def show_report(out: Console, report: CompactionReport, *, tables: bool = True, target: str | None = None) -> None:
     """Print what a run did, and what to do next. ``target`` is named if it is one of several."""
-    from ttlsnap.expired.receivers import describe_place
+    from ttlsnap.archives.receivers import describe_place
     from ttlsnap.pages.words import DRY_RUN, after_dry_run, describe_unpublished
 
     if tables:

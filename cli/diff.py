@@ -14,7 +14,7 @@ from ttlsnap.cli.output import console, number, place, print_json, print_warning
 from ttlsnap.errors import UnsupportedError
 
 if TYPE_CHECKING:
-    from ttlsnap.differences.run import DiffReport
+    from ttlsnap.reading.diff import DiffReport
 
 EXAMPLES = """
 Examples:
@@ -72,7 +72,7 @@ def diff(
     compare every state.
     """
     from ttlsnap.cli.progress import ReadingProgress
-    from ttlsnap.differences.run import diff as run
+    from ttlsnap.reading.diff import diff as run
 
     with ReadingProgress("comparing") as progress:
         report = run(

@@ -25,7 +25,7 @@ from ttlsnap.errors import UsageError
 
 if TYPE_CHECKING:
     from ttlsnap.compaction.options import CompactOptions
-    from ttlsnap.explanation.run import ExplainReport, Looked
+    from ttlsnap.reading.explain import ExplainReport, Looked
     from ttlsnap.transform.protocols import StateSnapshotTransformerFactory
 
     _Rules = tuple[Sequence[StateSnapshotTransformerFactory], CompactOptions]
@@ -88,7 +88,7 @@ def explain(
     """
     from ttlsnap.cli.progress import ReadingProgress
     from ttlsnap.compaction.options import CompactOptions
-    from ttlsnap.explanation.run import explain as run
+    from ttlsnap.reading.explain import explain as run
 
     operators = OperatorOptions(drop_unmatched, timers)
     factories: Sequence[StateSnapshotTransformerFactory]

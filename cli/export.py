@@ -155,7 +155,7 @@ def export(
     of a join, a timer. export needs no JVM, and changes nothing in the checkpoint.
     """
     from ttlsnap.cli.progress import ReadingProgress
-    from ttlsnap.exports.run import export as run
+    from ttlsnap.reading.export import export as run
 
     is_stream = to == STDOUT
     with ReadingProgress("exporting") as progress:

@@ -11,7 +11,7 @@ import typer
 from ttlsnap.cli.dropping import ClockOption, RuleOptions
 from ttlsnap.cli.groups import given, separate
 from ttlsnap.cli.help import Command
-from ttlsnap.cli.inspection import show_inspection
+from ttlsnap.cli.inspect_report import show_inspection
 from ttlsnap.cli.options import Format, FormatOption, NowOption, ParallelismOption, StateOptions, Target
 from ttlsnap.cli.output import console, number, print_json, table
 from ttlsnap.cli.pages import PageFile, PageOptions, write_pages
@@ -97,7 +97,7 @@ class LookOptions:
     def arguments(self) -> dict[str, Any]:
         """Return the options as keyword arguments of the library. Raise UsageError if one needs another."""
         from ttlsnap.clock import TimeCharacteristic
-        from ttlsnap.inspection.model import SAMPLE
+        from ttlsnap.reading.inspected import SAMPLE
         from ttlsnap.schema.units import parse_size
 
         if not self.sizes:
@@ -142,7 +142,7 @@ def inspect(
     """
     from ttlsnap.cli.progress import ReadingProgress
     from ttlsnap.delta import is_table
-    from ttlsnap.inspection.run import inspect as run
+    from ttlsnap.reading.inspect import inspect as run
     from ttlsnap.storage.open import open_directory
 
     pages = page.parse([target])
@@ -210,7 +210,7 @@ def _list_checkpoints(target: str, output_format: Format, pages: Sequence[PageFi
 def _summarize(target: str) -> dict[str, Any]:
     """Return the last batch of a checkpoint and the size of its state, or what is wrong with it."""
     from ttlsnap.errors import CorruptionError, NotACheckpointError, TtlsnapError
-    from ttlsnap.inspection.run import inspect as look
+    from ttlsnap.reading.inspect import inspect as look
 
     nothing = {"path": target, "batch": None, "bytes": None, "problem": None}
     try:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ttlsnap.compaction.options import CompactOptions
     from ttlsnap.migration.report import MigrationReport
     from ttlsnap.migration.reviewed import ReviewedMigration
-    from ttlsnap.repairs.new_query import NewQuery
+    from ttlsnap.new_query.query import NewQuery
     from ttlsnap.transform.converters import ConvertsValues
     from ttlsnap.transform.protocols import StateSnapshotTransformerFactory
 
@@ -323,7 +323,7 @@ def _require_rules(dropped: MigrationDroppedOptions, operators: OperatorOptions,
 
 def _archive_function(options: CompactOptions) -> list[object]:
     """Return the function that receives dropped entries, if one does."""
-    from ttlsnap.expired.receivers import ExpiredCallback
+    from ttlsnap.archives.receivers import ExpiredCallback
 
     return [options.expired_to.function] if isinstance(options.expired_to, ExpiredCallback) else []
 

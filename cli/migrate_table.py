@@ -30,7 +30,7 @@ def migrate_table(
     from ttlsnap.contract.table import TableContract, contract_of_table
     from ttlsnap.delta.altering import alter_table
     from ttlsnap.delta.log import open_table, read_table
-    from ttlsnap.repairs.tables import plan_table
+    from ttlsnap.new_query.tables import plan_table
 
     if query.to is None:
         raise UsageError(f"{target} is a Delta table; name the new stream's table or contract with --to")

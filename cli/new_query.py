@@ -13,8 +13,8 @@ from ttlsnap.errors import UsageError
 if TYPE_CHECKING:
     from ttlsnap.check.ignores import Ignore
     from ttlsnap.contract import Contract
-    from ttlsnap.repairs.answers import Answers
-    from ttlsnap.repairs.new_query import NewQuery
+    from ttlsnap.new_query.answers import Answers
+    from ttlsnap.new_query.query import NewQuery
 
 _PANEL = "The schemas of a new query"
 
@@ -109,7 +109,7 @@ class NewQueryOptions:
 
     def answers(self) -> Answers:
         """Return the answers in the options."""
-        from ttlsnap.repairs.answers import Answers
+        from ttlsnap.new_query.answers import Answers
 
         return Answers(
             renamed=dict(_pair("--rename", "OLD=NEW", text, "=") for text in self.rename or ()),
@@ -128,7 +128,7 @@ class NewQueryOptions:
 
     def load(self, *, may_drop: bool) -> NewQuery | None:
         """Return the new query with its contracts; None without one. Raise UsageError for options that need one."""
-        from ttlsnap.repairs.new_query import NewQuery
+        from ttlsnap.new_query.query import NewQuery
 
         if self.to is None:
             for option in given(self, "old", "rename", "swap", "fill", "birth", "narrow", "ignored"):

@@ -13,8 +13,8 @@ from ttlsnap.cli.output import ask_person
 from ttlsnap.user_code import search_in
 
 if TYPE_CHECKING:
-    from ttlsnap.expired.places import Confirm
-    from ttlsnap.expired.receivers import ExpiredCallback
+    from ttlsnap.archives.places import Confirm
+    from ttlsnap.archives.receivers import ExpiredCallback
 
 ArchiveOption = Annotated[
     str | None,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ttlsnap.cli.tabular import TextTable
-    from ttlsnap.inspection.sizes import Sizes
+    from ttlsnap.reading.sizes import Sizes
 
 Document = Mapping[str, Any]
 Row = dict[str, str]

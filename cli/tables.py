@@ -73,7 +73,7 @@ def _show_counts(out: Console, report: TableReport) -> None:
 
 
 def _show(out: Console, report: TableReport, target: str | None) -> None:
-    from ttlsnap.expired.receivers import describe_place
+    from ttlsnap.archives.receivers import describe_place
     from ttlsnap.pages.words import DRY_RUN, after_dry_run
 
     _show_counts(out, report)
@@ -129,7 +129,7 @@ def inspect_table(
 
 
 def _show_inspection(out: Console, found: TableInspection) -> None:
-    from ttlsnap.cli.inspection import show_fields, show_sample
+    from ttlsnap.cli.inspect_report import show_fields, show_sample
     from ttlsnap.delta.inspecting import describe_last_write
 
     metadata, protocol = found.table.metadata, found.table.protocol

@@ -17,8 +17,8 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
+from ttlsnap.archives.receivers import TABLE, ExpiredCallback
 from ttlsnap.errors import USERS_ERRORS, UsageError
-from ttlsnap.expired.receivers import TABLE, ExpiredCallback
 from ttlsnap.transform.converters import ConvertsValues, EntryConverter, is_for_new_query
 from ttlsnap.transform.protocols import CollectionStrategy, EntryTransformerFactory, StateSnapshotTransformerFactory
 from ttlsnap.user_code import import_named

@@ -20,6 +20,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ttlsnap.archives.receivers import ExpiredCallback
     from ttlsnap.checkpoint import Checkpoint, open_checkpoint
     from ttlsnap.clock import Clock, TimeCharacteristic, clock_at
     from ttlsnap.compaction.engine import Engine
@@ -28,22 +29,21 @@ if TYPE_CHECKING:
     from ttlsnap.compaction.plan import Plan, plan_compaction
     from ttlsnap.compaction.report import CompactionReport, Counts, StateReport
     from ttlsnap.diagnosis import DoctorReport, doctor
-    from ttlsnap.differences.run import DiffReport, diff
     from ttlsnap.engines.local import LocalEngine
     from ttlsnap.engines.spark import SparkEngine
     from ttlsnap.entries.batch import StateEntries
     from ttlsnap.entries.descriptor import StateDescriptor
     from ttlsnap.errors import TtlsnapError
-    from ttlsnap.expired.receivers import ExpiredCallback
-    from ttlsnap.explanation.run import ExplainReport, explain
-    from ttlsnap.exports.run import ExportReport, export
-    from ttlsnap.inspection.model import Inspection
-    from ttlsnap.inspection.run import inspect
     from ttlsnap.library import compact, migrate
     from ttlsnap.migration.report import MigrationReport
     from ttlsnap.operators.registry import Selection
     from ttlsnap.publishing.history import HistoryEntry, history
     from ttlsnap.publishing.recover import RecoverReport, recover
+    from ttlsnap.reading.diff import DiffReport, diff
+    from ttlsnap.reading.explain import ExplainReport, explain
+    from ttlsnap.reading.export import ExportReport, export
+    from ttlsnap.reading.inspect import inspect
+    from ttlsnap.reading.inspected import Inspection
     from ttlsnap.transaction.pruning import prune
     from ttlsnap.transaction.rollback import RollbackReport, rollback
     from ttlsnap.transform.converters import ConvertsValues, for_new_query

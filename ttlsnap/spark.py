@@ -15,11 +15,11 @@ from ttlsnap.checkpoint.checkpoint import Schemas
 from ttlsnap.clock import TimeCharacteristic
 from ttlsnap.engines.workers import on_workers
 from ttlsnap.errors import UsageError
-from ttlsnap.exports.plan import ExportTask
-from ttlsnap.exports.run import TableOptions
 from ttlsnap.keywords import takes
 from ttlsnap.operators.registry import Selection
 from ttlsnap.publishing.stale_snapshots import warn_of_doubtful_snapshots
+from ttlsnap.reading.export import TableOptions
+from ttlsnap.reading.export_plan import ExportTask
 from ttlsnap.schema.json import dump_type
 from ttlsnap.schema.types import all_physical
 

@@ -26,7 +26,7 @@ from ttlsnap.check.outcomes import CHANGE_SETTING, INSTEAD_OF_ADDING, INSTEAD_OF
 from ttlsnap.check.rules import RULES
 from ttlsnap.contract import Contract, contract_of_checkpoint, parse_contract
 from ttlsnap.errors import TtlsnapError
-from ttlsnap.repairs.findings import find_repairs
+from ttlsnap.new_query.findings import find_repairs
 
 from ..judge.processes import JudgeError
 from ..judge.spark import Judge
@@ -190,9 +190,9 @@ def _shown(outcome: Outcome, code: str) -> str | None:
 
 def migrations() -> str:
     """Return how many of the pairs that break are repaired by a migration, and why the others are not."""
-    from ..repairs.migrating import MIGRATED  # these import this module
-    from ..repairs.reasons import REASONS, reason_of
-    from ..repairs.tables import CASES
+    from ..new_query.migrating import MIGRATED  # these import this module
+    from ..new_query.reasons import REASONS, reason_of
+    from ..new_query.tables import CASES
 
     broken = [one.name for one in judged() if one.breaks]
     repaired = {one.name: bool(one.answers or one.ignored) for one in MIGRATED} | {c[0]: bool(c[1]) for c in CASES}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ttlsnap.contract import contract_of_checkpoint
 
-from ..repairs.contracts import Change, Document, column
+from ..new_query.contracts import Change, Document, column
 from .returning import Declared
 
 

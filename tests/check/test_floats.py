@@ -13,7 +13,7 @@ from ttlsnap.check.state import examine_state
 from ttlsnap.cli.app import run
 from ttlsnap.contract import contract_of_checkpoint
 from ttlsnap.errors import NothingToMigrateError, UsageError
-from ttlsnap.repairs.findings import find_repairs
+from ttlsnap.new_query.findings import find_repairs
 
 from ..compaction.stories import T, digest, settled
 from ..judge.queries import Event, Query

@@ -11,7 +11,7 @@ from ttlsnap.check import Verdict, check
 from ttlsnap.cli.app import run
 from ttlsnap.contract import contract_of_checkpoint
 from ttlsnap.errors import NothingToMigrateError
-from ttlsnap.repairs.findings import find_repairs
+from ttlsnap.new_query.findings import find_repairs
 
 from ..compaction.stories import WHOLE, settled
 from ..diagnosis.asked import doctor

@@ -10,10 +10,10 @@ import pytest
 from pyspark.cloudpickle import register_pickle_by_value
 
 from ttlsnap.check import Verdict, check
-from ttlsnap.repairs.findings import find_repairs
+from ttlsnap.new_query.findings import find_repairs
 
 from ..matrix import FULL
-from ..repairs.migrating import MIGRATED
+from ..new_query.migrating import MIGRATED
 from . import processors, queries
 from .contracts import as_recorded
 from .pair import NEWEST

@@ -14,11 +14,13 @@ from xml.etree import ElementTree
 import fastjsonschema
 import pytest
 
+from ttlsnap.check import report_github as github
+from ttlsnap.check import report_sarif as sarif
 from ttlsnap.check.findings import CheckReport, Finding, Ignored, Verdict
-from ttlsnap.check.reports import REPORTS, github, sarif
-from ttlsnap.check.reports.files import contract_file
-from ttlsnap.check.reports.levels import fails
-from ttlsnap.check.reports.text import lines
+from ttlsnap.check.report_files import contract_file
+from ttlsnap.check.report_levels import fails
+from ttlsnap.check.report_text import lines
+from ttlsnap.check.reports import REPORTS
 from ttlsnap.contract import contract_of_checkpoint
 from ttlsnap.entries.place import Place
 

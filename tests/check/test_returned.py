@@ -11,7 +11,7 @@ from ttlsnap.check import check
 from ttlsnap.contract import Contract, contract_of_checkpoint, parse_contract
 
 from ..cli.running import Ttlsnap
-from ..repairs.contracts import Change
+from ..new_query.contracts import Change
 from ..samples import SAMPLES, sample_at_home
 from .returned import another_name, as_map, as_value, with_text, with_variable, without_ttl, write
 

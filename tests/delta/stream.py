@@ -147,7 +147,7 @@ def heard(spark: Any, path: str, notes: str, **options: Any) -> dict[str, Any]:
     """Compact a table with a callback that writes the keys of dropped rows into a file."""
     from pathlib import Path
 
-    from ttlsnap.expired.receivers import ExpiredCallback
+    from ttlsnap.archives.receivers import ExpiredCallback
 
     def note(key: dict[str, Any], value: dict[str, Any], run: str) -> None:
         with Path(notes).open("a") as file:

@@ -18,12 +18,12 @@ from ttlsnap.engines.automatic import AutoEngine
 from ttlsnap.engines.moving import MovingEngine
 from ttlsnap.errors import CorruptionError, RefusedError, TransformerError
 from ttlsnap.migration import task
-from ttlsnap.repairs.answers import Answers
-from ttlsnap.repairs.new_query import NewQuery
+from ttlsnap.new_query.answers import Answers
+from ttlsnap.new_query.query import NewQuery
 from ttlsnap.unsaferow.rows import Rows
 
 from ..migration.entries import entries_of, rows_of
-from ..repairs.contracts import change_everything, contract
+from ..new_query.contracts import change_everything, contract
 from ..samples import bytes_of, sample
 
 SAMPLES = ("agg-deltas-lz4-4.2", "join-4.2", "rocksdb-changelog-3.5", "rocksdb-ids-4.2", "visits-4.2", "lists-4.2")

@@ -13,13 +13,13 @@ from ttlsnap.checkpoint import Checkpoint
 from ttlsnap.storage.local import LocalDirectory
 
 from ..compaction.stories import BATCHES, WHOLE, settled
-from ..exports.queries import EVERYTHING, SLICE
 from ..judge.processes import VERSIONS
 from ..judge.queries import ENDLESS, ONLY_ROCKSDB, Event, Query
 from ..judge.spark import Judge
 from ..matrix import FULL, narrow
 from ..migration.entries import entries_of
 from ..migration.twins import emit_the_same
+from ..reading.export_queries import EVERYTHING, SLICE
 from ..samples import sample
 
 T = 1_700_006_400

@@ -27,8 +27,8 @@ from ttlsnap import (
 from ttlsnap.errors import RefusedError, UnsupportedError, UsageError
 
 from ..cli.running import Ttlsnap
-from ..exports.tables import rows_in
 from ..migration.entries import entries_of
+from ..reading.export_tables import rows_in
 from ..samples import bytes_of, sample, without_own
 
 AGG, JOIN, TIMED_JOIN, LISTS, VISITS, ALARMS = (

@@ -16,10 +16,10 @@ from ttlsnap import compact
 from ttlsnap.clock import iso
 from ttlsnap.compaction.report import CompactionReport
 from ttlsnap.errors import UsageError
-from ttlsnap.inspection.run import inspect
 from ttlsnap.maintenance.policy import PolicyRule, read_policy
 from ttlsnap.maintenance.rules import find_rotation, rule_factories
 from ttlsnap.operators.registry import AnyOf
+from ttlsnap.reading.inspect import inspect
 from ttlsnap.transformers import expired
 
 from ..samples import sample

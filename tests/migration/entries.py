@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ttlsnap import open_checkpoint
-from ttlsnap.evolution.unused import find_unused
+from ttlsnap.migration.unused import find_unused
 from ttlsnap.operators.placement import find_partitions
 from ttlsnap.operators.registry import describe
 from ttlsnap.storage.local import LocalDirectory

@@ -11,7 +11,7 @@ import pytest
 from ttlsnap import doctor, inspect
 
 from ..cli.running import Ttlsnap
-from ..repairs.contracts import JOIN, PLAIN, Change, Document, column, contract, left, states
+from ..new_query.contracts import JOIN, PLAIN, Change, Document, column, contract, left, states
 from ..samples import bytes_of, sample
 
 

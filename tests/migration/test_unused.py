@@ -13,12 +13,12 @@ from ttlsnap.errors import UsageError
 from ttlsnap.migration.changes import Changes
 
 from ..cli.running import Ttlsnap
-from ..inspection.test_unused import REMOVED, UNUSED
 from ..judge.processes import SparkFailed
 from ..judge.queries import Event, Query
 from ..judge.spark import Checkpoint, Judge
+from ..new_query.contracts import contract, named
 from ..publishing.trees import tree
-from ..repairs.contracts import contract, named
+from ..reading.test_inspect_unused import REMOVED, UNUSED
 from ..samples import sample_at_home
 from .entries import entries_of
 

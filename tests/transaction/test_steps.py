@@ -14,7 +14,7 @@ from ttlsnap.errors import RefusedError
 from ttlsnap.publishing.runs import Runs
 from ttlsnap.storage.local import LocalDirectory
 
-from ..expired.archives import cut_off, run
+from ..archives.archives import cut_off, run
 from ..samples import bytes_of, sample
 from .killing import killed
 

@@ -45,7 +45,7 @@ def check(
     ``direction`` is ``backward``, ``forward`` (can ``old`` restore from the state of ``new``, to undo the deployment?)
     or ``full`` for both. ``renamed`` maps old names of columns and variables to new ones. ``names`` are the names of
     the two contracts in the report. ``state`` is what the state of ``old`` itself shows (``examine_state``).
-    ``find_repairs`` returns the findings with those marked that a migration repairs (``ttlsnap.repairs``).
+    ``find_repairs`` returns the findings with those marked that a migration repairs (``ttlsnap.new_query``).
 
     Raise UsageError for a query and a Delta table, and for another direction.
     """

@@ -82,7 +82,7 @@ def _find_floats(checkpoint: Checkpoint, partitions: Sequence[StorePartition], s
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from ttlsnap.evolution.work import evolve_keys
+    from ttlsnap.migration.evolving import evolve_keys
     from ttlsnap.migration.formats import with_normalized_keys
 
     evolution = with_normalized_keys(state)

@@ -8,10 +8,10 @@ from typing import cast
 
 import numpy as np
 
+from ttlsnap.archives.writing import ExpiredWriter, folder_of
 from ttlsnap.compaction.results import RowTransformers
 from ttlsnap.compaction.task import PartitionTask
 from ttlsnap.entries.batch import Int64, RowEntries
-from ttlsnap.expired.writing import ExpiredWriter, folder_of
 from ttlsnap.storage.directory import Directory, scratch_name
 from ttlsnap.storage.open import open_directory
 from ttlsnap.stores.protocols import StagedFile

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import get_args
 
+from ttlsnap.archives.receivers import ExpiredCallback
 from ttlsnap.compaction.drop_limit import check_limit
 from ttlsnap.compaction.incremental import Parts
 from ttlsnap.errors import UsageError
-from ttlsnap.expired.receivers import ExpiredCallback
 from ttlsnap.operators.registry import AnyOf, Selection, TimerPolicy
 from ttlsnap.stores.protocols import Rewrite, RewriteChoice
 from ttlsnap.transaction.options import RunOptions
@@ -24,7 +24,7 @@ class ExpiryOptions:
     (see ``Listener``). Without it a run refuses only to drop all of them, and 1.0 allows that.
 
     ``expired_to`` receives the dropped entries: a folder, ``delta:`` and the path of a Delta table, or a callback (see
-    ``ttlsnap.expired``).
+    ``ttlsnap.archives``).
     """
 
     now: str = "checkpoint"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from ttlsnap.archives.receivers import Receiver
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.logs import plan_next
 from ttlsnap.compaction.plan import Plan, StorePlan
 from ttlsnap.compaction.task import PartitionResult
 from ttlsnap.errors import BusyError, CorruptionError
-from ttlsnap.expired.receivers import Receiver
 from ttlsnap.publishing.preflight import refuse_immovable
 from ttlsnap.publishing.reading import refuse_shared_folders
 from ttlsnap.publishing.runs import Runs

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ttlsnap.archives.receivers import Receiver
 from ttlsnap.checkpoint import Checkpoint
 from ttlsnap.clock import clock_at
 from ttlsnap.compaction.engine import Engine
@@ -18,7 +19,6 @@ from ttlsnap.compaction.plan import Plan, plan_or_foresee
 from ttlsnap.compaction.planned_run import PlannedRun
 from ttlsnap.compaction.report import CompactionReport
 from ttlsnap.compaction.runner import Runner
-from ttlsnap.expired.receivers import Receiver
 from ttlsnap.publishing.runs import Runs
 from ttlsnap.storage.directory import Directory
 from ttlsnap.transaction.change import Change

@@ -7,6 +7,9 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from ttlsnap.archives.delivery import deliver
+from ttlsnap.archives.receivers import Receiver
+from ttlsnap.archives.writing import check_complete, folder_of
 from ttlsnap.checkpoint import layout
 from ttlsnap.compaction.drop_limit import refuse_excess, warn_of_excess
 from ttlsnap.compaction.engine import Engine, reason_of, run_tasks
@@ -17,9 +20,6 @@ from ttlsnap.compaction.plan import Plan
 from ttlsnap.compaction.report import CompactionReport, shown_in, summarize
 from ttlsnap.compaction.task import PartitionResult, PartitionTask
 from ttlsnap.errors import RefusedError, TtlsnapError
-from ttlsnap.expired.delivery import deliver
-from ttlsnap.expired.receivers import Receiver
-from ttlsnap.expired.writing import check_complete, folder_of
 from ttlsnap.publishing.runs import Runs
 from ttlsnap.storage.access import own_access, umask
 from ttlsnap.storage.directory import Directory

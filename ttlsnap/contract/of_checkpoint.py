@@ -15,11 +15,11 @@ from ttlsnap.checkpoint.state_schema import ColumnFamilySchema
 from ttlsnap.contract.model import Contract, OperatorContract, StateContract, StoreContract
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import CorruptionError, UnsupportedError
-from ttlsnap.inspection.model import spark_version
 from ttlsnap.operators import aggregation, transform_with_state
 from ttlsnap.operators.registry import states_of
 from ttlsnap.publishing.reading import open_to_read
 from ttlsnap.publishing.runs import Runs
+from ttlsnap.reading.inspected import spark_version
 from ttlsnap.stores.open import lineages_of, open_state_store
 
 

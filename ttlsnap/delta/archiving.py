@@ -26,6 +26,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from ttlsnap.archives.delivery import deliver
+from ttlsnap.archives.places import AllowedPlaces, PlaceNotNamedError
+from ttlsnap.archives.receivers import Receiver, find_receiver
+from ttlsnap.archives.writing import SUFFIX, ExpiredWriter, folder_of, rows_in
 from ttlsnap.checkpoint import layout
 from ttlsnap.clock import Clock
 from ttlsnap.delta.committing import changes_rows, count_changed_rows, read_run_metadata, table_path, translate_errors
@@ -38,10 +42,6 @@ from ttlsnap.documents import to_json
 from ttlsnap.engines.workers import on_workers
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import CorruptionError, RefusedError, TtlsnapError
-from ttlsnap.expired.delivery import deliver
-from ttlsnap.expired.places import AllowedPlaces, PlaceNotNamedError
-from ttlsnap.expired.receivers import Receiver, find_receiver
-from ttlsnap.expired.writing import SUFFIX, ExpiredWriter, folder_of, rows_in
 from ttlsnap.printable import shell_word
 from ttlsnap.schema.json import parse_struct
 from ttlsnap.schema.strict_json import parse_json, require_type

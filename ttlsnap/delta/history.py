@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ttlsnap.archives.delivery import describe_left_behind, explain_failed_take_back, require_receiver
+from ttlsnap.archives.places import AllowedPlaces, Confirm, PlaceNotNamedError
+from ttlsnap.archives.receivers import ExpiredCallback, refuse_within
 from ttlsnap.checkpoint import layout
 from ttlsnap.clock import MICROS, iso
 from ttlsnap.delta.altering import MIGRATE
@@ -34,9 +37,6 @@ from ttlsnap.delta.session import delta_session, require_delta
 from ttlsnap.delta.vectors import vector_path
 from ttlsnap.documents import Document, in_json, json_property
 from ttlsnap.errors import RefusedError
-from ttlsnap.expired.delivery import describe_left_behind, explain_failed_take_back, require_receiver
-from ttlsnap.expired.places import AllowedPlaces, Confirm, PlaceNotNamedError
-from ttlsnap.expired.receivers import ExpiredCallback, refuse_within
 from ttlsnap.publishing.runs import new_run_id
 from ttlsnap.storage.local import LocalDirectory
 

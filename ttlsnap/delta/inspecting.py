@@ -22,8 +22,8 @@ from ttlsnap.entries.json_text import to_json_values
 from ttlsnap.entries.timestamps import timestamp_field
 from ttlsnap.errors import RefusedError, UsageError
 from ttlsnap.extras import require_package
-from ttlsnap.inspection.ages import AgeField, Ages
-from ttlsnap.inspection.model import StateInspection
+from ttlsnap.reading.ages import AgeField, Ages
+from ttlsnap.reading.inspected import StateInspection
 from ttlsnap.storage.local import LocalDirectory
 
 

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from ttlsnap.archives.places import AllowedPlaces
+from ttlsnap.archives.receivers import Receiver, open_receiver, refuse_within
 from ttlsnap.clock import iso
 from ttlsnap.compaction.drop_limit import StateDrop, refuse_excess, warn_of_excess
 from ttlsnap.compaction.options import ExpiryOptions
@@ -32,8 +34,6 @@ from ttlsnap.delta.rewriting import check_unique, read_planned_version, scan_tab
 from ttlsnap.delta.session import delta_session, require_delta
 from ttlsnap.engines.launch import SessionSource
 from ttlsnap.errors import RefusedError, TtlsnapError, tidy_after_error
-from ttlsnap.expired.places import AllowedPlaces
-from ttlsnap.expired.receivers import Receiver, open_receiver, refuse_within
 from ttlsnap.extras import require_package
 from ttlsnap.keywords import takes
 from ttlsnap.publishing.runs import new_run_id
@@ -80,7 +80,7 @@ def compact_table(request: TableRequest) -> TableReport:
     ``key`` has the columns of a row's key; by default those that the table has recorded. ``now`` is ``checkpoint``
     (when rows were last written by anything but ttlsnap), ``wall``, or an ISO 8601 time. ``limits`` apply to each
     commit; a run makes as many as it needs. ``expired_to`` receives the dropped rows, as for a checkpoint (see
-    ``ttlsnap.expired``). ``confirm`` is called with the report of a dry run before anything is changed. ``max_drop`` is
+    ``ttlsnap.archives``). ``confirm`` is called with the report of a dry run before anything is changed. ``max_drop`` is
     the share of the rows, from 0.0 to 1.0, that may be dropped; without it, only dropping all rows is refused. If
     ``confirm`` ``asks`` a person, that person decides instead.
 

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from ttlsnap.entries.json_text import json_texts
 from ttlsnap.errors import UsageError
-from ttlsnap.evolution.changes import exact_cast
+from ttlsnap.migration.struct_changes import exact_cast
 from ttlsnap.quoting import quote
 from ttlsnap.schema import types as T
 from ttlsnap.schema.arrow import arrow_type

@@ -10,7 +10,6 @@ from ttlsnap.checkpoint.listing import Listing, list_activity
 from ttlsnap.clock import clock_at
 from ttlsnap.compaction.plan import Plan, StatePlan, StorePlan
 from ttlsnap.errors import RefusedError, UnsupportedError, UsageError
-from ttlsnap.exports.plan import names_of
 from ttlsnap.imports.sources import TableFile, find_files, find_tables
 from ttlsnap.imports.tables import ImportTable
 from ttlsnap.operators import join
@@ -18,6 +17,7 @@ from ttlsnap.operators.placement import STRICT, is_placed_by_hash
 from ttlsnap.operators.registry import AnyOf, Selection, describe, is_join, links_of
 from ttlsnap.publishing.preflight import refuse_unsettled
 from ttlsnap.publishing.runs import Runs, new_run_id
+from ttlsnap.reading.export_plan import names_of
 from ttlsnap.stores.open import open_state_store, partitions_of
 from ttlsnap.written.history import history_to_keep
 

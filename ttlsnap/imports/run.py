@@ -10,6 +10,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Protocol, get_args
 
+from ttlsnap.archives.receivers import Receiver
 from ttlsnap.checkpoint import Checkpoint
 from ttlsnap.checkpoint.logs import source_positions
 from ttlsnap.compaction.engine import reason_of
@@ -20,7 +21,6 @@ from ttlsnap.engines.listener import SilentWorkListener, WorkListener
 from ttlsnap.engines.moving import Move, MovingEngine
 from ttlsnap.engines.proof import require_all
 from ttlsnap.errors import RefusedError, UsageError
-from ttlsnap.expired.receivers import Receiver
 from ttlsnap.imports.conforming import HAS_KEY, Misfits
 from ttlsnap.imports.partition import FilledPartition, FilledResult, Mode, ReadRows, TableSource
 from ttlsnap.imports.plan import ImportPlan, plan_import

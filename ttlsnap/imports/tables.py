@@ -1,6 +1,6 @@
 """The table whose rows become the entries of a state: the columns it must have, and its rows as the state keeps them.
 
-The columns are those of an export (see ``ttlsnap.exports.tables``):
+The columns are those of an export (see ``ttlsnap.reading.state_table``):
 
     key        the columns of the key, a struct
     value      the columns of the value, a struct

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ttlsnap.archives.receivers import ExpiredCallback
 from ttlsnap.compaction.report import CompactionReport
 from ttlsnap.contract.functions import digests
 from ttlsnap.errors import RefusedError, TtlsnapError
-from ttlsnap.expired.receivers import ExpiredCallback
 from ttlsnap.maintenance.policy import Policy
 from ttlsnap.maintenance.runs import MatchedTarget, Report, TargetResult
 from ttlsnap.migration.plan_files import read_plan_file

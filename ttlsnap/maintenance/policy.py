@@ -23,11 +23,11 @@ from typing import Any, Literal
 
 import fastjsonschema
 
+from ttlsnap.archives.receivers import TABLE, ExpiredCallback
 from ttlsnap.clock import TimeCharacteristic, moment_of
 from ttlsnap.compaction.incremental import Incremental
 from ttlsnap.compaction.options import CompactOptions
 from ttlsnap.errors import TtlsnapError, UsageError
-from ttlsnap.expired.receivers import TABLE, ExpiredCallback
 from ttlsnap.migration.changes import Changes
 from ttlsnap.operators.registry import Selection
 from ttlsnap.schema.ddl import parse_schemas

@@ -19,6 +19,7 @@ from functools import partial
 from glob import glob, has_magic
 from typing import Any, Literal, Protocol
 
+from ttlsnap.archives.receivers import refuse_within
 from ttlsnap.checkpoint.layout import folder_of_ttlsnap
 from ttlsnap.compaction.options import ExpiryOptions
 from ttlsnap.compaction.report import CompactionReport
@@ -39,7 +40,6 @@ from ttlsnap.errors import (
     UnsupportedError,
     UsageError,
 )
-from ttlsnap.expired.receivers import refuse_within
 from ttlsnap.interrupts import Received
 from ttlsnap.keywords import fields_of
 from ttlsnap.maintenance.policy import Policy, TargetPolicy, from_folder

@@ -18,7 +18,7 @@ from ttlsnap.checkpoint import Checkpoint, layout
 from ttlsnap.checkpoint.checkpoint import CODEC, ENCODING, PROVIDER, PROVIDERS, ROW_CHECKSUM
 from ttlsnap.checkpoint.logs import SHUFFLE_PARTITIONS, shuffle_partitions
 from ttlsnap.errors import UnsupportedError, UsageError
-from ttlsnap.evolution.model import Evolution
+from ttlsnap.migration.evolution import Evolution
 from ttlsnap.operators import join, transform_with_state
 from ttlsnap.operators.registry import is_join
 from ttlsnap.stores.codec_names import CODECS

@@ -16,9 +16,9 @@ from ttlsnap.checkpoint.layout import DEFAULT_STORE
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.entries.place import Place
 from ttlsnap.errors import NothingToMigrateError, UnsupportedError
-from ttlsnap.evolution.changes import Constant, StructChange, Take, normalizing
-from ttlsnap.evolution.model import FLOATS, HASHES, Evolution, NewStore, StateEvolution, Step
 from ttlsnap.migration.changes import AGGREGATION_FORMAT, FLOAT_KEYS, INTERVAL_KEYS, JOIN_FORMAT, SETTINGS
+from ttlsnap.migration.evolution import FLOATS, HASHES, Evolution, NewStore, StateEvolution, Step
+from ttlsnap.migration.struct_changes import Constant, StructChange, Take, normalizing
 from ttlsnap.operators import aggregation, join
 from ttlsnap.operators.deduplication import is_deduplication
 from ttlsnap.operators.placement import is_placed_by_interval

@@ -13,11 +13,11 @@ from ttlsnap.checkpoint.metadata import metadata_file
 from ttlsnap.compaction.plan import Plan, fingerprint_of
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import NothingToMigrateError, UnsupportedError
-from ttlsnap.evolution.model import NO_EVOLUTION, Evolution, StateEvolution
-from ttlsnap.evolution.recorded import with_schemas_of
-from ttlsnap.evolution.unused import find_unused
 from ttlsnap.migration.changes import CHANGELOG, Changes, NewSettings, find_target
+from ttlsnap.migration.evolution import NO_EVOLUTION, Evolution, StateEvolution
+from ttlsnap.migration.recorded import with_schemas_of
 from ttlsnap.migration.times import KeptStates
+from ttlsnap.migration.unused import find_unused
 from ttlsnap.operators import transform_with_state
 from ttlsnap.operators.placement import is_placed_by_hash
 from ttlsnap.operators.registry import describe

@@ -13,6 +13,7 @@ from itertools import accumulate
 from math import log2
 from typing import Protocol
 
+from ttlsnap.archives.receivers import Receiver
 from ttlsnap.checkpoint import Checkpoint
 from ttlsnap.clock import clock_at
 from ttlsnap.compaction.engine import reason_of
@@ -28,10 +29,8 @@ from ttlsnap.engines.listener import SilentWorkListener, WorkListener
 from ttlsnap.engines.moving import Move, MovingEngine, Target
 from ttlsnap.engines.proof import require_all
 from ttlsnap.errors import RefusedError, UnsupportedError, UsageError
-from ttlsnap.evolution.model import Evolution
-from ttlsnap.evolution.unused import drop_unused, require_consent
-from ttlsnap.expired.receivers import Receiver
 from ttlsnap.migration.changes import Changes
+from ttlsnap.migration.evolution import Evolution
 from ttlsnap.migration.formats import find_format_changes
 from ttlsnap.migration.plan import MigrationPlan, StoreMigration, plan_migration
 from ttlsnap.migration.publish import change_of, fill_copy, refuse_unmovable
@@ -39,6 +38,7 @@ from ttlsnap.migration.report import MigrationReport, NewPartition, StoreReport
 from ttlsnap.migration.sorting import GONE, OldPartition, Split
 from ttlsnap.migration.task import BuildTask, Built, SplitResult, SplitTask
 from ttlsnap.migration.times import LedgerTask
+from ttlsnap.migration.unused import drop_unused, require_consent
 from ttlsnap.operators.links import Link
 from ttlsnap.operators.placement import STRICT
 from ttlsnap.operators.registry import links_of

@@ -14,10 +14,10 @@ from ttlsnap.engines.spill import SpillWriter
 from ttlsnap.entries.batch import StateEntries
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import UnsupportedError
-from ttlsnap.evolution.changes import Misfits
-from ttlsnap.evolution.expiry import with_expiry, without_expiry
-from ttlsnap.evolution.model import StateEvolution
-from ttlsnap.evolution.work import converted_values, evolve_keys, evolve_values
+from ttlsnap.migration.evolution import StateEvolution
+from ttlsnap.migration.evolving import converted_values, evolve_keys, evolve_values
+from ttlsnap.migration.expiry import with_expiry, without_expiry
+from ttlsnap.migration.struct_changes import Misfits
 from ttlsnap.migration.times import KeptStates, MovingTimes
 from ttlsnap.operators.join_rows import keys_with_times
 from ttlsnap.operators.placement import PlacementCheck, hash_keys

@@ -5,18 +5,18 @@ A rollback first records which run it undoes, so that the delivered entries are 
 
 from __future__ import annotations
 
-from ttlsnap.checkpoint import layout
-from ttlsnap.errors import CorruptionError, TtlsnapError
-from ttlsnap.expired.delivery import (
+from ttlsnap.archives.delivery import (
     deliver,
     describe_left_behind,
     explain_failed_take_back,
     has_waiting,
     require_receiver,
 )
-from ttlsnap.expired.places import AllowedPlaces, Confirm, PlaceNotNamedError
-from ttlsnap.expired.receivers import ExpiredCallback, find_receiver, refuse_within
-from ttlsnap.expired.writing import folder_of
+from ttlsnap.archives.places import AllowedPlaces, Confirm, PlaceNotNamedError
+from ttlsnap.archives.receivers import ExpiredCallback, find_receiver, refuse_within
+from ttlsnap.archives.writing import folder_of
+from ttlsnap.checkpoint import layout
+from ttlsnap.errors import CorruptionError, TtlsnapError
 from ttlsnap.printable import shell_word
 from ttlsnap.publishing.journal import STAGED, folders_of, journal_path, read_report, report_path
 from ttlsnap.publishing.runs import Runs

@@ -9,6 +9,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from ttlsnap.archives.places import AllowedPlaces, Confirm
+from ttlsnap.archives.receivers import ExpiredCallback
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.logs import read_logs
 from ttlsnap.documents import Document
@@ -18,8 +20,6 @@ from ttlsnap.errors import (
     StorageError,
     explain_errors,
 )
-from ttlsnap.expired.places import AllowedPlaces, Confirm
-from ttlsnap.expired.receivers import ExpiredCallback
 from ttlsnap.interrupts import defer_signals
 from ttlsnap.printable import shell_word
 from ttlsnap.publishing.archives import allowed_places, deliver_all, is_unsettled

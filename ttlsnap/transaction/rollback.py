@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from ttlsnap.archives.places import AllowedPlaces, Confirm
+from ttlsnap.archives.receivers import ExpiredCallback
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.checkpoint import open_checkpoint, query_id
 from ttlsnap.checkpoint.listing import Listing, list_activity
@@ -22,8 +24,6 @@ from ttlsnap.errors import (
     UnsupportedError,
     explain_errors,
 )
-from ttlsnap.expired.places import AllowedPlaces, Confirm
-from ttlsnap.expired.receivers import ExpiredCallback
 from ttlsnap.printable import shell_word
 from ttlsnap.publishing.archives import allowed_places, record_take_back, take_back_if_allowed
 from ttlsnap.publishing.fence import fence_file, has_its_batch

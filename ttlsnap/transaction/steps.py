@@ -23,12 +23,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Generic, TypeVar
 
+from ttlsnap.archives.places import AllowedPlaces
+from ttlsnap.archives.receivers import ExpiredCallback, Receiver, open_receiver, refuse_within
 from ttlsnap.checkpoint import Checkpoint, layout, open_checkpoint
 from ttlsnap.checkpoint.listing import Listing
 from ttlsnap.checkpoint.logs import read_logs
 from ttlsnap.errors import FencedError, tidy_after_error
-from ttlsnap.expired.places import AllowedPlaces
-from ttlsnap.expired.receivers import ExpiredCallback, Receiver, open_receiver, refuse_within
 from ttlsnap.publishing.archives import deliver_all
 from ttlsnap.publishing.cleanup import (
     discard_after_error,

@@ -1,0 +1,113 @@
+"""The result of ``inspect`` for people."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from ttlsnap.cli.output import number, place, size, table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ttlsnap.reading.inspected import Inspection, StateInspection
+
+
+def show_inspection(out: Console, found: Inspection) -> None:
+    from ttlsnap.clock import iso
+    from ttlsnap.pages.words import describe_unused
+    from ttlsnap.reading.inspected import spark_version, uncommitted_batch
+
+    checkpoint = found.checkpoint
+    batch = checkpoint.batch
+    lines = [
+        place(checkpoint.target),
+        f"  query {checkpoint.query_id or 'unknown'}, Spark {spark_version(batch.conf)}, "
+        f"provider {checkpoint.provider}, codec {checkpoint.codec}"
+        f"{', row checksums' if checkpoint.row_checksums else ''}",
+        f"  batch {batch.id} committed, begun {iso(batch.timestamp_ms * 1000)}, watermark "
+        f"{iso(batch.watermark_ms * 1000) if batch.watermark_ms else 'none'}",
+    ]
+    uncommitted = uncommitted_batch(checkpoint)
+    if uncommitted is not None and found.planned_by is not None:
+        lines.append(f"  batch {uncommitted} was planned by ttlsnap run {found.planned_by}; the query restarts with it")
+    elif uncommitted is not None:
+        then = "" if found.stops_spark else "; it runs again when the query restarts"
+        lines.append(f"  batch {uncommitted} was started but not committed{then}")
+    out.print(*lines, sep="\n")
+    if checkpoint.logs.fence:
+        out.print(Text.assemble("  ", ("FENCED:", "bold red"), f" {checkpoint.logs.fence}"))
+    for warning in (*found.warnings, *found.stops_spark):
+        out.print(Text.assemble("  ", ("Warning:", "yellow"), f" {warning}"))
+    for operator, stores in found.operators:
+        out.print()
+        out.print(f"operator {operator.id} {operator.name or '(name not recorded)'}")
+        rows = table("store", "state", "partitions", "entries", "size", right=("partitions", "entries", "size"))
+        for store, states in stores:
+            for state in states:
+                rows.add_row(
+                    store.name,
+                    f"{state.name} (unused)" if state.unused else state.name,
+                    number(len(store.partitions)),
+                    number(state.entries),
+                    size(state.bytes),
+                )
+        out.print(rows)
+        words = describe_unused(state.to_json() for _, states in stores for state in states)
+        if words is not None:
+            out.print(f"  {words}")
+        several = sum(len(states) for _, states in stores) > 1
+        for store, states in stores:
+            for state in states:
+                if several:
+                    out.print(f"  {store.name}.{state.name}:")
+                show_fields(out, state)
+                if state.problem:
+                    out.print(Text(f"  {state.problem}"))
+    for sample in found.samples or ():
+        where = f"{sample['operator']}.{sample['store']}.{sample['state']}[{sample['partition']}]"
+        show_sample(out, where, sample)
+
+
+def show_sample(out: Console, where: str, sample: dict[str, Any]) -> None:
+    """Print an entry on one line."""
+    key, value = _compact(sample["key"]), _compact(sample["value"])
+    if "map_key" in sample:
+        key += f" {_compact(sample['map_key'])}"
+    if "time" in sample:
+        value = sample["time"]
+    if "matched" in sample:
+        value += "  matched" if sample["matched"] else "  not matched"
+    out.print(f"{where}  {key} -> {value}")
+
+
+def _compact(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def show_fields(out: Console, state: StateInspection) -> None:
+    """Print the fields of a state, and its ages if they were counted."""
+    from ttlsnap.pages.words import age_groups, describe_history
+
+    if state.descriptor is None:
+        why = "Spark before 3.1 wrote none; a later one was lost"
+        out.print(f"  The checkpoint has no schema ({why}). Describe it with --schema.")
+        return
+    for field in state.fields:
+        stored = state.descriptor.stored_timestamp or ""
+        mark = "   <- the timestamp that Spark stores" if stored.partition(":")[0] == field.name else ""
+        out.print(f"  {field.name}  {field.type.simple_string}{mark}")
+    if state.age is None:
+        return
+    age = state.age
+    out.print(f"  age of {age['timestamp']} at {age['now']}:")
+    rows = age_groups(age)
+    most = max(count for _, count in rows) or 1
+    for label, count in rows:
+        if count:
+            bar = "#" * max(1, round(40 * count / most))
+            out.print(f"    {label:14} {number(count):>14}  {bar}")
+    if "written_before" in age:
+        out.print(f"    {describe_history(age['written_before'])}")

@@ -1,0 +1,398 @@
+"""The receivers of dropped entries: a folder, a Delta table, or a function that is called with each entry."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import json
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ttlsnap.archives.writing import SCHEMA, SUFFIX
+from ttlsnap.checkpoint.outside import access_outside, folder_access, limit
+from ttlsnap.errors import CorruptionError, RefusedError, StorageError, TransformerError, TtlsnapError, UsageError
+from ttlsnap.extras import require_package
+from ttlsnap.quoting import quote
+from ttlsnap.storage.access import PRIVATE_FOLDER, Access, umask
+from ttlsnap.storage.directory import SCRATCH, Directory
+from ttlsnap.storage.local import LocalDirectory
+from ttlsnap.storage.new_access import access_of_new
+from ttlsnap.storage.open import open_directory
+from ttlsnap.storage.uris import is_local, is_within
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+TABLE = "delta:"
+"""The beginning of a path that names a Delta table."""
+
+_COLUMNS = {
+    "run": "string",
+    "operator": "integer",
+    "store": "string",
+    "state": "string",
+    "partition": "integer",
+    "key": "string",
+    "value": "string",
+    "timestamp": "timestamp",
+}
+_MAKING = threading.RLock()  # several targets may use one table at the same time
+_FACTS = ("run", "operator", "store", "state", "partition", "timestamp")
+_LOG = "_delta_log"
+_PIECE = 8 << 20
+_FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
+
+
+class Receiver(Protocol):
+    """A receiver of the dropped entries of runs. Reports have its ``name``, by which later runs recognize it."""
+
+    @property
+    def name(self) -> str: ...
+
+    def check(self, *, make: bool, source: Directory | None = None) -> None:
+        """Raise UsageError or StorageError if it cannot receive entries. With ``make``, create it if it is missing.
+
+        A new one is not more readable than ``source``.
+        """
+
+    def take(self, files: Directory, paths: Sequence[str], run: str) -> None:
+        """Take a run's files. A repetition after a crash does only what is left."""
+
+    def require(self) -> None:
+        """Raise RefusedError if its entries of the run could not be removed."""
+
+    def take_back(self, run: str) -> None:
+        """Remove the entries of a rolled back run."""
+
+
+class Folder:
+    """A folder of Parquet files. Their names begin with the run's id, so a repeated move gives the same files."""
+
+    def __init__(self, path: str) -> None:
+        self._folder = open_directory(path)
+        self.name = self._folder.root
+
+    def check(self, *, make: bool, source: Directory | None = None) -> None:
+        found = self._folder.stat("")
+        if found is not None and not found.is_dir:
+            raise UsageError(
+                f"{self.name} is not a folder; ttlsnap writes dropped entries to Parquet files in a folder"
+            )
+        _require_place(self.name)
+        if make and found is None:
+            _make_folder(self._folder, source)
+
+    def take(self, files: Directory, paths: Sequence[str], run: str) -> None:
+        self.check(make=True, source=files)
+        for path in paths:
+            name = f"{run}-{path.rpartition('/')[2]}"
+            hidden = f".{name}{SCRATCH}"  # Spark ignores names that begin with a dot
+            with files.open(path) as old, self._folder.writer(hidden) as new:
+                shutil.copyfileobj(old, new, _PIECE)
+            access = files.effective_access(path)
+            self._folder.set_access(hidden, access_outside([]) if access is None else limit(access))
+            if self._folder.stat(name) is not None and not self._are_same(hidden, name):
+                self._folder.remove(hidden)
+                raise StorageError(
+                    f"{self.name}/{name} already exists, with other entries. Move that file away, or choose another "
+                    "place"
+                )
+            self._folder.rename(hidden, name, overwrite=True)  # the same entries
+            self._folder.sync("")
+            files.remove(path)
+
+    def _are_same(self, first: str, second: str) -> bool:
+        with self._folder.open(first) as one, self._folder.open(second) as other:
+            while piece := one.read(_PIECE):
+                if piece != other.read(_PIECE):
+                    return False
+            return not other.read(1)
+
+    def require(self) -> None:
+        _require_there(self._folder, self.name)
+
+    def take_back(self, run: str) -> None:
+        for info in self._folder.list("", (SUFFIX,)):
+            if info.name.startswith(f"{run}-"):
+                self._folder.remove(info.name)
+        for info in self._folder.list("", (SCRATCH,)):
+            if info.name.startswith(f".{run}-"):
+                self._folder.remove(info.name)
+
+
+class Table:
+    """A Delta table: each run is one commit, and its transaction identifier shows that it exists already.
+
+    It is written without Spark, so that every engine can do it.
+    """
+
+    def __init__(self, path: str) -> None:
+        require_package("deltalake")
+        self._folder = open_directory(path)
+        self.name = TABLE + self._folder.root
+        self._options: dict[str, str] = {}
+        if not is_local(path):
+            from ttlsnap.storage.objects import storage_options
+
+            self._options = storage_options(self._folder.root)
+
+    def check(self, *, make: bool, source: Directory | None = None) -> None:
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError
+
+        with self._translate_errors(), _MAKING:
+            found = self._open_table()
+            if found is None and self._folder.list(""):
+                raise UsageError(f"{self._folder.root} contains files, and is not a Delta table")
+            _require_place(self._folder.root)
+            if found is None and not make:
+                return
+            if found is None:
+                _make_folder(self._folder, source)
+                try:
+                    with _write_privately(self._folder, access_of_new(self._folder, "new")):
+                        found = DeltaTable.create(
+                            self._folder.root, SCHEMA, mode="ignore", storage_options=self._options
+                        )
+                except DeltaError:  # another process was faster
+                    found = self._open_table()
+                    if found is None:
+                        raise
+            columns = {field.name: str(getattr(field.type, "type", field.type)) for field in found.schema().fields}
+        if columns != _COLUMNS:
+            wanted = ", ".join(f"{name} {kind}" for name, kind in _COLUMNS.items())
+            raise UsageError(f"{self.name} is not a table for dropped entries; such a table has the columns {wanted}")
+
+    def take(self, files: Directory, paths: Sequence[str], run: str) -> None:
+        from deltalake import CommitProperties, Transaction, write_deltalake
+
+        self.check(make=True, source=files)
+        if not paths:
+            return
+        access = files.effective_access(paths[0])
+        access = None if access is None else limit(access)
+        with self._translate_errors(), _write_privately(self._folder, access):
+            found = self._open_table()
+            assert found is not None
+            if found.transaction_version(_application(run)) is not None:
+                return
+            rows = pa.RecordBatchReader.from_batches(SCHEMA, _batches(files, paths))
+            once = CommitProperties(app_transactions=[Transaction(_application(run), 1)])
+            write_deltalake(found, rows, mode="append", commit_properties=once)
+
+    def require(self) -> None:
+        with self._translate_errors():
+            _require_there(self._folder, self.name)
+            found = self._open_table()
+            if found is not None and found.metadata().configuration.get("delta.appendOnly", "").lower() == "true":
+                raise RefusedError(
+                    f"{self.name} has delta.appendOnly = true, so a rollback cannot remove entries from it. Nothing "
+                    "was changed. Set the property to false"
+                )
+
+    def take_back(self, run: str) -> None:
+        with self._translate_errors():
+            found = self._open_table()
+            if found is not None:
+                with _write_privately(self._folder, access_of_new(self._folder, f"new{SUFFIX}")):
+                    found.delete(f"run = '{run}'")
+
+    def _open_table(self) -> DeltaTable | None:
+        from deltalake import DeltaTable
+
+        there = self._folder.stat(_LOG) is not None
+        return DeltaTable(self._folder.root, storage_options=self._options) if there else None
+
+    @contextlib.contextmanager
+    def _translate_errors(self) -> Iterator[None]:
+        """Turn the errors of the library into errors of ttlsnap."""
+        try:
+            yield
+        except TtlsnapError:
+            raise
+        except Exception as error:  # the library raises errors of several unrelated classes
+            raise StorageError(f"{self.name}: {str(error)[:500]}") from error
+
+
+@dataclass(frozen=True)
+class ExpiredCallback:
+    """A function that is called with each dropped entry after its run is published. Later runs recognize its ``name``.
+
+    It is called with the key and the value, as their JSON is in Python. It also gets those of ``run``, ``operator``,
+    ``store``, ``state``, ``partition`` and ``timestamp`` (an aware datetime, or None) for which it has parameters.
+    After a crash it is called again for the entries of the file that it had reached.
+    """
+
+    name: str
+    function: Callable[..., object]
+
+    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Call the function. Raise TransformerError with the entry for which it raised an error."""
+        try:
+            parameters = list(inspect.signature(self.function).parameters.values())
+        except (TypeError, ValueError) as error:
+            raise TransformerError(f"{self.name}: {error}") from error
+        every = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+        wanted = [name for name in _FACTS if every or name in {parameter.name for parameter in parameters}]
+        for row in rows:
+            try:
+                self.function(json.loads(row["key"]), json.loads(row["value"]), **{name: row[name] for name in wanted})
+            except (Exception, SystemExit) as error:  # the user's code may raise anything
+                words = f"{self.name}, key " + quote(row["key"]) + f": {type(error).__name__}: " + quote(error)
+                raise TransformerError(words) from error
+
+    def check(self, *, make: bool, source: Directory | None = None) -> None:
+        """Do nothing: the function is loaded."""
+
+    def take(self, files: Directory, paths: Sequence[str], run: str) -> None:
+        for path in paths:
+            for batch in _batches(files, [path]):
+                self(_rows(batch))
+            files.remove(path)
+
+    def require(self) -> None:
+        """Do nothing."""
+
+    def take_back(self, run: str) -> None:
+        """Do nothing: ttlsnap cannot undo what the function did."""
+
+
+def _require_place(root: str) -> None:
+    """Raise UsageError for a receiver within a Delta table, whose ``VACUUM`` would remove its files.
+
+    Also raise it if a part of the path is not a folder.
+    """
+    scheme, separator, rest = root.partition("://") if "://" in root else ("", "", root)
+    parts = rest.split("/")
+    for count in range(len(parts) - 1, 1 - bool(separator), -1):
+        around = open_directory(f"{scheme}{separator}{'/'.join(parts[:count])}")
+        try:
+            found = around.stat("")
+            is_table = found is not None and found.is_dir and around.stat(_LOG) is not None
+        except StorageError:
+            if separator:  # the user may have no access to the folders above
+                return
+            raise
+        if found is not None and not found.is_dir:
+            raise UsageError(f"{root}: {around.root} is not a folder")
+        if is_table:
+            raise UsageError(
+                f"{root} is inside the Delta table {around.root}, whose VACUUM would remove the archive. Choose "
+                "another place"
+            )
+
+
+def _require_there(folder: Directory, name: str) -> None:
+    if folder.stat("") is None:
+        raise RefusedError(
+            f"{name} does not exist, so the entries that the run dropped cannot be removed from it. Nothing was "
+            "changed. Mount it; if it is lost, make a folder there with any file in it"
+        )
+
+
+def open_receiver(place: str | ExpiredCallback) -> Receiver:
+    """Return the receiver that a user named: a path is a folder, unless a Delta table is there."""
+    if isinstance(place, ExpiredCallback):
+        return place
+    if place.startswith(TABLE):
+        return Table(place.removeprefix(TABLE))
+    return Table(place) if open_directory(place).stat(_LOG) is not None else Folder(place)
+
+
+def refuse_within(place: str | ExpiredCallback, *others: str) -> None:
+    """Raise UsageError for a receiver within the target: its files would look like the target's."""
+    if isinstance(place, ExpiredCallback):
+        return
+    root = open_directory(place.removeprefix(TABLE)).root
+    for other in others:
+        if is_within(root, open_directory(other).root):
+            raise UsageError(f"{place} is inside {other}; name a place outside it for dropped entries")
+
+
+def find_receiver(name: str) -> Receiver | None:
+    """Return the receiver that a report names; None for a function, which only a command that names it calls."""
+    return open_receiver(name) if _is_place(name) else None
+
+
+def _is_place(name: str) -> bool:
+    return name.startswith(("/", TABLE)) or "://" in name
+
+
+def describe_place(name: str, run: str) -> str:
+    """Return the place of the dropped entries of ``run``, in words."""
+    if name.startswith(TABLE):
+        return f"in the Delta table {name.removeprefix(TABLE)}, run = '{run}'"
+    return f"in {name}/{run}-*{SUFFIX}" if _is_place(name) else f"told to {name}"
+
+
+def _make_folder(folder: Directory, source: Directory | None) -> None:
+    """Create a receiver's folder and missing folders above it, readable only for users who can read ``source``."""
+    if not isinstance(folder, LocalDirectory):
+        folder.mkdirs("")
+        return
+    missing = [above for above in (Path(folder.root), *Path(folder.root).parents) if not above.exists()]
+    folder.mkdirs("")
+    access = source.effective_access("") if source is not None else None
+    if access is not None:
+        access = replace(access, mode=access.mode & ~umask() | PRIVATE_FOLDER)
+        for made in missing:
+            LocalDirectory(str(made)).set_access("", access)
+
+
+@contextlib.contextmanager
+def _write_privately(folder: Directory, access: Access | None) -> Iterator[None]:
+    """Let another library write files in a folder; only this user can read them until they have their ``access``."""
+    if access is None or not isinstance(folder, LocalDirectory):
+        yield
+        return
+    with _MAKING:
+        before = set(_all_below(folder, ""))
+        old = os.umask(0o077)
+        try:
+            yield
+        finally:
+            os.umask(old)
+        for path, is_dir in sorted(set(_all_below(folder, "")) - before):
+            folder.set_access(path, folder_access(access) if is_dir else access)
+
+
+def _all_below(folder: Directory, path: str) -> Iterator[tuple[str, bool]]:
+    for info in folder.list(path):
+        inner = f"{path}/{info.name}" if path else info.name
+        yield inner, info.is_dir
+        if info.is_dir:
+            yield from _all_below(folder, inner)
+
+
+def _application(run: str) -> str:
+    return f"ttlsnap-{run}"
+
+
+def _batches(files: Directory, paths: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    from ttlsnap.storage.parquet import ParquetRows, size_of
+
+    for path in paths:
+        try:
+            with files.open(path) as stream:
+                yield from ParquetRows(stream, size_of(files, path), f"{files.root}/{path}").batches()
+        except pa.ArrowException as error:
+            raise CorruptionError(f"{files.root}/{path} cannot be read again: {str(error)[:200]}") from error
+
+
+def _rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """Return the rows in Python; times before year 1 or after 9999 are None, because Python has none."""
+    times = batch.column("timestamp")
+    micros = times.cast(pa.int64())
+    known = pc.and_(pc.greater_equal(micros, _FIRST_US), pc.less_equal(micros, _LAST_US))
+    column = pc.if_else(known, times, pa.scalar(None, times.type))
+    place = SCHEMA.get_field_index("timestamp")
+    rows: list[dict[str, Any]] = batch.set_column(place, SCHEMA.field(place), column).to_pylist()
+    return rows

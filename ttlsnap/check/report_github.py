@@ -1,0 +1,121 @@
+"""GitHub's annotations (workflow commands on stdout) and the summary of a job (Markdown).
+
+The runner makes annotations of the first ten errors, warnings and notices of a step and only logs the others, and
+cuts a message at 4,096 characters (actions/runner, ``ExecutionContext``); so the worst come first, and where there are
+more than ten of a kind the tenth counts the rest. It drops a summary of more than 1 MiB altogether; ours ends before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ttlsnap.check.findings import CheckReport, Finding, Verdict
+from ttlsnap.check.report_files import ContractFile, contract_file
+from ttlsnap.check.report_levels import MILDEST, Level, level, summary, worst_first
+from ttlsnap.check.report_words import describe_place, spark_does
+from ttlsnap.printable import printable
+
+PER_LEVEL = 10
+MAX_MESSAGE = 4096
+MAX_SUMMARY = 1 << 20
+
+_COMMANDS = {Level.ERROR: "error", Level.WARNING: "warning", Level.NOTE: "notice"}
+_MAX_CELL = 500
+
+
+def render(report: CheckReport, fail_on: Verdict = MILDEST) -> str:
+    """Return the annotations, worst first, and a last line for the log."""
+    file = contract_file(report)
+    annotations = {each: [_annotation(f, file) for f in _of(report, each)] for each in Level}
+    annotations[Level.WARNING] += [_remark("warning", f"unused ignore: {line}", file) for line in report.unused]
+    annotations[Level.NOTE] += [_remark("notice", f"not compared: {line}", file) for line in report.unseen]
+    lines = [line for each, made in annotations.items() for line in _limit(each, made, file)]
+    return "".join(f"{line}\n" for line in [*lines, _data(printable(summary(report, fail_on)))])
+
+
+def _of(report: CheckReport, wanted: Level) -> list[Finding]:
+    return [finding for finding in worst_first(report.findings) if level(finding.verdict) is wanted]
+
+
+def _limit(each: Level, lines: list[str], file: ContractFile | None) -> list[str]:
+    if len(lines) <= PER_LEVEL:
+        return lines
+    rest = len(lines) - (PER_LEVEL - 1)
+    message = f"{rest} more of this kind: the job's summary and the other reports have them all"
+    return [*lines[: PER_LEVEL - 1], _remark(_COMMANDS[each], message, file)]
+
+
+def _annotation(finding: Finding, file: ContractFile | None) -> str:
+    text = [f"{describe_place(finding.place)}: {printable(finding.message)}"]
+    text += [f"old: {printable(finding.old)}"] if finding.old is not None else []
+    text += [f"new: {printable(finding.new)}"] if finding.new is not None else []
+    text += [f"Spark: {spark_does(finding)}"] if finding.spark else []
+    text += [f"What to do: {printable(finding.fix)}"] if finding.fix else []
+    line = file.line(finding.place) if file else 1
+    title = f"{finding.verdict}[{printable(finding.code)}]"
+    return _command(_COMMANDS[level(finding.verdict)], "\n".join(text), title, file, line)
+
+
+def _remark(name: str, message: str, file: ContractFile | None) -> str:
+    """Return the lines that belong to no finding."""
+    return _command(name, printable(message), "ttlsnap check", file)
+
+
+def _command(name: str, message: str, title: str, file: ContractFile | None, line: int = 1) -> str:
+    place = f"file={_property(file.path)},line={line}," if file is not None else ""
+    short = message if len(message) <= MAX_MESSAGE else f"{message[: MAX_MESSAGE - 3]}..."
+    return f"::{name} {place}title={_property(title)}::{_data(short)}"
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")
+
+
+def job_summary(report: CheckReport, fail_on: Verdict = MILDEST, limit: int = MAX_SUMMARY) -> str:
+    """Return the report in Markdown: at most ``limit`` bytes, worst first, and the number of omitted lines."""
+    lines = list(_markdown(report, fail_on))
+    made: list[str] = []
+    size = 0
+    reserve = 100
+    for number, line in enumerate(lines):
+        size += len(line.encode(errors="replace")) + 1
+        if size > limit - reserve:
+            note = f"\n{len(lines) - number} more lines do not fit into a job's summary.\n"
+            return "".join(made) + note if limit > reserve else ""
+        made.append(f"{line}\n")
+    return "".join(made)
+
+
+def _markdown(report: CheckReport, fail_on: Verdict) -> Iterator[str]:
+    yield f"## ttlsnap check: {report.verdict}"
+    yield ""
+    yield _cell(summary(report, fail_on))
+    yield ""
+    if report.findings:
+        yield "| verdict | rule | where | what | Spark | what to do |"
+        yield "| --- | --- | --- | --- | --- | --- |"
+    for finding in worst_first(report.findings):
+        change = [_cell(part) for part in (finding.old, finding.new) if part is not None]
+        what = "<br>".join([_cell(finding.message), " → ".join(change)]) if change else _cell(finding.message)
+        cells = [finding.verdict.value, _cell(finding.code), _cell(describe_place(finding.place)), what]
+        cells += [_cell(spark_does(finding)), _cell(finding.fix)]
+        yield f"| {' | '.join(cells)} |"
+    ignored = [f"{one.finding} (reason: {one.reason})" for one in report.ignored]
+    for title, lines in (("Not compared", report.unseen), ("Ignored", ignored), ("Unused ignores", report.unused)):
+        if lines:
+            yield ""
+            yield f"### {title}"
+            yield ""
+        for line in lines:
+            yield f"* {_cell(line)}"
+
+
+def _cell(text: str) -> str:
+    """Return text in one line, escaped so that Markdown shows it as it is."""
+    short = text if len(text) <= _MAX_CELL else f"{text[:_MAX_CELL]}..."
+    short = printable(short).replace("&", "&amp;").replace("<", "&lt;")
+    return "".join(f"\\{c}" if c in "\\`*_{}[]|~#@" else c for c in short)

@@ -1,0 +1,78 @@
+"""The report for people, in the form of rustc: what, where, old and new, why it matters, what to do.
+
+A line is a list of pieces, each with its style on a terminal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ttlsnap.check.findings import CheckReport, Finding, Verdict
+from ttlsnap.check.report_levels import MILDEST, Level, level, summary, worst_first
+from ttlsnap.check.report_words import describe_place, spark_does, split_lines
+from ttlsnap.check.rules import RULES
+from ttlsnap.printable import printable, printable_output
+
+Line = list[tuple[str, str]]
+
+_STYLES = {Level.ERROR: "bold red", Level.WARNING: "bold yellow", Level.NOTE: "bold green"}
+_FRAME = "blue"
+
+
+def render(report: CheckReport, fail_on: Verdict = MILDEST) -> str:
+    """Return the whole report without styles."""
+    return plain(lines(report, fail_on))
+
+
+def plain(lines: Iterator[Line]) -> str:
+    """Return the text of lines, without commands to a build server."""
+    return printable_output("".join("".join(piece for piece, _ in line) + "\n" for line in lines))
+
+
+def lines(report: CheckReport, fail_on: Verdict = MILDEST) -> Iterator[Line]:
+    """Give the findings, worst first, then what was not compared or is ignored, and the verdict last."""
+    explained: set[str] = set()
+    for finding in worst_first(report.findings):
+        yield from finding_lines(finding, why=finding.code not in explained)
+        yield []
+        explained.add(finding.code)
+    rest = [("not compared", line) for line in report.unseen]
+    rest += [("ignored", f"{one.finding} (reason: {one.reason})") for one in report.ignored]
+    rest += [("unused ignore", line) for line in report.unused]
+    for label, line in rest:
+        yield [(f"{label}: ", "bold"), (printable(line), "")]
+    if rest:
+        yield []
+    if report.next is not None:
+        yield [("next: ", "bold"), (printable(report.next), "")]
+        yield []
+    yield [(printable(summary(report, fail_on)), _STYLES[level(report.verdict)])]
+
+
+def finding_lines(finding: Finding, *, why: bool = True) -> Iterator[Line]:
+    """Give the lines of one finding. ``why`` appears once for each rule."""
+    yield [
+        (f"{finding.verdict}[{printable(finding.code)}]", _STYLES[level(finding.verdict)]),
+        (f": {printable(finding.message)}", "bold"),
+    ]
+    yield [("  --> ", _FRAME), (describe_place(finding.place), "")]
+    sides = [(label, side) for label, side in (("old", finding.old), ("new", finding.new)) if side is not None]
+    for label, side in sides:
+        first, *more = split_lines(side)
+        yield [("   | ", _FRAME), (f"{label}: {first}", "")]
+        for line in more:
+            yield [("   | ", _FRAME), (f"     {line}", "")]
+    rule = RULES.get(finding.code)
+    if finding.spark:
+        yield from _note("spark", spark_does(finding))
+    if why and rule is not None:
+        yield from _note("why", rule.why)
+    if finding.fix:
+        yield from _note("help", finding.fix)
+
+
+def _note(label: str, text: str) -> Iterator[Line]:
+    first, *more = split_lines(text)
+    yield [("   = ", _FRAME), (f"{label}: ", "bold"), (first, "")]
+    for line in more:
+        yield [(f"     {' ' * len(label)}  {line}", "")]

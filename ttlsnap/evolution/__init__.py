@@ -1,1 +1,0 @@
-"""Schema evolution: entries of an old schema in a new one. ``ttlsnap.repairs`` finds how."""

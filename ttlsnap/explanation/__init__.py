@@ -1,1 +1,0 @@
-"""Why ``compact`` keeps, drops or rewrites the entries of a key."""

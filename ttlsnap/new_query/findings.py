@@ -1,0 +1,136 @@
+"""The findings of a check that an evolution repairs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ttlsnap.check.findings import CheckReport, Finding, Verdict, worst
+from ttlsnap.check.targets import is_folder
+from ttlsnap.contract import Contract
+from ttlsnap.new_query.answers import Answers, UnrepairedFinding
+from ttlsnap.printable import shell_word
+
+if TYPE_CHECKING:
+    from ttlsnap.migration.evolution import Evolution, Step
+
+_REPAIRABLE = (
+    *("key-floats", "key-intervals"),
+    *(f"key-{what}" for what in ("added", "removed", "reordered", "retyped", "widened", "nullability", "renamed")),
+    *(f"value-{what}" for what in ("added", "removed", "reordered", "retyped", "widened", "nullability", "renamed")),
+    *(
+        "keys-swapped",
+        "values-swapped",
+        "aggregate-changed",
+        "variable-renamed",
+        "variable-returned",
+        "ttl-on",
+        "ttl-off",
+    ),
+    *("time-mode", "output-mode"),
+)
+OF_SPARK = {"key-floats": "normalize", "key-intervals": "rehash"}
+"""Findings that come from the version of Spark, and their steps."""
+_COMMAND = "ttlsnap migrate CHECKPOINT --to NEW"
+
+
+def find_repairs(
+    old: Contract, new: Contract, renamed: Mapping[str, str], findings: Iterable[Finding]
+) -> list[Finding]:
+    """Return the findings of a check of two contracts, as ``with_repairs`` does."""
+    findings = list(findings)
+    if worst(finding.verdict for finding in findings).rank <= Verdict.RECONFIGURATION.rank:
+        return findings
+    from ttlsnap.new_query.plan import find_evolution  # slow imports, which a check of equal contracts does not need
+
+    return with_repairs(findings, *find_evolution(old, new, Answers(renamed=renamed)))
+
+
+def with_repairs(
+    findings: Iterable[Finding], evolution: Evolution, obstacles: Sequence[UnrepairedFinding], *, proves: bool = False
+) -> list[Finding]:
+    """Return the findings; those that the evolution repairs have the verdict ``after_migration``, and their step.
+
+    Without obstacles, the steps of an operator together repair all differences of its keys and values. Where contracts
+    that record more may show that a migration repairs a finding, the finding is unknown. A run of the migration
+    ``proves`` what a comparison of contracts cannot: that no value is null, for example.
+    """
+    mine: dict[int | None, list[UnrepairedFinding]] = {}
+    for obstacle in obstacles:
+        mine.setdefault(obstacle.place.operator, []).append(obstacle)
+    if any(obstacle.stays for obstacle in mine.get(None, ())):
+        return list(findings)
+    return [_judge(finding, evolution, mine.get(finding.place.operator, ()), proves=proves) for finding in findings]
+
+
+def _judge(finding: Finding, evolution: Evolution, obstacles: Sequence[UnrepairedFinding], *, proves: bool) -> Finding:
+    if any(obstacle.stays for obstacle in obstacles) or finding.code not in _REPAIRABLE:
+        return finding
+    needs = {obstacle.place: obstacle.needs for obstacle in obstacles if obstacle.needs}
+    if not needs:
+        return _repaired(finding, evolution, [obstacle.option for obstacle in obstacles], proves=proves)
+    told = needs.get(finding.place)
+    if finding.verdict is Verdict.INCOMPATIBLE or (finding.verdict is Verdict.UNKNOWN and told):
+        fix = f"a migration may make the state fit. {told or next(iter(needs.values()))}"
+        return replace(finding, verdict=Verdict.UNKNOWN, fix=fix)
+    return finding
+
+
+def _repaired(finding: Finding, evolution: Evolution, options: Sequence[str], *, proves: bool) -> Finding:
+    step = _find_step(finding, evolution.steps)
+    # Unknown is whether the code uses names or positions. A migration does not know either.
+    undecided = finding.verdict is Verdict.UNKNOWN and (finding.code == "values-swapped" or not proves)
+    if step is None or undecided:
+        return finding
+    if finding.verdict.rank <= Verdict.RECONFIGURATION.rank:
+        return finding
+    command = " ".join([_COMMAND, *dict.fromkeys(options)])
+    return replace(finding, verdict=Verdict.AFTER_MIGRATION, fix=command, migration=step.to_json())
+
+
+def find_command(report: CheckReport, renamed: Mapping[str, str]) -> str | None:
+    """Return the command that makes the old state fit the new query; None if none does, or none is needed."""
+    if report.verdict is not Verdict.AFTER_MIGRATION or report.direction == "forward":
+        return None
+    if any(f.verdict is Verdict.AFTER_MIGRATION and f.migration is None for f in report.findings):
+        return None
+    old, new = shell_word(report.old), shell_word(report.new)
+    words = ["ttlsnap migrate", *([old] if is_folder(report.old) else ["CHECKPOINT", "--from", old]), "--to", new]
+    words += [f"--rename {shell_word(f'{was}={now}')}" for was, now in renamed.items()]
+    words += dict.fromkeys(o for f in report.findings if (o := f.fix.partition(_COMMAND)[2].strip()))
+    words += ["--ignore " + shell_word(f"{one.finding.code}:{one.finding.place}") for one in report.ignored]
+    return " ".join(words)
+
+
+def describe_findings(findings: Iterable[Finding]) -> str:
+    """Return findings for an error message, each on a line of its own."""
+    return "".join(
+        f"\n  {one.code} at {one.place}: {one.message}" + (f". {one.fix}" if one.fix else "") for one in findings
+    )
+
+
+def _find_step(finding: Finding, steps: Iterable[Step]) -> Step | None:
+    """Return the step nearest to the place of a finding, within its operator, and in keys or in values as it is."""
+    place, side = finding.place, "key" if finding.code.startswith("key") else "value"
+
+    def nearness(step: Step) -> tuple[bool, ...]:
+        other = step.place
+        return other.store == place.store, other.state == place.state, other.field == place.field
+
+    mine = [step for step in steps if step.place.operator == place.operator]
+    if finding.code in ("time-mode", "output-mode"):
+        return next((step for step in mine if step.change == f"switch-{finding.code}"), None)
+    if finding.code.startswith("ttl"):
+        mine = [step for step in mine if step.change == "switch-ttl" and step.place.state == place.state]
+    elif finding.code.startswith("variable"):
+        changes = ("rename-state", "drop-state", "drop-unused")
+        mine = [step for step in mine if step.change in changes and step.old == finding.old]
+    else:
+        mine = [step for step in mine if (step.place.field or "").partition(".")[0] == side]
+    if finding.code in OF_SPARK:
+        mine = [step for step in mine if step.change == OF_SPARK[finding.code]]
+    if finding.code in ("keys-swapped", "values-swapped"):  # another step of the same state does not repair it
+        mine = [step for step in mine if step.change in ("reorder", "swap")]
+        mine = [s for s in mine if place.store in (None, s.place.store) and place.state in (None, s.place.state)]
+    return max(mine, key=nearness, default=None)

@@ -1,0 +1,207 @@
+"""The ages of entries: a histogram in entries and bytes, and percentiles, in memory that does not depend on the state.
+
+An age is the current time minus the time of the entry. A bucket has the entries up to its own age, and older than the
+bucket before. ``--age`` prints a few wide buckets. ``--sizes`` has more, and one that ends at the TTL of the rule.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ttlsnap.clock import Clock, TimeCharacteristic, iso
+from ttlsnap.documents import Document
+from ttlsnap.entries.batch import StateEntries
+from ttlsnap.entries.descriptor import SIDES, StateDescriptor
+from ttlsnap.entries.timestamps import TimestampField, WrittenField, has_time, timestamp_field
+from ttlsnap.errors import UsageError
+from ttlsnap.reading.distribution import Distribution
+from ttlsnap.schema.units import format_duration
+from ttlsnap.unsaferow.gather import Int64s
+
+_SECOND = 1_000_000
+_MINUTE = 60 * _SECOND
+_HOUR = 60 * _MINUTE
+_DAY = 24 * _HOUR
+AGES = {"1h": _HOUR, "6h": 6 * _HOUR, "1d": _DAY, "3d": 3 * _DAY, "7d": 7 * _DAY, "30d": 30 * _DAY, "90d": 90 * _DAY,
+        "365d": 365 * _DAY}  # fmt: skip
+_BOUNDS = (
+    *(minutes * _MINUTE for minutes in (1, 5, 15, 30)),
+    *(hours * _HOUR for hours in (1, 2, 3, 6, 12)),
+    *(days * _DAY for days in (1, 2, 3, 5, 7, 10, 14, 21, 30, 45, 60, 90, 120, 180, 270, 365, 545, 730, 1095, 1825)),
+)
+_OLDEST = 1 << 62  # microseconds: this limit keeps the difference of two times within int64
+
+
+@dataclass(frozen=True)
+class AgeField:
+    """The field with the time of an entry, and the current time in microseconds since the epoch.
+
+    ``cutoff_us`` is the age at which the given rule drops an entry, if there is such a rule.
+    """
+
+    field: TimestampField
+    now_us: int
+    cutoff_us: int | None = None
+
+    @property
+    def bounds(self) -> tuple[int, ...]:
+        """The ages at which buckets end, in microseconds, ascending."""
+        return _BOUNDS if self.cutoff_us is None else tuple(sorted({*_BOUNDS, self.cutoff_us}))
+
+
+@dataclass
+class Ages(Document):
+    """The ages of the entries of a state, or of a part of it.
+
+    ``entries`` and ``bytes`` have an item for each bucket, and one for what is older. ``oldest_us`` and ``newest_us``
+    are the lowest and the highest time. ``seconds`` has the ages of all entries that are not in the future. ``older``
+    entries were written before ``older_than_us``, where the known history begins, and count as written then.
+    """
+
+    of: AgeField
+    entries: Int64s = field(init=False)
+    bytes: Int64s = field(init=False)
+    future: int = 0
+    nulls: int = 0
+    oldest_us: int | None = None
+    newest_us: int | None = None
+    seconds: Distribution = field(default_factory=Distribution)
+    older: int = 0
+    older_than_us: int | None = None
+
+    def __post_init__(self) -> None:
+        self.entries, self.bytes = np.zeros((2, len(self.of.bounds) + 1), np.int64)
+
+    def add(self, entries: StateEntries, sizes: Int64s | None = None) -> None:
+        """Count entries; ``sizes`` are their bytes."""
+        moments, nulls = self.of.field.read(entries)
+        self.nulls += int(nulls.sum())
+        if isinstance(self.of.field, WrittenField):
+            written, older = entries.written
+            self._add_older(int(older.sum()), int(written[older].max()) if older.any() else None)
+        is_past = ~nulls & (moments <= self.of.now_us)
+        known = moments[~nulls]
+        self.future += len(known) - int(is_past.sum())
+        if len(known):
+            self._add_times(int(known.min()), int(known.max()))
+        ages = self.of.now_us - np.maximum(moments[is_past], self.of.now_us - _OLDEST)
+        bucket = np.searchsorted(self.of.bounds, ages)
+        self.entries += np.bincount(bucket, minlength=len(self.entries))
+        if sizes is not None:
+            self.bytes += np.bincount(bucket, sizes[is_past], len(self.bytes)).astype(np.int64)
+            self.seconds.add(ages // _SECOND)
+
+    @classmethod
+    def merged(cls, of: AgeField, parts: Iterable[Ages]) -> Ages:
+        """Return the ages of all parts, which have the same field."""
+        whole = cls(of)
+        for part in parts:
+            whole.entries += part.entries
+            whole.bytes += part.bytes
+            whole.future += part.future
+            whole.nulls += part.nulls
+            whole._add_older(part.older, part.older_than_us)
+            whole.seconds.merge(part.seconds)
+            if part.oldest_us is not None and part.newest_us is not None:
+                whole._add_times(part.oldest_us, part.newest_us)
+        return whole
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the wide buckets of ``--age``, with names; the object has many buckets, as arrays."""
+        ends = np.cumsum(self.entries)
+        counts = [int(ends[bisect_left(self.of.bounds, age)]) for age in AGES.values()]
+        return {
+            "timestamp": self.of.field.field.name,
+            "now": iso(self.of.now_us),
+            "future": self.future,
+            "buckets": [
+                {"up_to": name, "entries": count - before}
+                for name, before, count in zip(AGES, [0, *counts[:-1]], counts, strict=True)
+            ],
+            "older": int(ends[-1]) - counts[-1],
+            "null": self.nulls,
+            **self._before_history,
+        }
+
+    @property
+    def _before_history(self) -> dict[str, Any]:
+        before = {"time": iso(self.older_than_us), "entries": self.older}
+        return {"written_before_history": self.older, "written_before": before} if self.older else {}
+
+    def to_sizes_json(self) -> dict[str, Any]:
+        """Return all buckets with entries and bytes, and the percentiles of the ages in seconds."""
+        cutoff = self.of.cutoff_us
+        pairs = zip((*self.of.bounds, None), self.entries.tolist(), self.bytes.tolist(), strict=True)
+        return {
+            "timestamp": self.of.field.field.name,
+            "now": iso(self.of.now_us),
+            "oldest": iso(self.oldest_us),
+            "newest": iso(self.newest_us),
+            "future": self.future,
+            "null": self.nulls,
+            **self._before_history,
+            "cutoff_seconds": None if cutoff is None else _in_seconds(cutoff),
+            "seconds": self.seconds.to_json(),
+            "buckets": [
+                {
+                    "up_to": None if end is None else format_duration(end),
+                    "up_to_seconds": None if end is None else _in_seconds(end),
+                    "entries": entries,
+                    "bytes": size,
+                }
+                for end, entries, size in pairs
+            ],
+        }
+
+    def _add_older(self, older: int, than_us: int | None) -> None:
+        self.older += older
+        self.older_than_us = max((us for us in (self.older_than_us, than_us) if us is not None), default=None)
+
+    def _add_times(self, oldest: int, newest: int) -> None:
+        self.oldest_us = oldest if self.oldest_us is None else min(self.oldest_us, oldest)
+        self.newest_us = newest if self.newest_us is None else max(self.newest_us, newest)
+
+
+def _in_seconds(micros: int) -> float:
+    return micros // _SECOND if micros % _SECOND == 0 else micros / _SECOND
+
+
+def name_for(state: StateDescriptor, names: tuple[str, ...]) -> str | None:
+    """Return the field that holds the time of a state: one of ``names``, or the one that Spark stores.
+
+    A name can be for one side of a join, as in ``left:value.at``. None if there is no name for this state. Raise
+    UsageError if there are several.
+    """
+    if not names:
+        return state.stored_timestamp
+    found = [split_side(name) for name in names]
+    mine = [name for side, name in found if side == state.side and side] or [name for side, name in found if not side]
+    if len(mine) > 1:
+        raise UsageError(f"--timestamp is {' and '.join(mine)}; a state can have one, and each side of a join one")
+    return mine[0] if mine else None
+
+
+def split_side(name: str) -> tuple[str | None, str]:
+    """Return the side of a join that a name is for, None for all, and the name of the field."""
+    side, _, rest = name.partition(":")
+    return (side, rest) if side in SIDES else (None, name)
+
+
+def age_field(
+    state: StateDescriptor, names: tuple[str, ...], time: TimeCharacteristic | None, clock: Clock
+) -> AgeField | None:
+    """Return the field with the time of a state's entries; None if it lacks the field, or Spark stores no time.
+
+    Raise UsageError if the field is not a time, or if its clock has no current time.
+    """
+    name = name_for(state, names)
+    if state.opaque or name is None or not has_time(state, name):
+        return None
+    stored = state.stored_time if name == state.stored_timestamp else None
+    characteristic = time or TimeCharacteristic(stored or TimeCharacteristic.PROCESSING)
+    return AgeField(timestamp_field(state, name), clock.now(characteristic))

@@ -1,0 +1,162 @@
+"""``inspect``: describe the state of a checkpoint without a JVM, and without opening state files (RocksDB: zips).
+
+Only ``entries``, ``age`` and ``sizes`` scan the state. A checkpoint without schemas (Spark before 3.1) has its stores
+and sizes shown, and raw bytes as entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ttlsnap.checkpoint import Checkpoint, Operator, Store
+from ttlsnap.checkpoint.starting import describe_obstacles
+from ttlsnap.checkpoint.watermark import FUTURE_ADVICE, find_future_watermark
+from ttlsnap.clock import TimeCharacteristic, clock_at
+from ttlsnap.engines.options import ReadOptions
+from ttlsnap.errors import CorruptionError, UnsupportedError, UsageError
+from ttlsnap.keywords import takes
+from ttlsnap.operators.registry import AnyOf, Selection, no_match, states_of, unused_states_of
+from ttlsnap.publishing.hidden_batches import HiddenBatch, find_hidden_batches
+from ttlsnap.publishing.missing import MissingFiles, find_missing_files
+from ttlsnap.publishing.reading import open_to_read
+from ttlsnap.publishing.runs import Runs
+from ttlsnap.publishing.stale_snapshots import warn_of_doubtful_snapshots
+from ttlsnap.reading.inspected import SAMPLE, Inspection, StateInspection
+from ttlsnap.stores.lineage import Lineage
+from ttlsnap.stores.open import lineage_of, open_state_store
+
+if TYPE_CHECKING:
+    from ttlsnap.transform.protocols import StateSnapshotTransformerFactory
+
+
+@dataclass(frozen=True, kw_only=True)
+class InspectRequest(ReadOptions):
+    """The arguments of ``inspect``."""
+
+    target: str = field(kw_only=False)
+    batch: int | None = None
+    entries: int = 0
+    age: bool = False
+    sizes: bool = False
+    timestamp: str | Sequence[str] | None = None
+    time: TimeCharacteristic | None = None
+    rule: StateSnapshotTransformerFactory | None = None
+    sample: int | None = SAMPLE
+    now: str = "checkpoint"
+
+
+@takes(InspectRequest)
+def inspect(request: InspectRequest) -> Inspection:
+    """Describe the checkpoint ``target`` as of its last committed batch, or as of the retained ``batch``.
+
+    ``entries`` is the number of decoded entries to show of each state. ``age`` counts all entries and sorts them by
+    age, according to ``timestamp`` or to the time that Spark stores. Names such as ``left:value.at`` are for one side
+    of a join. ``time`` is the clock of that time.
+
+    ``sizes`` measures the entries (``Inspection.sizes``), and what ``rule`` would drop, for example a
+    ``TtlTransformerFactory``. ``sample`` is the limit in bytes of files beyond which only some partitions are read;
+    None for no limit. ``age`` reads all partitions. Raise UsageError if ``selection`` matches nothing, or another
+    ``TtlsnapError``.
+    """
+    if not (request.age or request.sizes):
+        given = {"--timestamp": request.timestamp, "--time": request.time}
+        for option in (name for name, value in given.items() if value is not None):
+            raise UsageError(f"{option} needs --age or --sizes")
+    if request.rule is not None and not request.sizes:
+        raise UsageError("a rule, as --ttl gives it, needs --sizes")
+    with_state = bool(request.entries or request.age or request.sizes)
+    checkpoint = open_to_read(request.target, request.batch, request.schemas, with_state=with_state)
+    selection = request.selection or Selection()
+    found = _describe(checkpoint, selection)
+    if selection != Selection() and not list(found.states()):
+        raise no_match(checkpoint)
+    try:
+        _look_at_entries(found, request, selection)
+    except CorruptionError as error:
+        if not request.schemas:
+            raise
+        raise UsageError(error.text + "\nThe entries were read with the given --schema, which may be wrong") from error
+    return found
+
+
+def _describe(checkpoint: Checkpoint, selection: Selection | AnyOf) -> Inspection:
+    """Return the facts that need no look at entries."""
+    files, logs = checkpoint.files, checkpoint.logs
+    runs = Runs.read(files)
+    planned = runs.find_planning(logs)
+    unsettled: list[HiddenBatch | MissingFiles] = [*find_hidden_batches(runs, logs), *find_missing_files(runs, logs)]
+    told = [f"{warning.describe(files.root)}. {warning.advise(files.root)}" for warning in unsettled]
+    if (future := find_future_watermark(checkpoint.batch)) is not None:
+        where, words = future
+        told.append(f"{files.root}/{where}: {words}. {FUTURE_ADVICE}")
+    found = Inspection(
+        checkpoint,
+        [],
+        planned.run if planned is not None else None,
+        (*told, *warn_of_doubtful_snapshots(checkpoint, runs)),
+        tuple(describe_obstacles(files, logs)),
+    )
+    for operator in checkpoint.operators:
+        if not selection.includes_operator(operator.id):
+            continue
+        stores = [
+            (store, _states(checkpoint, operator, store, selection))
+            for store in operator.stores
+            if selection.includes_store(operator.id, store.name)
+        ]
+        found.operators.append((operator, [(store, states) for store, states in stores if states]))
+    return found
+
+
+def _look_at_entries(found: Inspection, request: InspectRequest, selection: Selection | AnyOf) -> None:
+    """Add the measures and the entries that the request asks for.
+
+    The modules that decode entries take half a second to load; without entries they are not needed.
+    """
+    if request.age or request.sizes:
+        from ttlsnap.reading.measuring import Measurement, measure
+        from ttlsnap.transform.adapters import as_factory
+
+        names = (request.timestamp,) if isinstance(request.timestamp, str) else tuple(request.timestamp or ())
+        sample = None if request.age else request.sample
+        rule = None if request.rule is None else as_factory(request.rule)
+        wanted = Measurement(request.sizes, request.age, names, request.time, rule, sample)
+        clock = clock_at(request.now, found.checkpoint.batch).unchecked()
+        found.sizes = measure(found, wanted, clock, request.parallelism, request.listener)
+    if request.entries:
+        from ttlsnap.reading.sample import take_samples
+
+        found.samples = take_samples(found, request.entries, selection)
+
+
+def _states(
+    checkpoint: Checkpoint, operator: Operator, store: Store, selection: Selection | AnyOf
+) -> list[StateInspection]:
+    lineages, problem = _lineages(checkpoint, store)
+    unused = unused_states_of(checkpoint, operator, store, lineages)
+    all_states = [*states_of(checkpoint, operator, store), *unused]
+    described = [state for state in all_states if selection.includes(state)]
+    if all_states and not described:
+        return []
+    size = sum(lineage.size for lineage in lineages) if problem is None else None
+    counts = [lineage.entries for lineage in lineages]
+    is_counted = bool(counts) and None not in counts and len(store.families) == 1 and not unused
+    entries = sum(filter(None, counts)) if is_counted else None
+    if not described:
+        return [StateInspection(None, "default", size, entries, problem=problem)]
+    # States of one store share its files: the first state gets their size.
+    return [
+        StateInspection(state, state.state, size if number == 0 else None, entries, problem=problem)
+        for number, state in enumerate(described)
+    ]
+
+
+def _lineages(checkpoint: Checkpoint, store: Store) -> tuple[list[Lineage], str | None]:
+    """Return the files of all partitions; or none, and the reason."""
+    try:
+        state_store = open_state_store(checkpoint)
+        return [lineage_of(checkpoint, state_store, store, partition) for partition in store.partitions], None
+    except (CorruptionError, UnsupportedError) as error:
+        return [], error.text

@@ -1,0 +1,302 @@
+"""The scan of ``inspect --sizes`` and ``--age``: its plan, and the sums of what the partitions give.
+
+A state whose files are larger than the limit is sampled: whole partitions are read, at the same distance from each
+other, and at least one of each store. Spark places keys by their hash, so partitions have similar entries. What was
+read is counted exactly. ``estimated_entries`` and ``estimated_bytes`` scale it by the number of entries if the files
+record it, and otherwise by the sizes of the files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from time import monotonic
+
+from ttlsnap.checkpoint import Checkpoint, Operator, Store
+from ttlsnap.checkpoint.state_schema import DEFAULT_FAMILY
+from ttlsnap.clock import Clock, TimeCharacteristic
+from ttlsnap.compaction.plan import explain_left_alone
+from ttlsnap.engines.listener import SilentWorkListener, WorkListener
+from ttlsnap.engines.local import read_all
+from ttlsnap.entries.descriptor import StateDescriptor
+from ttlsnap.entries.timestamps import WrittenField, field_listing, split_unit
+from ttlsnap.errors import UnsupportedError, UsageError
+from ttlsnap.operators.registry import Selection, behind_join, describe, links_of
+from ttlsnap.publishing.runs import Runs
+from ttlsnap.reading.ages import AgeField, Ages, age_field, split_side
+from ttlsnap.reading.distribution import Distribution
+from ttlsnap.reading.growth import read_growth
+from ttlsnap.reading.inspected import Inspection, StateInspection
+from ttlsnap.reading.partition_sizes import (
+    Freed,
+    LargeEntry,
+    MeasuringTask,
+    StatePart,
+    StateWork,
+    measure_partition,
+)
+from ttlsnap.reading.sizes import PartitionSizes, RuleOutcome, Sizes, StateSizes, StoreSizes
+from ttlsnap.stores.open import open_state_store, partitions_of
+from ttlsnap.stores.partitions import StorePartition
+from ttlsnap.transform.protocols import TransformerFactory
+from ttlsnap.written.history import history_of
+
+MOST = 5
+"""How many of the largest entries, and of the keys with the most rows, are found."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What to measure.
+
+    sizes       the sizes of entries; otherwise only their number and ages
+    ages        the ages for ``--age``, whose problems are errors or are noted in the states
+    timestamps  the fields with the time of an entry, as for ``compact``; () for the time that Spark stores
+    time        the clock of that time
+    rule        what would drop entries
+    limit       the bytes of files to read at most; None for no limit
+    most        how many of the largest entries and keys to find
+    """
+
+    sizes: bool = False
+    ages: bool = False
+    timestamps: tuple[str, ...] = ()
+    time: TimeCharacteristic | None = None
+    rule: TransformerFactory | None = None
+    limit: int | None = None
+    most: int = MOST
+
+
+def measure(
+    found: Inspection,
+    wanted: Measurement,
+    clock: Clock,
+    parallelism: int | None = None,
+    listener: WorkListener | None = None,
+) -> Sizes | None:
+    """Scan the states of ``found``, and fill in their numbers of entries and, with ``wanted.ages``, their ages.
+
+    Return the sizes, or None if they are not wanted. Raise UsageError if no state has a field that is named, or if the
+    rule cannot be applied to any state. Raise CorruptionError for damage, and UnsupportedError for a state store that
+    cannot be read.
+    """
+    started, listener = monotonic(), listener or SilentWorkListener()
+    checkpoint = found.checkpoint
+    clock = replace(clock, behind_join=behind_join(checkpoint)) if wanted.rule is not None else clock
+    plans = _plan(found, wanted, clock)
+    state_store = open_state_store(checkpoint)
+    partitions = [partitions_of(checkpoint, state_store, plan.store) for plan in plans]
+    total = sum(partition.size for each in partitions for partition in each)
+    share = 1.0 if wanted.limit is None or total <= wanted.limit else wanted.limit / total
+    chosen = [_choose(len(each), share) for each in partitions]
+    uses_written = any(isinstance(work.age.field, WrittenField) for plan in plans for work in plan.work if work.age)
+    uses_written |= wanted.rule is not None and wanted.rule.uses_written_times
+    history = history_of(checkpoint, Runs.read(checkpoint.files)) if uses_written else None
+    tasks = [
+        MeasuringTask(each[place], plan.work, history)
+        for plan, each, places in zip(plans, partitions, chosen, strict=True)
+        for place in places
+    ]
+    parts = iter(read_all(measure_partition, tasks, parallelism, listener))
+    stores, states = [], []
+    for plan, each, places in zip(plans, partitions, chosen, strict=True):
+        mine = [next(parts) for _ in places]
+        read = dict(zip(places, mine, strict=True))
+        sizes = tuple(PartitionSizes.of(one.partition, one.size, read.get(place)) for place, one in enumerate(each))
+        stores.append(StoreSizes(plan.store.operator, plan.store.name, sizes))
+        states += [
+            _merge(stores[-1], state, work, [of_partition[number] for of_partition in mine], plan.reasons[number])
+            for number, (state, work) in enumerate(zip(plan.states, plan.work, strict=True))
+        ]
+        for state, merged in zip(plan.states, states[-len(plan.states) :], strict=True):
+            if stores[-1].is_complete:
+                state.entries = merged.entries
+            if wanted.ages:
+                state.age = merged.ages.to_json() if merged.ages is not None else None
+    if not wanted.sizes:
+        return None
+    keys = sum(part.stored_keys for state in states for part in state.parts)
+    is_whole = all(plan.has_all_states(each) for plan, each in zip(plans, partitions, strict=True))
+    is_counted = is_whole and all(store.is_complete for store in stores)
+    return Sizes(
+        wanted.limit,
+        tuple(stores),
+        tuple(states),
+        read_growth(checkpoint, [plan.store for plan in plans], keys if is_counted else None, whole=is_whole),
+        wanted.rule.describe() if wanted.rule is not None else None,
+        monotonic() - started,
+    )
+
+
+@dataclass(frozen=True)
+class _Reasons:
+    """Why a state has no ages, and why the rule leaves it alone; and the states that follow it."""
+
+    no_ages: str | None
+    left_alone: str | None
+    followers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _StorePlan:
+    store: Store
+    states: Sequence[StateInspection]
+    work: tuple[StateWork, ...]
+    reasons: tuple[_Reasons, ...]
+
+    def has_all_states(self, partitions: Sequence[StorePartition]) -> bool:
+        """Return whether no state of the store, which has these partitions, is left out."""
+        there = {family.name for family in self.store.families}.union(*(each.lineage.families for each in partitions))
+        return there - {DEFAULT_FAMILY} <= {state.name for state in self.states}
+
+
+def _plan(found: Inspection, wanted: Measurement, clock: Clock) -> list[_StorePlan]:
+    checkpoint = found.checkpoint
+    left_alone = _apply(found, wanted.rule, clock) if wanted.rule is not None else {}
+    plans = []
+    for operator, stores in found.operators:
+        followers = _followers(checkpoint, operator) if wanted.rule is not None else {}
+        for store, states in stores:
+            work, reasons = [], []
+            for state in states:
+                of = state.descriptor
+                place = (operator.id, store.name, state.name)
+                is_seen = wanted.rule is not None and place in left_alone and left_alone[place] is None
+                age, no_ages = _age(state, wanted, clock.of(operator.id), is_seen)
+                rules = (wanted.rule,) if is_seen and wanted.rule is not None else ()
+                work.append(StateWork(state.name, of, age, rules, clock.of(operator.id), wanted.sizes, wanted.most))
+                why = None
+                if wanted.rule is not None and not is_seen:
+                    why = left_alone.get(place) or "the checkpoint has no schema for it"
+                reasons.append(_Reasons(no_ages, why, followers.get((store.name, state.name), ())))
+                if wanted.ages and age is None and of is not None:
+                    state.problem = no_ages
+            plans.append(_StorePlan(store, states, tuple(work), tuple(reasons)))
+    _check_fields(found, wanted, plans)
+    return plans
+
+
+def _age(
+    state: StateInspection, wanted: Measurement, clock: Clock, is_seen: bool
+) -> tuple[AgeField | None, str | None]:
+    """Return the field with the time of a state's entries, or why there is none. A rule's own time is preferred."""
+    of = state.descriptor
+    if of is None:
+        return None, "no ages: the checkpoint has no schema for it"
+    cutoff = wanted.rule.cutoff(of, clock) if is_seen and wanted.rule is not None else None
+    if cutoff is not None:
+        return AgeField(cutoff.timestamp, cutoff.now_us, cutoff.now_us - cutoff.at_us), None
+    try:
+        age = age_field(of, wanted.timestamps, wanted.time, clock)
+    except UsageError as error:
+        if wanted.ages or wanted.timestamps:
+            raise
+        return None, f"no ages: {str(error).splitlines()[0]}"
+    if age is not None:
+        return age, None
+    names = ", ".join(split_unit(split_side(name)[1])[0] for name in wanted.timestamps)
+    return None, "no ages: Spark stores no timestamp here" + (
+        f", and there is no field {names}" if names else "; name one with --timestamp"
+    )
+
+
+def _check_fields(found: Inspection, wanted: Measurement, plans: Sequence[_StorePlan]) -> None:
+    """Raise UsageError if no state has the field that the user named."""
+    if not wanted.timestamps or any(work.age is not None for plan in plans for work in plan.work):
+        return
+    described = [state.descriptor for state in found.states() if state.descriptor]
+    names = ", ".join(split_unit(split_side(name)[1])[0] for name in wanted.timestamps)
+    raise UsageError(f"no state has the field {names}.\nIts fields are:\n{field_listing(described)}")
+
+
+def _apply(found: Inspection, rule: TransformerFactory, clock: Clock) -> dict[tuple[int, str, str], str | None]:
+    """Return for each state why the rule leaves it alone, or None. Raise UsageError if it fits none, as in a run."""
+    checkpoint = found.checkpoint
+    reasons: dict[tuple[int, str, str], str | None] = {}
+    known: list[StateDescriptor] = []
+    for operator, stores in found.operators:
+        for store, states in stores:
+            try:
+                describe(checkpoint, Selection(operator.id, store.name))
+                refusal = None
+            except UnsupportedError as error:
+                refusal = error.text
+            except UsageError:
+                refusal = None  # all of its states are derived
+            for state in states:
+                if state.descriptor is not None and refusal is None:
+                    known.append(state.descriptor)
+                else:
+                    reasons[operator.id, store.name, state.name] = refusal
+    for of, reason in zip(known, explain_left_alone(known, [rule], clock), strict=True):
+        reasons[of.operator, of.store, of.state] = reason
+    return reasons
+
+
+def _followers(checkpoint: Checkpoint, operator: Operator) -> dict[tuple[str, str], tuple[str, ...]]:
+    """Return the derived states that follow each primary state of an operator, by its place."""
+    found: dict[tuple[str, str], tuple[str, ...]] = {}
+    for link in links_of(checkpoint, operator):
+        derived = tuple(
+            f"{operator.id}.{state.store}.{state.state}" for state in link.places.values() if state.role == "derived"
+        )
+        for place, state in link.places.items():
+            if state.role == "primary" and derived:
+                found[place] = (*found.get(place, ()), *derived)
+    return found
+
+
+def _choose(count: int, share: float) -> list[int]:
+    """Return the places of the partitions to read: a share of them, at least one, at the same distance."""
+    wanted = count if share >= 1 else max(1, int(count * share))
+    return [(2 * number + 1) * count // (2 * wanted) for number in range(wanted)]
+
+
+def _merge(
+    store: StoreSizes, state: StateInspection, work: StateWork, parts: Sequence[StatePart], reasons: _Reasons
+) -> StateSizes:
+    of = state.descriptor
+    entries = sum(part.entries for part in parts) if store.is_complete else state.entries
+    with_rows = None
+    if any(part.with_rows is not None for part in parts):
+        every = chain.from_iterable(part.with_rows or () for part in parts)
+        with_rows = tuple(sorted(every, key=lambda key: (-key.rows, -key.bytes, key.partition))[: work.most])
+    scale = _scale(store, entries, sum(part.entries for part in parts))
+    rule = None
+    if work.rules or reasons.left_alone is not None:
+        freed = sum((part.freed for part in parts if part.freed is not None), Freed())
+        rule = RuleOutcome(freed, scale, None if work.rules else reasons.left_alone, reasons.followers)
+    return StateSizes(
+        operator=store.operator,
+        store=store.store,
+        state=state.name,
+        kind=of.kind if of else "value",
+        role=of.role if of else "primary",
+        entries=entries,
+        is_complete=store.is_complete,
+        scale=scale,
+        parts=tuple(parts),
+        keys=Distribution.of(part.keys for part in parts),
+        values=Distribution.of(part.values for part in parts),
+        largest=tuple(_first(work.most, (part.largest for part in parts))),
+        with_rows=with_rows,
+        ages=Ages.merged(work.age, _known_ages(parts)) if work.age is not None else None,
+        no_ages=reasons.no_ages,
+        rule=rule,
+    )
+
+
+def _scale(store: StoreSizes, entries: int | None, read: int) -> float:
+    """Return the factor from what was read to all: by the number of entries if it is known, otherwise by the files."""
+    if entries is not None and read:
+        return entries / read
+    return store.file_bytes / store.read_bytes if store.read_bytes else 1.0
+
+
+def _first(most: int, parts: Iterable[Sequence[LargeEntry]]) -> list[LargeEntry]:
+    return sorted(chain.from_iterable(parts), key=lambda entry: (-entry.bytes, entry.partition))[:most]
+
+
+def _known_ages(parts: Iterable[StatePart]) -> Iterator[Ages]:
+    return (part.ages for part in parts if part.ages is not None)
