@@ -17,9 +17,8 @@ from queries import NOW, TIMESTAMP, TTL
 
 from ttlsnap import clock_at, open_checkpoint, plan_compaction
 from ttlsnap.checkpoint.file_checksums import open_checked
-from ttlsnap.compaction.engine import Engine, run_tasks
+from ttlsnap.compaction.engine import Engine, rename_staged, run_tasks
 from ttlsnap.compaction.partition import compact_partition
-from ttlsnap.compaction.staged import rename_staged
 from ttlsnap.compaction.task import PartitionResult, PartitionTask
 from ttlsnap.storage.open import open_directory
 from ttlsnap.stores.codecs import Compressor, decompress

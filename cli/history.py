@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ttlsnap.cli.help import Command
-from ttlsnap.cli.migration_words import describe_changes
 from ttlsnap.cli.options import Format, FormatOption, Target
 from ttlsnap.cli.output import MISSING, ask_person, console, number, print_json, say, size, table, tell
+from ttlsnap.cli.published import describe_changes
 from ttlsnap.cli.tabular import TextTable
 from ttlsnap.errors import RefusedError, UsageError, explain_errors
 from ttlsnap.printable import shell_word

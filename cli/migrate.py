@@ -14,7 +14,6 @@ from ttlsnap.cli.dropping import DroppedOptions, OperatorOptions, OrderedOptions
 from ttlsnap.cli.groups import given, separate, values_of
 from ttlsnap.cli.migrate_table import migrate_table
 from ttlsnap.cli.migration_report import show_report, show_stores
-from ttlsnap.cli.migration_words import describe_changes
 from ttlsnap.cli.new_query import NewQueryOptions
 from ttlsnap.cli.options import (
     PUBLISH,
@@ -29,6 +28,7 @@ from ttlsnap.cli.options import (
 )
 from ttlsnap.cli.output import ask_person, console, number, print_json, print_warning, write_whole
 from ttlsnap.cli.progress import ReadingProgress, unclosed_words, warn_of_excess
+from ttlsnap.cli.published import describe_changes
 from ttlsnap.cli.tables import refuse
 from ttlsnap.errors import FencedError, RefusedError, UnsupportedError, UsageError
 from ttlsnap.printable import shell_word

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ttlsnap.cli.compact_report import show_counts
-from ttlsnap.cli.migration_words import describe_settings
 from ttlsnap.cli.output import MISSING, number, place, size, table
-from ttlsnap.cli.published import describe_published
+from ttlsnap.cli.published import describe_published, describe_settings
 
 if TYPE_CHECKING:
     from rich.console import Console

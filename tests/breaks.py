@@ -1364,7 +1364,7 @@ BREAKS = (
     ),
     Break(
         "the first write of a key counts, not the last one",
-        "written/times.py",
+        "written/history.py",
         "found = list(parts)",
         "found = list(parts)[::-1]",
     ),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ttlsnap.checkpoint import MicroBatch
-from ttlsnap.checkpoint.watermark import find_future_watermark
+from ttlsnap.checkpoint.logs import find_future_watermark
 
 from ..cli.running import Ttlsnap
 from ..judge.queries import Event, Query

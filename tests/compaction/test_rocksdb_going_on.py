@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from ttlsnap import LocalEngine, clock_at, compact, open_checkpoint, plan_compaction, rollback
+from ttlsnap.compaction.engine import rename_staged
 from ttlsnap.compaction.listener import SilentListener
 from ttlsnap.compaction.options import CompactOptions
 from ttlsnap.compaction.run import Compaction
-from ttlsnap.compaction.staged import rename_staged
 from ttlsnap.compaction.task import PartitionResult, PartitionTask
 from ttlsnap.publishing.journal import staged_path
 from ttlsnap.publishing.runs import Runs

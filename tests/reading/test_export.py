@@ -20,7 +20,7 @@ import pytest
 
 from ttlsnap import TimeCharacteristic, export, import_state
 from ttlsnap.cli.app import run
-from ttlsnap.engines.listener import SilentWorkListener
+from ttlsnap.engines.progress import SilentWorkListener
 from ttlsnap.errors import CorruptionError, StorageError, TtlsnapError, UnsupportedError, UsageError
 from ttlsnap.operators.registry import Selection
 from ttlsnap.reading.export_sinks import ParquetFolder

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ttlsnap import export, inspect
-from ttlsnap.engines.listener import SilentWorkListener
+from ttlsnap.engines.progress import SilentWorkListener
 
 from ..samples import SAMPLES
 

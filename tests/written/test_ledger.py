@@ -16,8 +16,7 @@ import xxhash
 from ttlsnap.errors import CorruptionError
 from ttlsnap.storage.local import LocalDirectory
 from ttlsnap.written.arrow_stream import expanded_size
-from ttlsnap.written.hashing import Hashes
-from ttlsnap.written.ledger import Ledger, LedgerFacts, read_ledger
+from ttlsnap.written.ledger import Hashes, Ledger, LedgerFacts, read_ledger
 
 PATH = "_ttlsnap/written/0/0/default/default.ledger"
 FACTS = LedgerFacts(5, "digest", 1_700_000_000_000, "query", "run", 1)

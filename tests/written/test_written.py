@@ -44,10 +44,8 @@ from ttlsnap.stores.open import lineages_of, open_state_store
 from ttlsnap.stores.protocols import EntryBatch
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_duration
 from ttlsnap.unsaferow.decode import decode
-from ttlsnap.written.hashing import Hashes, hash_keys
-from ttlsnap.written.history import history_of
-from ttlsnap.written.ledger import Ledger, ledger_path, read_ledger
-from ttlsnap.written.times import WrittenTimes
+from ttlsnap.written.history import WrittenTimes, history_of
+from ttlsnap.written.ledger import Hashes, Ledger, hash_keys, ledger_path, read_ledger
 
 from ..cli.running import Ttlsnap
 from ..compaction.joins import BATCHES, joined

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 
 from ttlsnap.check.findings import CheckReport, Finding, Verdict
 from ttlsnap.check.report_files import ContractFile, contract_file
-from ttlsnap.check.report_levels import MILDEST, Level, level, summary, worst_first
-from ttlsnap.check.report_words import describe_place, spark_does
+from ttlsnap.check.report_levels import MILDEST, Level, describe_place, level, spark_does, summary, worst_first
 from ttlsnap.printable import printable
 
 PER_LEVEL = 10

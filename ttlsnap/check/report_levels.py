@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from enum import StrEnum
 
 from ttlsnap.check.findings import CheckReport, Finding, Verdict
+from ttlsnap.entries.place import Place
+from ttlsnap.printable import printable
 
 MILDEST = Verdict.RECONFIGURATION
 """The mildest verdict on which a check fails by default: every verdict except ``as_is``."""
@@ -51,3 +53,25 @@ def summary(report: CheckReport, fail_on: Verdict) -> str:
     lenient = report.verdict is not Verdict.AS_IS and not fails(report.verdict, fail_on)
     passes = f"; passes: only {fail_on} or worse fails" if lenient else ""
     return f"verdict: {report.verdict} ({counts(report)}), {report.old} -> {report.new}, {report.direction}{passes}"
+
+
+def split_lines(text: str) -> list[str]:
+    """Return the lines of a text, each printable."""
+    return [printable(line.removesuffix("\r")) for line in text.split("\n")]
+
+
+def describe_place(place: Place) -> str:
+    """Return a place in words: ``operator 0 (stateStoreSave), store default, state default, value.count``."""
+    parts = []
+    if place.operator is not None:
+        name = f" ({place.operator_name})" if place.operator_name else ""
+        parts.append(f"operator {place.operator}{name}")
+    parts += [f"store {place.store}"] if place.store is not None else []
+    parts += [f"state {place.state}"] if place.state is not None else []
+    parts += [place.field] if place.field is not None else []
+    return printable(", ".join(parts) or "the query")
+
+
+def spark_does(finding: Finding) -> str:
+    """Return what Spark does."""
+    return "silent: it starts without a message" if finding.spark == "silent" else printable(finding.spark)

@@ -16,8 +16,7 @@ from urllib.parse import quote
 
 from ttlsnap.check.findings import CheckReport, Finding, Verdict
 from ttlsnap.check.report_files import ContractFile, contract_file
-from ttlsnap.check.report_levels import MILDEST, level, worst_first
-from ttlsnap.check.report_words import describe_place, spark_does
+from ttlsnap.check.report_levels import MILDEST, describe_place, level, spark_does, worst_first
 from ttlsnap.check.rules import RULES
 from ttlsnap.entries.place import Place
 from ttlsnap.printable import printable

@@ -8,8 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ttlsnap.check.findings import CheckReport, Finding, Verdict
-from ttlsnap.check.report_levels import MILDEST, Level, level, summary, worst_first
-from ttlsnap.check.report_words import describe_place, spark_does, split_lines
+from ttlsnap.check.report_levels import (
+    MILDEST,
+    Level,
+    describe_place,
+    level,
+    spark_does,
+    split_lines,
+    summary,
+    worst_first,
+)
 from ttlsnap.check.rules import RULES
 from ttlsnap.printable import printable, printable_output
 

@@ -22,6 +22,7 @@ from typing import Any
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.file_checksums import read_checked
 from ttlsnap.checkpoint.layout import is_unique_id
+from ttlsnap.clock import describe_ahead
 from ttlsnap.errors import CorruptionError, UnsupportedError
 from ttlsnap.schema.strict_json import parse_json
 from ttlsnap.storage.directory import Directory
@@ -345,3 +346,21 @@ def _millis(files: Directory, path: str, values: Mapping[str, Any], name: str) -
     if not isinstance(value, int) or isinstance(value, bool) or abs(value) > _MAX_MILLIS:
         raise CorruptionError(f"{files.root}/{path}: {name} is {str(value)[:40]}, not a number of milliseconds")
     return value
+
+
+def find_future_watermark(batch: MicroBatch) -> tuple[str, str] | None:
+    """Return the path of the log that shows a watermark in the future of a batch, and what is wrong; None if none is.
+
+    The log is that of the batch, or that of its commit for the watermark of the next batch.
+    """
+    words = describe_ahead(batch.watermark_ms, batch.timestamp_ms)
+    if words is not None:
+        return layout.offset_file(batch.id), words
+    words = describe_ahead(batch.next_watermark_ms, batch.timestamp_ms, "nextBatchWatermarkMs")
+    return (layout.commit_file(batch.id), words) if words is not None else None
+
+
+FUTURE_ADVICE = (
+    "If the watermark is right, there is nothing to do. If not: Spark takes older rows for late and drops them, and "
+    "the watermark never goes back. Runs refuse it as the clock of a TTL: name a time with --now (in a policy: now)"
+)

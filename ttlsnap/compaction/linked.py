@@ -13,10 +13,9 @@ from typing import Protocol, cast
 import numpy as np
 
 from ttlsnap.compaction.dropped import Archive
-from ttlsnap.compaction.results import RowTransformers, make_result
+from ttlsnap.compaction.results import RowTransformers, kept_times, make_result
 from ttlsnap.compaction.sinks import EntrySink
 from ttlsnap.compaction.task import PartitionResults, PartitionTask, Progress
-from ttlsnap.compaction.times import kept_times
 from ttlsnap.entries.batch import RowEntries, StateEntries
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import CorruptionError
@@ -30,7 +29,7 @@ from ttlsnap.transform.chain import StateResult
 from ttlsnap.transform.protocols import Transformer
 from ttlsnap.unsaferow.gather import Mask
 from ttlsnap.unsaferow.rows import Rows
-from ttlsnap.written.hashing import Hashes, hash_keys
+from ttlsnap.written.ledger import Hashes, hash_keys
 
 
 class Watcher(Protocol):

@@ -11,10 +11,9 @@ from dataclasses import replace
 
 from ttlsnap.compaction.dropped import Archive, archive_for
 from ttlsnap.compaction.linked import LinkedStores
-from ttlsnap.compaction.results import RowTransformers, make_result
+from ttlsnap.compaction.results import RowTransformers, kept_times, make_result
 from ttlsnap.compaction.sinks import EntrySink, SnapshotSink
 from ttlsnap.compaction.task import PartitionResult, PartitionResults, PartitionTask, Progress
-from ttlsnap.compaction.times import kept_times
 from ttlsnap.entries.batch import StateEntries
 from ttlsnap.errors import CorruptionError, TtlsnapError
 from ttlsnap.quoting import without_keys

@@ -9,9 +9,11 @@ from ttlsnap.compaction.shown import Shown
 from ttlsnap.compaction.task import PartitionResult, PartitionTask
 from ttlsnap.entries.batch import RowEntries
 from ttlsnap.entries.descriptor import StateDescriptor
+from ttlsnap.storage.open import open_for_reading
 from ttlsnap.stores.partitions import StorePartition
 from ttlsnap.stores.protocols import Written
 from ttlsnap.transform.chain import StateResult, StateTransformers, Watch
+from ttlsnap.written.keeping import KeptTimes
 
 
 class RowTransformers(StateTransformers[RowEntries]):
@@ -42,3 +44,9 @@ def make_result(
         reused=written.reused,
         superseded=written.superseded,
     )
+
+
+def kept_times(task: PartitionTask) -> KeptTimes:
+    """Return the times of the entries of a task, which stages new ledgers if it has a ``run``."""
+    staging = task.staging if task.run is not None else None
+    return KeptTimes(open_for_reading(task.root), task.history, task.stores, staging, task.run or "")

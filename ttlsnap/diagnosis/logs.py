@@ -13,9 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from ttlsnap.checkpoint import Logs, MicroBatch, layout
-from ttlsnap.checkpoint.logs import read_batch, read_file_logs, read_logs, shuffle_partitions
+from ttlsnap.checkpoint.logs import find_future_watermark, read_batch, read_file_logs, read_logs, shuffle_partitions
 from ttlsnap.checkpoint.starting import describe_missing_commits, find_obstacles
-from ttlsnap.checkpoint.watermark import find_future_watermark
 from ttlsnap.diagnosis.problems import Problem, Severity, problem
 from ttlsnap.diagnosis.sources import examine_file_logs
 from ttlsnap.errors import CorruptionError, NotACheckpointError, UnsupportedError

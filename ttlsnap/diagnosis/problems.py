@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from ttlsnap.checkpoint.watermark import FUTURE_ADVICE
+from ttlsnap.checkpoint.logs import FUTURE_ADVICE
 from ttlsnap.documents import Document
 from ttlsnap.errors import TtlsnapError, shorten
 from ttlsnap.printable import shell_word

@@ -13,16 +13,15 @@ from ttlsnap.checkpoint.logs import read_logs, shuffle_partitions
 from ttlsnap.checkpoint.recognize import require_checkpoint
 from ttlsnap.checkpoint.starting import WITHOUT_METADATA
 from ttlsnap.diagnosis.folders import examine_folders, examine_links, examine_own_paths, leftovers
-from ttlsnap.diagnosis.key_orders import find_key_orders
 from ttlsnap.diagnosis.last_run import LastRun, examine_last_run, is_run_lost, judge_newest
 from ttlsnap.diagnosis.logs import LogFindings, examine_logs
 from ttlsnap.diagnosis.partition import PartitionCheck, PartitionFindings, examine_partition
-from ttlsnap.diagnosis.placement import find_misplaced
+from ttlsnap.diagnosis.placement import find_key_orders, find_misplaced
 from ttlsnap.diagnosis.problems import Problem, Severity, is_cut_off, leads_outside, problem
 from ttlsnap.diagnosis.repair import Confirm, refuse_unknown, repair
 from ttlsnap.diagnosis.report import DoctorReport, Restorable, VersionReport
-from ttlsnap.engines.listener import SilentWorkListener, WorkListener
 from ttlsnap.engines.local import read_all
+from ttlsnap.engines.progress import SilentWorkListener, WorkListener
 from ttlsnap.errors import CorruptionError, RefusedError, UnsupportedError, explain_errors
 from ttlsnap.operators.registry import links_of, states_of
 from ttlsnap.printable import shell_word

@@ -16,8 +16,8 @@ from typing import Any, Protocol, TypeVar
 from ttlsnap.compaction.engine import Done
 from ttlsnap.compaction.partition import compact_partition
 from ttlsnap.compaction.task import PartitionResults, PartitionTask, Progress
-from ttlsnap.engines.listener import WorkListener
 from ttlsnap.engines.moving import Move, Moved, Part
+from ttlsnap.engines.progress import WorkListener
 from ttlsnap.storage.uris import is_local
 from ttlsnap.stores.scratch import make_folder, scratch_folder
 

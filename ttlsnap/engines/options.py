@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ttlsnap.checkpoint.checkpoint import Schemas
-    from ttlsnap.engines.listener import WorkListener
+    from ttlsnap.engines.progress import WorkListener
     from ttlsnap.operators.registry import AnyOf, Selection
 
 

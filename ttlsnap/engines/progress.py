@@ -72,3 +72,24 @@ def listener(progress: Progress, ended: Callable[[], None] = lambda: None) -> It
         stop.set()
         thread.join()
         receiver.close()
+
+
+class WorkListener(Protocol):
+    """A listener to the progress of work in ``steps``, such as the partitions to read."""
+
+    def planned(self, steps: int) -> None: ...
+    def progress(self, entries: int, dropped: int) -> None: ...
+    def partition_done(self) -> None: ...
+
+
+class SilentWorkListener:
+    """A listener that prints nothing."""
+
+    def planned(self, steps: int) -> None:
+        pass
+
+    def progress(self, entries: int, dropped: int) -> None:
+        pass
+
+    def partition_done(self) -> None:
+        pass

@@ -13,12 +13,11 @@ from typing import Protocol, get_args
 from ttlsnap.archives.receivers import Receiver
 from ttlsnap.checkpoint import Checkpoint
 from ttlsnap.checkpoint.logs import source_positions
-from ttlsnap.compaction.engine import reason_of
+from ttlsnap.compaction.engine import reason_of, settle
 from ttlsnap.compaction.planned_run import PlannedRun
-from ttlsnap.compaction.staged import settle
 from ttlsnap.engines.automatic import AutoEngine
-from ttlsnap.engines.listener import SilentWorkListener, WorkListener
 from ttlsnap.engines.moving import Move, MovingEngine
+from ttlsnap.engines.progress import SilentWorkListener, WorkListener
 from ttlsnap.engines.proof import require_all
 from ttlsnap.errors import RefusedError, UsageError
 from ttlsnap.imports.conforming import HAS_KEY, Misfits

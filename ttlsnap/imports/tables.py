@@ -27,7 +27,7 @@ from ttlsnap.imports.conforming import Conforming, as_struct
 from ttlsnap.operators import aggregation, join, session_window
 from ttlsnap.operators.links import Link
 from ttlsnap.operators.transform_with_state import Timers
-from ttlsnap.schema.nullable import as_nullable
+from ttlsnap.schema.fields import as_nullable
 from ttlsnap.schema.types import BooleanType, DataType, NullType, StructType, TimestampType, physical
 from ttlsnap.unsaferow.encode import encode
 from ttlsnap.unsaferow.gather import Int64s

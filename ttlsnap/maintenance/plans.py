@@ -19,9 +19,8 @@ from ttlsnap.contract.functions import digests
 from ttlsnap.errors import RefusedError, TtlsnapError
 from ttlsnap.maintenance.policy import Policy
 from ttlsnap.maintenance.runs import MatchedTarget, Report, TargetResult
-from ttlsnap.migration.plan_files import read_plan_file
 from ttlsnap.migration.report import MigrationReport
-from ttlsnap.migration.reviewed import facts_of
+from ttlsnap.migration.reviewed import facts_of, read_plan_file
 from ttlsnap.schema.strict_json import require_type
 
 VERSION = 2

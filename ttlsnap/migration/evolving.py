@@ -7,7 +7,7 @@ from ttlsnap.errors import TransformerError, UsageError
 from ttlsnap.migration.evolution import StateEvolution
 from ttlsnap.migration.struct_changes import Misfits, StructChange, apply
 from ttlsnap.quoting import quote
-from ttlsnap.schema.nullable import as_nullable
+from ttlsnap.schema.fields import as_nullable
 from ttlsnap.schema.types import StructType
 from ttlsnap.transform.converters import ConvertsValues, convert_values
 from ttlsnap.unsaferow.decode import decode

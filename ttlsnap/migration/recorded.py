@@ -9,7 +9,7 @@ from ttlsnap.checkpoint import Checkpoint, Operator, Store
 from ttlsnap.checkpoint.checkpoint import ALWAYS_NULLABLE
 from ttlsnap.checkpoint.state_schema import ColumnFamilySchema
 from ttlsnap.migration.evolution import Evolution, StateEvolution
-from ttlsnap.schema.nullable import as_nullable
+from ttlsnap.schema.fields import as_nullable
 
 
 def with_schemas_of(checkpoint: Checkpoint, evolution: Evolution) -> Checkpoint:

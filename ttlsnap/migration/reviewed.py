@@ -6,17 +6,38 @@ ttlsnap applies exactly the reviewed migration, or nothing. It compares them imm
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from ttlsnap.compaction.report import CompactionReport
-from ttlsnap.errors import RefusedError, UsageError
-from ttlsnap.migration.plan_files import read_plan_file
+from ttlsnap.errors import RefusedError, UnsupportedError, UsageError
 from ttlsnap.migration.report import MigrationReport
 from ttlsnap.publishing.history import history
-from ttlsnap.schema.strict_json import require_type
+from ttlsnap.schema.strict_json import parse_json, require_type
+from ttlsnap.storage.open import read_given
+
+_MAX_BYTES = 1 << 30
+_Plan = TypeVar("_Plan")
+
+
+def read_plan_file(path: str, version: int, command: str, parse: Callable[[dict[str, Any]], _Plan]) -> _Plan:
+    """Return what ``parse`` makes of the document in a file that ``ttlsnap COMMAND --plan-out`` wrote.
+
+    Raise UsageError if it is not such a plan, and UnsupportedError if it is newer than ``version``.
+    """
+    data = read_given(path, _MAX_BYTES, "a plan")
+    try:
+        # Paths may have bytes that are not UTF-8.
+        document = parse_json(data.decode("utf-8", "surrogateescape"), any_text=True)
+        if require_type(document["version"], int) > version:
+            raise UnsupportedError(f"{path} is a plan of version {document['version']}; use a newer ttlsnap")
+        return parse(document)
+    except (ValueError, KeyError, TypeError) as error:
+        reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)[:200]
+        raise UsageError(f"{path} is not a plan ({reason}). Make one with `ttlsnap {command} --plan-out`") from error
+
 
 VERSION = 1
 _COUNTS = ("entries", "kept", "dropped", "rewritten")

@@ -16,17 +16,16 @@ from typing import Protocol
 from ttlsnap.archives.receivers import Receiver
 from ttlsnap.checkpoint import Checkpoint
 from ttlsnap.clock import clock_at
-from ttlsnap.compaction.engine import reason_of
+from ttlsnap.compaction.engine import reason_of, rename_staged, settle
 from ttlsnap.compaction.given_schemas import check_given_schemas
 from ttlsnap.compaction.listener import SilentListener as NoListener
 from ttlsnap.compaction.listener import asks_a_person
 from ttlsnap.compaction.options import CompactOptions
 from ttlsnap.compaction.plan import Plan, plan_or_foresee
 from ttlsnap.compaction.runner import Runner
-from ttlsnap.compaction.staged import rename_staged, settle
 from ttlsnap.compaction.task import PartitionResult, PartitionTask
-from ttlsnap.engines.listener import SilentWorkListener, WorkListener
 from ttlsnap.engines.moving import Move, MovingEngine, Target
+from ttlsnap.engines.progress import SilentWorkListener, WorkListener
 from ttlsnap.engines.proof import require_all
 from ttlsnap.errors import RefusedError, UnsupportedError, UsageError
 from ttlsnap.migration.changes import Changes

@@ -34,7 +34,7 @@ from ttlsnap.unsaferow.gather import Int64s, Mask
 from ttlsnap.unsaferow.murmur3 import partitions_of
 from ttlsnap.unsaferow.rows import Rows
 from ttlsnap.unsaferow.words import long_rows, null_rows
-from ttlsnap.written.hashing import Hashes
+from ttlsnap.written.ledger import Hashes
 
 GONE = " (gone)"
 """Marks the states in ``misfits`` that the new query does not have."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
 from ttlsnap.compaction.partition import compact_partition
@@ -16,9 +17,9 @@ from ttlsnap.engines.proof import Fingerprint
 from ttlsnap.engines.spill import SpillWriter, read_spill
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import RefusedError
-from ttlsnap.migration.merging import merge, merge_lists
 from ttlsnap.migration.sorting import Converter, OldPartition, Sorter, SortingSink, Split, times_of
 from ttlsnap.migration.times import MovingTimes
+from ttlsnap.operators.deduplication import stored_limit
 from ttlsnap.operators.links import Link, StateId
 from ttlsnap.operators.work import begin_work
 from ttlsnap.storage.directory import Directory
@@ -26,10 +27,49 @@ from ttlsnap.storage.open import for_reading, open_directory
 from ttlsnap.stores.families import NO_FAMILY_CHANGES, FamilyChanges
 from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.protocols import StagedFile, Staging, StateStore
-from ttlsnap.unsaferow.gather import Mask
+from ttlsnap.stores.rocksdb.lists import join
+from ttlsnap.stores.rocksdb.store import RocksDbStore
+from ttlsnap.unsaferow.gather import Int64s, Mask
 from ttlsnap.unsaferow.rows import Rows
+from ttlsnap.unsaferow.words import read_numbers
 from ttlsnap.written.keeping import LedgerBuilder
 from ttlsnap.written.ledger import LedgerFacts
+
+
+def merge(entries: Iterable[Entries], state: StateDescriptor, store: StateStore) -> Entries:
+    """Return one entry for each key, as ``store`` keeps those of ``state``: the one that Spark keeps longest.
+
+    All entries are in memory at once, so they should be those of one partition.
+    """
+    keys, values, codes = _collect(entries)
+    limits = np.zeros(len(keys), np.int64)
+    if stored_limit(state.key_schema, state.value_schema) is not None:
+        rows = store.decode(state, keys, values)[1]
+        limits = read_numbers(rows, len(state.value_schema), state.value_schema.names.index("expiresAtMicros"))
+    order = np.lexsort((-limits, codes))
+    first_entries = order[np.append(True, codes[order][1:] != codes[order][:-1])] if len(order) else order
+    kept_entries = np.sort(first_entries)
+    return keys.take(kept_entries), values.take(kept_entries)
+
+
+def merge_lists(entries: Iterable[Entries], store: StateStore) -> Entries:
+    """Return one list for each key, with all elements of the lists that have this key.
+
+    All entries are in memory at once, so they should be those of one partition.
+    """
+    assert isinstance(store, RocksDbStore)
+    keys, values, codes = _collect(entries)
+    order = np.argsort(codes, kind="stable")
+    first_entries = order[np.append(True, codes[order][1:] != codes[order][:-1])] if len(order) else order
+    return keys.take(first_entries), Rows.of(join(values.take(order), codes[order], store.delimiter))
+
+
+def _collect(entries: Iterable[Entries]) -> tuple[Rows, Rows, Int64s]:
+    """Return all keys and values, and a number for each key that only equal ones share."""
+    pairs = list(entries)
+    keys, values = (Rows.concat([pair[side] for pair in pairs]) if pairs else Rows.none() for side in (0, 1))
+    return keys, values, keys.to_arrow().dictionary_encode().indices.to_numpy()
+
 
 _TIMES = "-times"
 

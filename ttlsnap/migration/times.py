@@ -19,10 +19,9 @@ from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.protocols import Staging, StateStore
 from ttlsnap.unsaferow.gather import Int64s, Mask, gather_ragged
 from ttlsnap.unsaferow.rows import Rows
-from ttlsnap.written.hashing import Hashes, hash_keys
 from ttlsnap.written.history import History
 from ttlsnap.written.keeping import LedgerBuilder
-from ttlsnap.written.ledger import LedgerFacts
+from ttlsnap.written.ledger import Hashes, LedgerFacts, hash_keys
 
 _KEY = np.dtype([("state", "u1"), ("hash", "<u8")])
 _VALUE = np.dtype([("time", "<i8"), ("older", "u1")])

@@ -11,9 +11,9 @@ from ttlsnap.checkpoint.checkpoint import Schemas
 from ttlsnap.checkpoint.logs import read_logs
 from ttlsnap.compaction.task import Progress
 from ttlsnap.documents import MILLISECONDS, Document, json_property
-from ttlsnap.engines.listener import SilentWorkListener
 from ttlsnap.engines.local import read_all
 from ttlsnap.engines.options import ReadOptions
+from ttlsnap.engines.progress import SilentWorkListener
 from ttlsnap.entries.batch import RowEntries
 from ttlsnap.entries.json_text import to_json_values
 from ttlsnap.errors import CorruptionError, UsageError

@@ -16,9 +16,9 @@ from ttlsnap.compaction.given_schemas import check_given_schemas
 from ttlsnap.compaction.plan import Plan, StorePlan, plan_compaction
 from ttlsnap.compaction.task import PartitionTask
 from ttlsnap.documents import MILLISECONDS, Document, in_json
-from ttlsnap.engines.listener import SilentWorkListener
 from ttlsnap.engines.local import read_all
 from ttlsnap.engines.options import ReadOptions
+from ttlsnap.engines.progress import SilentWorkListener
 from ttlsnap.errors import UsageError
 from ttlsnap.keywords import takes
 from ttlsnap.operators.links import StateId

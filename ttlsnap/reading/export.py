@@ -18,9 +18,9 @@ from ttlsnap.clock import TimeCharacteristic, clock_at
 from ttlsnap.compaction.given_schemas import check_partition
 from ttlsnap.compaction.task import Progress
 from ttlsnap.documents import MILLISECONDS, Document, in_json, json_property
-from ttlsnap.engines.listener import SilentWorkListener, WorkListener
 from ttlsnap.engines.local import read_all
 from ttlsnap.engines.options import ReadOptions
+from ttlsnap.engines.progress import SilentWorkListener, WorkListener
 from ttlsnap.errors import StorageError, UsageError, tidy_after_error
 from ttlsnap.keywords import takes
 from ttlsnap.operators.registry import AnyOf, Selection

@@ -31,8 +31,7 @@ from ttlsnap.stores.partitions import StorePartition
 from ttlsnap.stores.protocols import StoredPartition
 from ttlsnap.stores.scan import scan_partition
 from ttlsnap.unsaferow.gather import Mask
-from ttlsnap.written.history import History, history_of
-from ttlsnap.written.times import WrittenTimes
+from ttlsnap.written.history import History, WrittenTimes, history_of
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ttlsnap.checkpoint import Checkpoint, Operator, Store
+from ttlsnap.checkpoint.logs import FUTURE_ADVICE, find_future_watermark
 from ttlsnap.checkpoint.starting import describe_obstacles
-from ttlsnap.checkpoint.watermark import FUTURE_ADVICE, find_future_watermark
 from ttlsnap.clock import TimeCharacteristic, clock_at
 from ttlsnap.engines.options import ReadOptions
 from ttlsnap.errors import CorruptionError, UnsupportedError, UsageError

@@ -17,8 +17,8 @@ from ttlsnap.checkpoint import Checkpoint, Operator, Store
 from ttlsnap.checkpoint.state_schema import DEFAULT_FAMILY
 from ttlsnap.clock import Clock, TimeCharacteristic
 from ttlsnap.compaction.plan import explain_left_alone
-from ttlsnap.engines.listener import SilentWorkListener, WorkListener
 from ttlsnap.engines.local import read_all
+from ttlsnap.engines.progress import SilentWorkListener, WorkListener
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.entries.timestamps import WrittenField, field_listing, split_unit
 from ttlsnap.errors import UnsupportedError, UsageError

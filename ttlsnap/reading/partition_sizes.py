@@ -31,8 +31,7 @@ from ttlsnap.transform.protocols import TransformerFactory
 from ttlsnap.unsaferow.decode import decode
 from ttlsnap.unsaferow.gather import Int64s
 from ttlsnap.unsaferow.rows import Rows
-from ttlsnap.written.history import History
-from ttlsnap.written.times import WrittenTimes
+from ttlsnap.written.history import History, WrittenTimes
 
 
 @dataclass(frozen=True)

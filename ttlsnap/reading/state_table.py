@@ -33,8 +33,7 @@ from ttlsnap.entries.timestamps import TimestampField, field_listing
 from ttlsnap.errors import UsageError
 from ttlsnap.operators.join import MATCHED
 from ttlsnap.schema.arrow import arrow_type
-from ttlsnap.schema.fields import Field, distinct_names, find_field
-from ttlsnap.schema.nullable import as_nullable
+from ttlsnap.schema.fields import Field, as_nullable, distinct_names, find_field
 from ttlsnap.schema.types import (
     BooleanType,
     DataType,

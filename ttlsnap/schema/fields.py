@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from ttlsnap.errors import UsageError
-from ttlsnap.schema.types import DataType, StructType, physical
+from ttlsnap.schema.types import ArrayType, DataType, MapType, StructType, physical
 
 _STEP = re.compile(r"(?:`((?:[^`]|``)+)`|([^.`#:]+))(?:#([1-9][0-9]{0,8}))?(?:\.|$)")
 
@@ -102,3 +102,19 @@ def _quote(name: str) -> str:
     if name and not re.search(r"[.`#:]", name):
         return name
     return "`" + name.replace("`", "``") + "`"
+
+
+def as_nullable(struct: StructType) -> StructType:
+    """Return a struct whose fields may all be null, at every depth, as Spark 4.3 and later record it."""
+    return StructType(tuple(replace(f, nullable=True, type=_with_nulls(f.type)) for f in struct.fields))
+
+
+def _with_nulls(kind: DataType) -> DataType:
+    match kind:
+        case StructType():
+            return as_nullable(kind)
+        case ArrayType():
+            return ArrayType(_with_nulls(kind.element), True)
+        case MapType():
+            return MapType(_with_nulls(kind.key), _with_nulls(kind.value), True)
+    return kind

@@ -23,10 +23,8 @@ from ttlsnap.stores.partitions import StorePartition
 from ttlsnap.stores.protocols import Staging
 from ttlsnap.unsaferow.gather import Int64s, Mask
 from ttlsnap.unsaferow.rows import Rows
-from ttlsnap.written.hashing import Hashes, hash_keys
-from ttlsnap.written.history import History
-from ttlsnap.written.ledger import Ledger, LedgerFacts, ledger_path
-from ttlsnap.written.times import WrittenTimes
+from ttlsnap.written.history import History, WrittenTimes
+from ttlsnap.written.ledger import Hashes, Ledger, LedgerFacts, hash_keys, ledger_path
 
 
 class LedgerBuilder:

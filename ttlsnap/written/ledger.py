@@ -18,6 +18,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
@@ -25,10 +26,24 @@ from ttlsnap.checkpoint.layout import LEDGERS, parse_number
 from ttlsnap.documents import to_json
 from ttlsnap.errors import CorruptionError
 from ttlsnap.schema.strict_json import parse_json
+from ttlsnap.schema.types import BinaryType
 from ttlsnap.storage.directory import Directory, each
+from ttlsnap.stores.row_checksums import row_checksums
 from ttlsnap.unsaferow.gather import Int64s, Mask
+from ttlsnap.unsaferow.murmur3 import first_seeds, hash_columns
+from ttlsnap.unsaferow.rows import Rows
 from ttlsnap.written.arrow_stream import expanded_size
-from ttlsnap.written.hashing import Hashes
+
+Hashes = npt.NDArray[np.uint64]
+
+
+def hash_keys(keys: Rows) -> Hashes:
+    """Return the hash of each key: its CRC32C and its Murmur3 hash (uint64[n])."""
+    nothing = Rows(np.zeros(0, np.uint8), np.zeros(len(keys), np.int64), np.zeros(len(keys), np.int64))
+    checksums = row_checksums(keys, nothing).astype(np.uint64)
+    hashes = hash_columns([keys.to_arrow()], [BinaryType()], first_seeds(len(keys)))
+    return checksums << np.uint64(32) | hashes.astype(np.uint32).astype(np.uint64)
+
 
 _ENDING = ".ledger"
 _FORMAT = 1

@@ -21,7 +21,7 @@ from ttlsnap.errors import CorruptionError
 from ttlsnap.storage.directory import Directory
 from ttlsnap.storage.expansion import Room
 from ttlsnap.stores.codecs import MOST_BYTES, decompress
-from ttlsnap.stores.hdfs.format import HdfsFormat
+from ttlsnap.stores.hdfs.files import HdfsFormat
 from ttlsnap.stores.hdfs.key_index import KeyIndex
 from ttlsnap.stores.hdfs.records import DELETED, Records, read_records
 from ttlsnap.stores.lineage import Lineage, StateFile

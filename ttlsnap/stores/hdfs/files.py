@@ -9,8 +9,12 @@ itself is enough, and Spark prefers it to a delta of that version. A rewritten s
 
 from __future__ import annotations
 
-from ttlsnap.checkpoint import layout
+from dataclasses import dataclass
+from typing import Self
+
+from ttlsnap.checkpoint import Checkpoint, layout
 from ttlsnap.storage.directory import Directory, FileInfo
+from ttlsnap.stores.codec_names import codec_name
 from ttlsnap.stores.lineage import Lineage, StateFile, base_of
 
 
@@ -44,3 +48,17 @@ def find_lineage(files: Directory, directory: str, version: int) -> Lineage:
         new_snapshot=f"{directory}/{version}.snapshot",
         newer=tuple(fact(v, i) for v, i in sorted(newer, key=lambda pair: (pair[0], pair[1].name))),
     )
+
+
+@dataclass(frozen=True)
+class HdfsFormat:
+    """The compression codec, and the setting for row checksums."""
+
+    codec: str
+    row_checksums: bool
+
+    @classmethod
+    def of(cls, checkpoint: Checkpoint) -> Self:
+        """Return the settings that the checkpoint pins; raises UnsupportedError for an unknown codec."""
+        where = f"{checkpoint.target}/{layout.offset_file(checkpoint.batch.id)}"
+        return cls(codec_name(checkpoint.codec, where), checkpoint.row_checksums)

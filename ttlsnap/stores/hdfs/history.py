@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ttlsnap.checkpoint.state_schema import DEFAULT_FAMILY
 from ttlsnap.storage.directory import Directory
 from ttlsnap.stores.hdfs.entries import read_file
-from ttlsnap.stores.hdfs.format import HdfsFormat
+from ttlsnap.stores.hdfs.files import HdfsFormat
 from ttlsnap.stores.hdfs.records import DELETED
 from ttlsnap.stores.lineage import Lineage, StateFile
 from ttlsnap.unsaferow.rows import Rows

@@ -15,7 +15,7 @@ from ttlsnap.errors import CorruptionError, TtlsnapError, UnsupportedError
 from ttlsnap.storage.directory import Directory, scratch_name
 from ttlsnap.stores.codecs import Piece, decompress
 from ttlsnap.stores.hdfs.entries import ChangedBatch, HdfsBatch, read_entries, read_file
-from ttlsnap.stores.hdfs.format import HdfsFormat
+from ttlsnap.stores.hdfs.files import HdfsFormat
 from ttlsnap.stores.hdfs.records import DELETED, read_records
 from ttlsnap.stores.hdfs.snapshot_writer import CountingSink, SnapshotFileWriter
 from ttlsnap.stores.lineage import Lineage

@@ -8,7 +8,7 @@ import xxhash
 
 from ttlsnap.stores.codecs import ByteSink, Compressor, Piece
 from ttlsnap.stores.hdfs.entries import HdfsBatch
-from ttlsnap.stores.hdfs.format import HdfsFormat
+from ttlsnap.stores.hdfs.files import HdfsFormat
 from ttlsnap.stores.hdfs.records import END
 from ttlsnap.stores.row_checksums import CHECKSUM_SIZE, row_checksums
 from ttlsnap.unsaferow.gather import gather_ragged, interleave

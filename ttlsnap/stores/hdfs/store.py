@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from ttlsnap.stores.families import NO_FAMILY_CHANGES, FamilyChanges
-from ttlsnap.stores.hdfs.format import HdfsFormat
+from ttlsnap.stores.hdfs.files import HdfsFormat
 
 if TYPE_CHECKING:
     from ttlsnap.entries.descriptor import StateDescriptor

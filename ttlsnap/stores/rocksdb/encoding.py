@@ -23,7 +23,7 @@ from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import CorruptionError, UnsupportedError
 from ttlsnap.quoting import quote
 from ttlsnap.schema.arrow import arrow_type
-from ttlsnap.schema.nullable import as_nullable
+from ttlsnap.schema.fields import as_nullable
 from ttlsnap.schema.types import StructType, is_fixed_width
 from ttlsnap.stores.rocksdb.batch import RocksDbBatch
 from ttlsnap.stores.rocksdb.lists import SIZE, join, split
