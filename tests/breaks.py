@@ -458,7 +458,7 @@ BREAKS = (
         "reading/explained_key.py",
         "is_match &= np.asarray(test.holds(column))",
         "is_match = np.asarray(test.holds(column))",
-        "test_keys.py",
+        "test_explained_keys.py",
     ),
     Break(
         "keys that old Spark placed elsewhere are not found",
@@ -484,7 +484,7 @@ BREAKS = (
         "reading/conditions.py",
         "return holds & ~nulls",
         "return holds",
-        "test_times.py",
+        "test_export_times.py",
     ),
     Break(
         "only the last condition counts",
@@ -497,21 +497,21 @@ BREAKS = (
         "reading/state_table.py",
         "np.clip(milliseconds, MIN_INT64 // 1000 + 1, MAX_INT64 // 1000) * 1000",
         "np.clip(milliseconds, MIN_INT64 // 1000 + 1, MAX_INT64 // 1000)",
-        "test_times.py",
+        "test_export_times.py",
     ),
     Break(
         "an age is rounded to zero",
         "reading/state_table.py",
         "return pa.array(ages // _SECOND, mask=nulls)",
         "return pa.array(np.trunc(ages / _SECOND).astype(np.int64), mask=nulls)",
-        "test_times.py",
+        "test_export_times.py",
     ),
     Break(
         "the file of a table has its name before it is complete",
         "reading/export_sinks.py",
         'f"{table.name}/{name}", f"{table.name}/.{name}{SCRATCH}"',
         'f"{table.name}/{name}", f"{table.name}/{name}"',
-        "test_times.py",
+        "test_export_times.py",
     ),
     Break(
         "an export that failed leaves its files",

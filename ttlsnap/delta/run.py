@@ -80,8 +80,8 @@ def compact_table(request: TableRequest) -> TableReport:
     ``key`` has the columns of a row's key; by default those that the table has recorded. ``now`` is ``checkpoint``
     (when rows were last written by anything but ttlsnap), ``wall``, or an ISO 8601 time. ``limits`` apply to each
     commit; a run makes as many as it needs. ``expired_to`` receives the dropped rows, as for a checkpoint (see
-    ``ttlsnap.archives``). ``confirm`` is called with the report of a dry run before anything is changed. ``max_drop`` is
-    the share of the rows, from 0.0 to 1.0, that may be dropped; without it, only dropping all rows is refused. If
+    ``ttlsnap.archives``). ``confirm`` is called with the report of a dry run before anything is changed. ``max_drop``
+    is the share of the rows, from 0.0 to 1.0, that may be dropped; without it, only dropping all rows is refused. If
     ``confirm`` ``asks`` a person, that person decides instead.
 
     Raise a ``TtlsnapError``; the table is then unchanged, or as the run's last complete commit left it.

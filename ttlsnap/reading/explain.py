@@ -77,8 +77,8 @@ class ExplainRequest(ReadOptions):
 def explain(request: ExplainRequest) -> ExplainReport:
     """Return why ``compact`` with these ``transformers`` keeps, drops or rewrites the entries of a key.
 
-    ``key`` is JSON (see ``ttlsnap.reading.explained_key``). The report has the first ``show`` entries. The other arguments
-    are those of ``compact``. Nothing is written.
+    ``key`` is JSON (see ``ttlsnap.reading.explained_key``). The report has the first ``show`` entries. The other
+    arguments are those of ``compact``. Nothing is written.
 
     Raise UsageError if no state has such a key, or another ``TtlsnapError``.
     """
