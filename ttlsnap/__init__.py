@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from ttlsnap.errors import TtlsnapError
     from ttlsnap.library import compact, migrate
     from ttlsnap.migration.report import MigrationReport
+    from ttlsnap.new_query.answers import Answers
+    from ttlsnap.new_query.query import NewQuery
     from ttlsnap.operators.registry import Selection
     from ttlsnap.publishing.history import HistoryEntry, history
     from ttlsnap.publishing.recover import RecoverReport, recover
@@ -64,6 +66,8 @@ _HOMES = {
     "compaction.options": ("CompactOptions",),
     "library": ("compact", "migrate"),
     "migration.report": ("MigrationReport",),
+    "new_query.answers": ("Answers",),
+    "new_query.query": ("NewQuery",),
     "diagnosis": ("DoctorReport", "doctor"),
     "compaction.engine": ("Engine",),
     "engines.local": ("LocalEngine",),
@@ -99,6 +103,7 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "Answers",
     "Checkpoint",
     "Clock",
     "CollectionStrategy",
@@ -120,6 +125,7 @@ __all__ = [
     "Listener",
     "LocalEngine",
     "MigrationReport",
+    "NewQuery",
     "Plan",
     "RecoverReport",
     "Replace",
