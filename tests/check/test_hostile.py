@@ -32,6 +32,8 @@ def stored(name: str, change: Callable[[str], str]) -> list[Contract | TableCont
 
 CHANGES: dict[str, tuple[str, Callable[[str], str]]] = {
     "digits in a gap": ("session-gap-longer", lambda line: line.replace("minute", "1" * LONG)),
+    "depth of a key": ("session-gap-longer", lambda line: line.replace("user", "(" * 9000 + "user" + ")" * 9000)),
+    "depth of an open key": ("session-gap-longer", lambda line: line.replace("user", "coalesce(" * 9000)),
     "digits of a gap": ("session-gap-longer", lambda line: line.replace(" minute", "1" * 5000 + " minute")),
 }
 
