@@ -656,6 +656,8 @@ def test_an_inner_cast_is_unknown(key: tuple[str, str] | None, value: tuple[str,
     ]
     report = compared(document(plan=list(plans[0])), planned(*plans[1]))
     (finding,) = report.findings
+    more = compared(document(plan=list(plans[0])), planned(*plans[1][:-1], f"{plans[1][-1]}, more string"))
+    assert more.findings == report.findings
     assert (finding.code, report.verdict) == ("key-changed" if key else "aggregate-changed", Verdict.UNKNOWN)
 
 

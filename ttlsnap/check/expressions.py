@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import starmap
 
 from ttlsnap.check.trees import CAST, QUOTED, Tree, parse, rewrite
@@ -37,15 +37,15 @@ def is_session(text: str) -> bool:
     return text.startswith("session_window(")
 
 
-def are_same(was: str, now: str, *, same_sources: bool, aggregate: bool = False) -> bool:
+def are_same(was: str, now: str, *, retyped: Collection[str], aggregate: bool = False) -> bool:
     """Return whether two texts mean the same column, or the same ``aggregate``. A changed type is another finding.
 
-    A cast around the whole, or around an aggregate's argument, does not matter. An inner cast does, unless the types
-    of the sources changed, for which Spark inserts it.
+    A cast around the whole, or around an aggregate's argument, does not matter. An inner cast does, unless one of the
+    ``retyped`` columns of the sources is in the expression: Spark inserts a cast for its new type.
     """
     if _without_outer_cast(parse(was), aggregate) == _without_outer_cast(parse(now), aggregate):
         return True
-    return not same_sources and differ_by_casts(was, now)
+    return any(has_name(now, name) for name in retyped) and differ_by_casts(was, now)
 
 
 def differ_by_casts(was: str, now: str) -> bool:

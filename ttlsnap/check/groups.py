@@ -53,9 +53,8 @@ def compare_keys(both: Comparison, place: Place, before: QueryPlan, after: Query
             both.add(KEY_ARGUMENTS, place.at(field="key"), key, key)
     if _are_reordered(both, KEYS_SWAPPED, place.at(field="key"), before.keys, after.keys):
         return
-    same_sources = before.sources == after.sources
     for was, now in zip(before.keys, after.keys, strict=True):
-        if not are_same(was, now, same_sources=same_sources):
+        if not are_same(was, now, retyped=retyped):
             _add_replaced(both, place.at(field="key"), "key", (was, now), (before, after))
 
 
@@ -63,10 +62,10 @@ def compare_aggregates(both: Comparison, place: Place, before: QueryPlan, after:
     """Report each aggregate that is computed in another way."""
     if _are_reordered(both, AGGREGATES_SWAPPED, place.at(field="value"), before.aggregates, after.aggregates):
         return
-    same_sources = before.sources == after.sources
+    retyped = find_retyped(before.sources, after.sources)
     needs_a_row = both.new.output_mode == "update"
     for was, now in zip(before.aggregates, after.aggregates, strict=True):
-        same = are_same(was, now, same_sources=same_sources, aggregate=True)
+        same = are_same(was, now, retyped=retyped, aggregate=True)
         if not same and not reads_same_buffer(was, now, needs_a_row=needs_a_row):
             _add_replaced(both, place.at(field="value"), "value", (was, now), (before, after))
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from ttlsnap.check.comparison import Comparison
-from ttlsnap.check.expressions import are_same, find_different
+from ttlsnap.check.expressions import are_same, find_different, find_retyped
 from ttlsnap.check.outcomes import (
     DEDUP_DELAY,
     FILTER_CHANGED,
@@ -53,11 +53,11 @@ def compare_columns(both: Comparison, place: Place, before: QueryPlan, after: Qu
     # A renamed column has its old position; a function that uses names would have changed.
     if given[0] and given[1] and not _are_in_place(*given):
         both.add(INPUT_COLUMNS, place, *(", ".join(name for name, _ in side) for side in given))
-    same_sources = before.sources == after.sources
+    retyped = find_retyped(before.sources, after.sources)
     for name in sorted(before.columns.keys() & after.columns.keys()):
         was, now = before.columns[name], after.columns[name]
         side, _, column = name.partition(".")
-        if side == "input" and not are_same(was, now, same_sources=same_sources):
+        if side == "input" and not are_same(was, now, retyped=retyped):
             both.add(INPUT_COLUMN, place.at(field=column), was, now, name=column)
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from ttlsnap.check.comparison import Comparison
-from ttlsnap.check.expressions import are_narrower, are_same, differ_for_null, find_changed
+from ttlsnap.check.expressions import are_narrower, are_same, differ_for_null, find_changed, find_retyped
 from ttlsnap.check.outcomes import (
     JOIN_COLUMN_CHANGED,
     JOIN_COLUMN_NULLS,
@@ -62,8 +62,8 @@ def compare_rows(
     if Counter(was) == Counter(now):
         both.add(JOIN_COLUMNS_SWAPPED, place.at(field="value"), ", ".join(names), ", ".join(new_names))
         return
-    same_sources = plan.sources == new_plan.sources
+    retyped = find_retyped(plan.sources, new_plan.sources)
     for name, old_meaning, new_meaning in zip(new_names, was, now, strict=True):
-        if not are_same(old_meaning, new_meaning, same_sources=same_sources):
+        if not are_same(old_meaning, new_meaning, retyped=retyped):
             outcome = JOIN_COLUMN_NULLS if differ_for_null(old_meaning, new_meaning) else JOIN_COLUMN_CHANGED
             both.add(outcome, place.at(field=f"value.{name}"), old_meaning, new_meaning, name=name)

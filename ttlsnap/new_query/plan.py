@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
 
 from ttlsnap.check.comparison import Comparison
-from ttlsnap.check.expressions import are_same, differ_by_types, is_session, is_window
+from ttlsnap.check.expressions import are_same, differ_by_types, find_retyped, is_session, is_window
 from ttlsnap.check.functions import find_changed_parts
 from ttlsnap.check.key_order import hashes_days, normalizes_keys, with_keys_for
 from ttlsnap.check.operators import AGGREGATIONS, USERS_OWN
@@ -584,7 +584,7 @@ class _Operator:
     def _pair(self, place: Place, old: Sequence[_Part], new: Sequence[_Part]) -> list[_Part | None]:
         """Return the old part for each new one; None for one that is new."""
         assert self.plans is not None
-        is_value, same_sources = place.field == "value", self.plans[0].sources == self.plans[1].sources
+        is_value, retyped = place.field == "value", find_retyped(self.plans[0].sources, self.plans[1].sources)
         found: list[_Part | None] = []
         for now in new:
             same = (
@@ -592,7 +592,7 @@ class _Operator:
                 for was in old
                 if was not in found
                 and was.layout == now.layout
-                and are_same(self.both.in_new_names(was.text), now.text, same_sources=same_sources, aggregate=is_value)
+                and are_same(self.both.in_new_names(was.text), now.text, retyped=retyped, aggregate=is_value)
             )
             found.append(next(same, None))
         for number, now in enumerate(new):
