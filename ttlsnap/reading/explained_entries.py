@@ -231,10 +231,10 @@ def _facts(transformer: Transformer, entries: RowEntries, rotation: int | None) 
 
     ``rotation`` is the time in microseconds between those at which entries can be dropped; None if that is any time.
     """
-    told = transformer.moments(entries)
-    if told is None:
+    moments_and_nulls = transformer.moments(entries)
+    if moments_and_nulls is None:
         return [{} for _ in range(len(entries))]
-    moments, nulls = told
+    moments, nulls = moments_and_nulls
     summary = transformer.time_summary()
     cutoff = summary.cutoff_us if summary is not None else None
     facts_of_entries = []
