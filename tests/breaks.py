@@ -852,7 +852,7 @@ BREAKS = (
     Break(
         "a query with a global limit gets a planned batch",
         "publishing/preflight.py",
-        "if limit is not None and",
+        "if global_limit is not None and",
         "if False and",
         "test_preflight.py",
     ),
@@ -908,14 +908,14 @@ BREAKS = (
     Break(
         "new files move before the old ones are in the backup",
         "publishing/moves.py",
-        "    for moves in (journal.to_backup, journal.new):\n        there",
-        "    for moves in (journal.new, journal.to_backup):\n        there",
+        "    for moves in (journal.to_backup, journal.new):\n        present_paths",
+        "    for moves in (journal.new, journal.to_backup):\n        present_paths",
         "protocol",
     ),
     Break(
         "a move overwrites a file that has appeared",
         "publishing/moves.py",
-        "        if move.target in there:\n            raise RefusedError(\n",
+        "        if move.target in present_paths:\n            raise RefusedError(\n",
         "        if False:\n            raise RefusedError(\n",
         "test_moving_on.py",
     ),
@@ -936,7 +936,7 @@ BREAKS = (
     Break(
         "a published file that Spark overwrote is not noticed",
         "publishing/swap.py",
-        "        if there[facts.path].size != facts.size:\n",
+        "        if infos[facts.path].size != facts.size:\n",
         "        if False:\n",
         "test_written_since.py",
     ),
@@ -971,8 +971,8 @@ BREAKS = (
     Break(
         "recover restores old files before it removes the new ones",
         "publishing/swap.py",
-        "    for moves in (journal.new, journal.to_backup):\n        there",
-        "    for moves in (journal.to_backup, journal.new):\n        there",
+        "    for moves in (journal.new, journal.to_backup):\n        present_paths",
+        "    for moves in (journal.to_backup, journal.new):\n        present_paths",
         "protocol",
     ),
     Break(
@@ -1041,8 +1041,8 @@ BREAKS = (
     Break(
         "a run forgets that batches were slow",
         "publishing/liveness.py",
-        "recorded = [journal.longest_gap_ms or 0 for journal in recent]",
-        "recorded = [0 for journal in recent]",
+        "recorded_ms = [journal.longest_gap_ms or 0 for journal in recent]",
+        "recorded_ms = [0 for journal in recent]",
         "test_slow_batches.py",
     ),
     Break(
@@ -1055,21 +1055,21 @@ BREAKS = (
     Break(
         "a copy forgets that batches were slow",
         "publishing/liveness.py",
-        "before_copy: int = (copied or {}).get(LONGEST_GAP, 0)",
-        "before_copy: int = 0",
+        "before_copy_ms: int = (report_of_copy or {}).get(LONGEST_GAP, 0)",
+        "before_copy_ms: int = 0",
         "test_slow_batches.py",
     ),
     Break(
         "a batch in progress is taken for one that crashed",
         "publishing/in_progress.py",
-        "if (layout.batch_of(path) or 0) > committed]",
-        "if False]",
+        "if (layout.batch_of(path) or 0) > last_committed",
+        "if False",
         "test_batch_in_progress.py",
     ),
     Break(
         "a query in real-time mode looks stopped",
         "publishing/in_progress.py",
-        "    if any(name is not None and name.unique_id is not None for name in parsed):\n        return True\n",
+        "    if any(name is not None and name.unique_id is not None for name in parsed_names):\n        return True\n",
         "",
         "test_batch_in_progress.py",
     ),
@@ -1390,7 +1390,7 @@ BREAKS = (
     Break(
         "a ledger of a run that was rolled back excludes the restored one",
         "publishing/runs.py",
-        "if journal.has_new_state and journal.run not in undone else ():",
+        "if journal.has_new_state and journal.run not in undone_runs else ():",
         "if journal.has_new_state else ():",
         "../written/test_written.py",
     ),

@@ -34,12 +34,12 @@ def deliver_all(runs: Runs, places: AllowedPlaces) -> list[str]:
     Entries of undone runs are deleted, and those of rolled back runs are removed from the archive. Entries of an
     interrupted run stay, and so do those for a place that ``places`` do not allow.
     """
-    told: list[str] = []
+    failures: list[str] = []
     root = runs.files.root
     for run in [run for run in runs.ids if layout.is_run(run)]:
         try:
             if has_lost_journal(runs, run):
-                told.append(
+                failures.append(
                     f"{root}/{journal_path(run)} is missing, so ttlsnap does not know whether run {run} was published. "
                     f"If it was, the entries that it dropped are only in {root}/{folder_of(run)}: copy them to the "
                     "archive. Then remove that folder"
@@ -47,13 +47,13 @@ def deliver_all(runs: Runs, places: AllowedPlaces) -> list[str]:
             else:
                 _deliver_one(runs, run, places)
         except PlaceNotNamedError as error:
-            told.append(error.text)
+            failures.append(error.text)
         except TtlsnapError as error:
-            told.append(
+            failures.append(
                 f"the entries that run {run} dropped are still in {root}/{folder_of(run)}. The next run will "
                 "archive them; to discard them, remove that folder: " + error.text
             )
-    return told
+    return failures
 
 
 def _deliver_one(runs: Runs, run: str, places: AllowedPlaces) -> None:
@@ -66,9 +66,9 @@ def _deliver_one(runs: Runs, run: str, places: AllowedPlaces) -> None:
     elif target is not None and (
         journal.status == "done" if journal is not None else runs.report_of_copy(run) is not None
     ):
-        found = places.find(target, run, "deliver") if has_waiting(files, run) else None
-        if found is not None:
-            deliver(files, run, found)
+        place = places.find(target, run, "deliver") if has_waiting(files, run) else None
+        if place is not None:
+            deliver(files, run, place)
         elif has_waiting(files, run):
             raise PlaceNotNamedError(
                 f"the entries that run {run} dropped are still in {files.root}/{folder_of(run)}. The checkpoint names "
@@ -92,8 +92,8 @@ def has_lost_journal(runs: Runs, run: str) -> bool:
     return not any(runs.files.list_tree(folder) for folder in folders_of(runs.known, run, STAGED))
 
 
-def record_take_back(files: Directory, run: str, by: str, places: AllowedPlaces) -> None:
-    """Record that the rollback ``by`` is about to undo ``run``.
+def record_take_back(files: Directory, run: str, rollback_run: str, places: AllowedPlaces) -> None:
+    """Record that the rollback ``rollback_run`` is about to undo ``run``.
 
     Raise RefusedError if the dropped entries could not be removed from a place that is allowed.
     """
@@ -103,7 +103,7 @@ def record_take_back(files: Directory, run: str, by: str, places: AllowedPlaces)
     if target is not None:
         require_receiver(target, run, places)
     files.mkdirs(folder_of(run))
-    files.replace(f"{folder_of(run)}/{_TAKE_BACK}", by.encode())
+    files.replace(f"{folder_of(run)}/{_TAKE_BACK}", rollback_run.encode())
 
 
 def take_back(files: Directory, run: str, places: AllowedPlaces) -> None:
@@ -113,27 +113,27 @@ def take_back(files: Directory, run: str, places: AllowedPlaces) -> None:
     """
     target = place_to_take_back_from(files, run)
     if target is not None:
-        found = places.find(target, run, "take back")
-        if found is None:
+        place = places.find(target, run, "take back")
+        if place is None:
             raise PlaceNotNamedError(
                 f"the entries that run {run} dropped are restored. They also stay in {shell_word(target)}, which this "
                 f"command does not name. To remove them there: ttlsnap recover {shell_word(files.root)} --expired-to "
                 f"{shell_word(target)}"
             )
-        found.take_back(run)
+        place.take_back(run)
     files.remove_tree(folder_of(run))
 
 
 def take_back_if_allowed(files: Directory, run: str, places: AllowedPlaces) -> list[str]:
     """Remove the entries of a rolled back run from its archive. Return what stays there, in words."""
     archive = find_archive(files, run)
-    told = [describe_left_behind(archive)] if archive is not None and not was_made_here(files, run) else []
+    messages = [describe_left_behind(archive)] if archive is not None and not was_made_here(files, run) else []
     try:
         with explain_failed_take_back(run):
             take_back(files, run, places)
     except PlaceNotNamedError as error:
-        told.append(error.text)
-    return told
+        messages.append(error.text)
+    return messages
 
 
 def place_to_take_back_from(files: Directory, run: str) -> str | None:
@@ -160,9 +160,9 @@ def is_unsettled(runs: Runs, run: str) -> bool:
     journal = runs.find(run)
     if journal is not None and journal.status == "undone":
         return False  # they are in the state
-    by = _read_note(runs, run)
-    rollback = runs.find(by) if by is not None else None
-    return has_waiting(runs.files, run) or (rollback is not None and rollback.status != "undone")
+    rollback_run = _read_note(runs, run)
+    rollback_journal = runs.find(rollback_run) if rollback_run is not None else None
+    return has_waiting(runs.files, run) or (rollback_journal is not None and rollback_journal.status != "undone")
 
 
 def _read_note(runs: Runs, run: str) -> str | None:
@@ -175,18 +175,18 @@ def _read_note(runs: Runs, run: str) -> str | None:
 
 def find_archive(files: Directory, run: str) -> str | None:
     """Return the archive of a run according to its report; None if it has none."""
-    found = (read_report(files, run) or {}).get("expired_to")
-    if found is not None and not isinstance(found, str):
-        raise CorruptionError(f"the report of run {run} has the expired_to {found!r}, which is not a path")
-    return found
+    expired_to = (read_report(files, run) or {}).get("expired_to")
+    if expired_to is not None and not isinstance(expired_to, str):
+        raise CorruptionError(f"the report of run {run} has the expired_to {expired_to!r}, which is not a path")
+    return expired_to
 
 
 def _is_rolled_back(runs: Runs, run: str, places: AllowedPlaces) -> bool:
     """Return whether a rollback of the run was published."""
-    by = _read_note(runs, run)
-    if by is None:
+    rollback_run = _read_note(runs, run)
+    if rollback_run is None:
         return False
-    journal = runs.find(by)
+    journal = runs.find(rollback_run)
     if journal is not None and journal.status == "open":
         return True  # the rollback is interrupted: its outcome is open
     if journal is not None and journal.status == "done":

@@ -29,10 +29,10 @@ class HeldTable:
 def find_held_tables(files: Directory, runs: list[str]) -> list[HeldTable]:
     """Return the tables that snapshots need, and that only the backups of ``runs`` have."""
 
-    def held_by(run: str) -> list[HeldTable]:
-        return [held for folder in _table_folders(files, run) for held in _find_held_in(files, run, folder)]
+    def list_held_tables(run: str) -> list[HeldTable]:
+        return [table for folder in _table_folders(files, run) for table in _find_held_in(files, run, folder)]
 
-    return [held for found in each(files, held_by, runs) for held in found]
+    return [table for tables in each(files, list_held_tables, runs) for table in tables]
 
 
 def _table_folders(files: Directory, run: str) -> Iterator[str]:
@@ -49,16 +49,16 @@ def _table_folders(files: Directory, run: str) -> Iterator[str]:
 
 
 def _find_held_in(files: Directory, run: str, folder: str) -> Iterator[HeldTable]:
-    there = {info.name for info in files.list(folder)}
-    missing = {f"{folder}/{info.name}" for info in files.list(f"{find_backup(files, run)}/{folder}", (".sst",))}
-    missing = {path for path in missing if path.rpartition("/")[2] not in there}
-    home = folder.rpartition("/")[0]
-    for info in files.list(home, (".zip",)) if missing else ():
-        snapshot = f"{home}/{info.name}"
+    present_names = {info.name for info in files.list(folder)}
+    missing_paths = {f"{folder}/{info.name}" for info in files.list(f"{find_backup(files, run)}/{folder}", (".sst",))}
+    missing_paths = {path for path in missing_paths if path.rpartition("/")[2] not in present_names}
+    snapshot_folder = folder.rpartition("/")[0]
+    for info in files.list(snapshot_folder, (".zip",)) if missing_paths else ():
+        snapshot = f"{snapshot_folder}/{info.name}"
         try:
-            named = {file.path for file in read_metadata(files, snapshot).files}
+            named_paths = {file.path for file in read_metadata(files, snapshot).files}
         except TtlsnapError:
-            named = missing  # a damaged snapshot may need any of them
-        for path in sorted(named & missing):
-            missing.discard(path)
+            named_paths = missing_paths  # a damaged snapshot may need any of them
+        for path in sorted(named_paths & missing_paths):
+            missing_paths.discard(path)
             yield HeldTable(run, path, snapshot)

@@ -41,10 +41,10 @@ def discard_backups(runs: Runs, keep: str | None) -> list[str]:
     """
     ended = [journal for journal in runs.journals if journal.status != "open" and journal.run != keep]
     ended = [journal for journal in ended if runs.has_folders(journal.run)]
-    needed = {held.run for held in find_held_tables(runs.files, [journal.run for journal in ended])}
-    ended = [journal for journal in ended if journal.run not in needed]
-    had_backup = each(runs.files, lambda journal: discard_files(runs.files, journal), ended)
-    return [journal.run for journal, had in zip(ended, had_backup, strict=True) if had]
+    needed_runs = {table.run for table in find_held_tables(runs.files, [journal.run for journal in ended])}
+    ended = [journal for journal in ended if journal.run not in needed_runs]
+    had_backups = each(runs.files, lambda journal: discard_files(runs.files, journal), ended)
+    return [journal.run for journal, had_backup in zip(ended, had_backups, strict=True) if had_backup]
 
 
 @dataclass(frozen=True)
@@ -62,16 +62,16 @@ def tidy_up(runs: Runs, run: str) -> Tidied:
         removed = discard_backups(runs, keep=run)
         return Tidied(made_final=_made_final(runs, run, removed))
     except (TtlsnapError, MemoryError) as error:
-        words = error.text if isinstance(error, TtlsnapError) else "out of memory"
-        return Tidied(("an older backup could not be removed; the next run will try again: " + words,))
+        reason = error.text if isinstance(error, TtlsnapError) else "out of memory"
+        return Tidied(("an older backup could not be removed; the next run will try again: " + reason,))
 
 
 def _made_final(runs: Runs, run: str, removed: Sequence[str]) -> str | None:
     """Return the run before ``run`` if its backup is ``removed``, and no batch was committed between the two."""
-    done = [journal for journal in runs.journals if journal.status == "done"]
-    for previous, this in pairwise(done):
-        if this.run == run and previous.run in removed and previous.kind != "rollback":
-            return previous.run if previous.batch == this.batch else None
+    done_journals = [journal for journal in runs.journals if journal.status == "done"]
+    for earlier, later in pairwise(done_journals):
+        if later.run == run and earlier.run in removed and earlier.kind != "rollback":
+            return earlier.run if earlier.batch == later.batch else None
     return None
 
 
@@ -102,44 +102,56 @@ def only_copies(files: Directory, run: str, journal: Journal | None) -> list[str
         return []
     if journal is not None and journal.status != "undone":
         return []
-    known = set(journal.preserved) if journal is not None else set()  # these have two names, and are still in place
-    found = [(path, path.removeprefix(f"{backup}/")) for backup in backups for path in files.list_tree(backup)]
-    kept = [(path, place) for path, place in found if place not in known and not path.endswith(SCRATCH)]
-    same = each(files, lambda one: _are_same(files, *one), kept)
-    return [path for (path, _), is_back in zip(kept, same, strict=True) if not is_back]
+    preserved = set(journal.preserved) if journal is not None else set()  # these have two names, and are still in place
+    copies = [(path, path.removeprefix(f"{backup}/")) for backup in backups for path in files.list_tree(backup)]
+    copies_to_compare = [
+        (path, place) for path, place in copies if place not in preserved and not path.endswith(SCRATCH)
+    ]
+    are_back = each(files, lambda paths: _are_same(files, *paths), copies_to_compare)
+    return [path for (path, _), is_back in zip(copies_to_compare, are_back, strict=True) if not is_back]
 
 
 def warn_of_only_copies(runs: Runs) -> list[str]:
     """Return warnings about the backups that stay because of ``only_copies``."""
     files, ids = runs.files, [run for run in runs.ids if layout.is_run(run)]
-    found = each(files, lambda run: only_copies(runs.known, run, runs.find(run)), ids)
+    copies_of_runs = each(files, lambda run: only_copies(runs.known, run, runs.find(run)), ids)
     return [
         f"run {run} was not published, but {files.root}/{copies[0]} was not restored (files like this: {len(copies)}), "
         "so ttlsnap keeps the run's folder. If the file is missing from the checkpoint, move it back; if it is not "
         f"needed, remove {files.root}/{layout.run_directory(run)}"
-        for run, copies in zip(ids, found, strict=True)
+        for run, copies in zip(ids, copies_of_runs, strict=True)
         if copies
     ]
 
 
 def _are_same(files: Directory, first: str, second: str) -> bool:
-    one, other = files.stat(first), files.stat(second)
-    if one is None or other is None or (one.size, one.is_dir) != (other.size, other.is_dir):
+    first_info, second_info = files.stat(first), files.stat(second)
+    if (
+        first_info is None
+        or second_info is None
+        or (first_info.size, first_info.is_dir) != (second_info.size, second_info.is_dir)
+    ):
         return False
-    return one.mtime_ns == other.mtime_ns or digest_of(files, first) == digest_of(files, second)
+    return first_info.mtime_ns == second_info.mtime_ns or digest_of(files, first) == digest_of(files, second)
 
 
 def find_overwritten(files: Directory, journal: Journal) -> list[str]:
     """Return the staged files of an undone run that another program has overwritten while they were in place."""
-    known = {facts.path: facts for facts in journal.published}
-    staged = [move for move in journal.new if move.target in known]
-    there = stat_files(files, [move.source for move in staged])
+    published_facts = {facts.path: facts for facts in journal.published}
+    published_moves = [move for move in journal.new if move.target in published_facts]
+    staged_infos = stat_files(files, [move.source for move in published_moves])
 
     def is_overwritten(move: FileMove) -> bool:
-        facts, info = known[move.target], there.get(move.source)
+        facts, info = published_facts[move.target], staged_infos.get(move.source)
         return info is not None and not is_same(files, replace(facts, path=move.source), info)
 
-    return [m.source for m, is_other in zip(staged, each(files, is_overwritten, staged), strict=True) if is_other]
+    return [
+        staged_move.source
+        for staged_move, was_overwritten in zip(
+            published_moves, each(files, is_overwritten, published_moves), strict=True
+        )
+        if was_overwritten
+    ]
 
 
 def discard_leftovers(runs: Runs) -> Runs:
@@ -154,22 +166,22 @@ def discard_leftovers(runs: Runs) -> Runs:
         if journal is None:
             # The run that made this copy has only a report, which must stay. A damaged file may be such a report.
             try:
-                stays = runs.report_of_copy(run) is not None or has_lost_journal(runs, run)
+                is_needed = runs.report_of_copy(run) is not None or has_lost_journal(runs, run)
             except CorruptionError:
                 return None
-            return None if stays else partial(discard_run, files, run)
+            return None if is_needed else partial(discard_run, files, run)
         if journal.status != "undone" or not folders_of(known, run, STAGED) + folders_of(known, run, BACKUP):
             return None
         return partial(discard_files, files, journal) if not find_overwritten(files, journal) else None
 
     each(files, lambda folder: remove_scratch(known, folder), (OWN, *map(layout.run_directory, ids)))
-    gone = set()
+    removed_runs = set()
     for run, remove in zip(ids, each(files, find_removal, ids), strict=True):
         if remove is not None:
             remove()
             if runs.find(run) is None and files.stat(layout.run_directory(run)) is None:
-                gone.add(run)
-    return replace(runs, ids=tuple(run for run in runs.ids if run not in gone))
+                removed_runs.add(run)
+    return replace(runs, ids=tuple(run for run in runs.ids if run not in removed_runs))
 
 
 @defer_signals()

@@ -23,10 +23,12 @@ from ttlsnap.storage.trees import stat_files
 
 def fence_file(logs: Logs, moves: Sequence[FileMove] = ()) -> str:
     """Return the offset file after the newest one, and after those that ``moves`` restore."""
-    back = [layout.parse_number(name) for _, _, name in (m.target.rpartition(f"{layout.OFFSETS}/") for m in moves)]
-    newest = logs.offsets[-1] if logs.offsets else logs.commits[-1]
+    restored_batches = [
+        layout.parse_number(name) for _, _, name in (move.target.rpartition(f"{layout.OFFSETS}/") for move in moves)
+    ]
+    newest_batch = logs.offsets[-1] if logs.offsets else logs.commits[-1]
     # Spark writes the next batch there, so a running query stops at it (HDFSMetadataLog.addNewBatchByStream).
-    return layout.offset_file(max([newest, *(number for number in back if number is not None)]) + 1)
+    return layout.offset_file(max([newest_batch, *(number for number in restored_batches if number is not None)]) + 1)
 
 
 def require_place_for_fence(files: Directory, journal: Journal) -> None:
@@ -55,38 +57,42 @@ def replace_fence(files: Directory, journal: Journal) -> None:
     """Replace the run's fence with its planned batch in one step; without a planned batch, remove the fence."""
     if journal.planned is None:
         lower_fence(files, journal)
-    elif (found := _read_fence(files, journal)) is not None:
+    elif (fence_bytes := _read_fence(files, journal)) is not None:
         # In one step: without this file, an idle query could start the batch in between.
-        files.replace(journal.fence, journal.planned.encode(), instead_of=found or None)
+        files.replace(journal.fence, journal.planned.encode(), instead_of=fence_bytes or None)
 
 
 def undo_fence(files: Directory, journal: Journal) -> None:
     """Remove the fence of an undone run, or restore the planned batch that it replaced."""
     if journal.replaces is None:
         lower_fence(files, journal)
-    elif (found := _read_fence(files, journal)) is not None:
-        files.replace(journal.fence, journal.replaces.encode(), instead_of=found or None)
+    elif (fence_bytes := _read_fence(files, journal)) is not None:
+        files.replace(journal.fence, journal.replaces.encode(), instead_of=fence_bytes or None)
     elif _is_removed(files, journal):
         files.replace(journal.fence, journal.replaces.encode(), instead_of=b"")
 
 
 def _is_removed(files: Directory, journal: Journal) -> bool:
     """Return whether only the fence, or the planned batch that it replaces, was removed from the logs."""
-    newest = read_logs(files).offsets[-1:]
-    return bool(newest) and journal.fence == layout.offset_file(newest[0] + 1) and has_its_batch(files, journal)
+    newest_batches = read_logs(files).offsets[-1:]
+    return (
+        bool(newest_batches)
+        and journal.fence == layout.offset_file(newest_batches[0] + 1)
+        and has_its_batch(files, journal)
+    )
 
 
 def has_its_batch(files: Directory, journal: Journal) -> bool:
     """Return whether the logs of the run's batch are unchanged: the batch was not set back."""
-    there = stat_files(files, [facts.path for facts in journal.logs])
-    return all(is_same(files, facts, there.get(facts.path)) for facts in journal.logs)
+    infos = stat_files(files, [facts.path for facts in journal.logs])
+    return all(is_same(files, facts, infos.get(facts.path)) for facts in journal.logs)
 
 
 def lower_fence(files: Directory, journal: Journal) -> None:
     """Remove the run's fence; any other file of that name stays."""
-    found = _read_fence(files, journal)
-    if found is not None:
-        files.remove_exactly(journal.fence, found)
+    fence_bytes = _read_fence(files, journal)
+    if fence_bytes is not None:
+        files.remove_exactly(journal.fence, fence_bytes)
         files.sync(layout.OFFSETS)
 
 
@@ -102,8 +108,8 @@ def _read_fence(files: Directory, journal: Journal) -> bytes | None:
         return None
     head = _fence_head(journal).encode()
     with files.open(journal.fence) as file:
-        found = file.read(len(head))
-        return found + file.read() if head.startswith(found) else None
+        beginning = file.read(len(head))
+        return beginning + file.read() if head.startswith(beginning) else None
 
 
 def has_planned(files: Directory, journal: Journal) -> bool:

@@ -47,14 +47,19 @@ def _is_known(offset: str) -> bool:
         return False
     if not isinstance(document, dict):
         return False
-    names = set(document)
+    field_names = set(document)
     # The offsets of Spark's file source, of ``rate-micro-batch``, and of Delta.
-    return names in ({"logOffset"}, {"offset", "timestamp"}) or "reservoirId" in names or _is_of_kafka(document)
+    return (
+        field_names in ({"logOffset"}, {"offset", "timestamp"})
+        or "reservoirId" in field_names
+        or _is_of_kafka(document)
+    )
 
 
 def _is_of_kafka(document: dict[str, Any]) -> bool:
     """Return whether an offset has the form of Kafka's: topics, with a number for each partition."""
     return bool(document) and all(
-        isinstance(partitions, dict) and all(name.isdigit() and type(n) is int for name, n in partitions.items())
+        isinstance(partitions, dict)
+        and all(partition.isdigit() and type(position) is int for partition, position in partitions.items())
         for partitions in document.values()
     )

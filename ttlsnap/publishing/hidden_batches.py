@@ -36,10 +36,10 @@ class HiddenBatch:
 
     def describe(self, root: str) -> str:
         """Return what happened, and where."""
-        what = "was run again" if self.ran_again else "was set back"
-        first = next(iter(self.files), self.planned)
+        event = "was run again" if self.ran_again else "was set back"
+        first_path = next(iter(self.files), self.planned)
         return (
-            f"batch {self.batch} {what} after ttlsnap run {self.run} had rewritten its state. {root}/{first} "
+            f"batch {self.batch} {event} after ttlsnap run {self.run} had rewritten its state. {root}/{first_path} "
             f"({len(self.files)} such files) would hide the new result of this batch from every query that restarts"
         )
 
@@ -53,42 +53,57 @@ class HiddenBatch:
 def find_hidden_batches(runs: Runs, logs: Logs) -> list[HiddenBatch]:
     """Return the runs whose batch was set back or ran again, and whose files are still in place, newest first."""
     journals = runs.recent(logs)
-    undone = {journal.undoes for journal in journals if journal.status == "done"}
-    last = next((journal.run for journal in journals if journal.status == "done"), None)
-    done = [j for j in journals if j.status == "done" and j.has_new_state and j.run not in undone]
-    found = (_hidden_batch(runs, logs, journal, done, is_last=journal.run == last) for journal in done)
-    return [hidden for hidden in found if hidden is not None]
+    undone_runs = {journal.undoes for journal in journals if journal.status == "done"}
+    last_run = next((journal.run for journal in journals if journal.status == "done"), None)
+    valid_journals = [
+        done_journal
+        for done_journal in journals
+        if done_journal.status == "done" and done_journal.has_new_state and done_journal.run not in undone_runs
+    ]
+    hidden_batches = (
+        _hidden_batch(runs, logs, journal, valid_journals, is_last=journal.run == last_run)
+        for journal in valid_journals
+    )
+    return [hidden_batch for hidden_batch in hidden_batches if hidden_batch is not None]
 
 
 def refuse_hidden_batches(runs: Runs, logs: Logs) -> None:
     """Raise RefusedError if a snapshot of an earlier run hides another result of its batch."""
-    for hidden in find_hidden_batches(runs, logs):
-        raise RefusedError(f"{hidden.describe(runs.files.root)}. Nothing was changed. {hidden.advise(runs.files.root)}")
+    for hidden_batch in find_hidden_batches(runs, logs):
+        raise RefusedError(
+            f"{hidden_batch.describe(runs.files.root)}. Nothing was changed. {hidden_batch.advise(runs.files.root)}"
+        )
 
 
 def _hidden_batch(
-    runs: Runs, logs: Logs, journal: Journal, done: Sequence[Journal], *, is_last: bool
+    runs: Runs, logs: Logs, journal: Journal, valid_journals: Sequence[Journal], *, is_last: bool
 ) -> HiddenBatch | None:
-    files, committed = runs.files, logs.commits[-1] if logs.commits else -1
-    path = layout.offset_file(journal.batch)
-    offsets = next((facts for facts in journal.logs if facts.path == path), None)
-    if offsets is None:
+    files, last_committed = runs.files, logs.commits[-1] if logs.commits else -1
+    offset_path = layout.offset_file(journal.batch)
+    offset_facts = next((facts for facts in journal.logs if facts.path == offset_path), None)
+    if offset_facts is None:
         return None  # an older ttlsnap did not record the logs
-    info = files.stat(offsets.path)
-    if info is None and committed >= journal.batch:
+    info = files.stat(offset_facts.path)
+    if info is None and last_committed >= journal.batch:
         return None  # Spark has removed the logs of an old batch
     # A later migration gives the batch other settings.
-    known = [offsets, *find_migrated(done, path)]
-    ran_again = info is not None and not any(is_same(files, facts, info) for facts in known)
-    if not ran_again and committed >= journal.batch:
+    known_facts = [offset_facts, *find_migrated(valid_journals, offset_path)]
+    ran_again = info is not None and not any(is_same(files, facts, info) for facts in known_facts)
+    if not ran_again and last_committed >= journal.batch:
         return None
     # When the batch runs again, Spark replaces its delta, and keeps the snapshot.
-    published = [facts for facts in journal.published if layout.is_newer_snapshot(facts.path, journal.batch)]
-    infos = each(files, files.stat, [facts.path for facts in published])
-    there = tuple(facts.path for facts, found in zip(published, infos, strict=True) if is_same(files, facts, found))
-    planned = runs.find_planning(logs)
-    in_log = planned.fence if planned is not None and planned.run == journal.run else None
-    if not there and in_log is None:
+    published_facts = [facts for facts in journal.published if layout.is_newer_snapshot(facts.path, journal.batch)]
+    published_infos = each(files, files.stat, [facts.path for facts in published_facts])
+    unchanged_paths = tuple(
+        facts.path
+        for facts, published_info in zip(published_facts, published_infos, strict=True)
+        if is_same(files, facts, published_info)
+    )
+    planning_journal = runs.find_planning(logs)
+    planned_path = (
+        planning_journal.fence if planning_journal is not None and planning_journal.run == journal.run else None
+    )
+    if not unchanged_paths and planned_path is None:
         return None
     can_roll_back = is_last and None not in each(files, files.stat, [move.target for move in journal.to_backup])
-    return HiddenBatch(journal.run, journal.batch, ran_again, there, in_log, can_roll_back)
+    return HiddenBatch(journal.run, journal.batch, ran_again, unchanged_paths, planned_path, can_roll_back)

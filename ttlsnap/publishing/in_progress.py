@@ -28,9 +28,11 @@ def find_begun(files: Directory, logs: Logs, listing: Listing) -> list[str]:
     The offsets of a batch that ttlsnap planned are among them: a query that restarts with this batch writes nothing
     before its first state file.
     """
-    committed = max(logs.commits, default=-1)
-    later = [path for path in {**listing, **list_metadata(files)} if (layout.batch_of(path) or 0) > committed]
-    return sorted(later, key=lambda path: (path.endswith(".crc"), path))
+    last_committed = max(logs.commits, default=-1)
+    later_paths = [
+        path for path in {**listing, **list_metadata(files)} if (layout.batch_of(path) or 0) > last_committed
+    ]
+    return sorted(later_paths, key=lambda path: (path.endswith(".crc"), path))
 
 
 def may_be_in_real_time_mode(files: Directory, logs: Logs, listing: Listing, rewritten: Collection[str]) -> bool:
@@ -40,16 +42,18 @@ def may_be_in_real_time_mode(files: Directory, logs: Logs, listing: Listing, rew
     allows format 1, too. Then the operator shows it, or the order of Spark's files. Files that ttlsnap has
     ``rewritten`` show nothing.
     """
-    committed = max(logs.commits, default=-1)
+    last_committed = max(logs.commits, default=-1)
     conf = _newest_conf(files, logs)
     # Spark 4.3 and later pin this setting.
     if ALWAYS_NULLABLE not in conf or PROVIDERS.get(conf.get(PROVIDER, "")) != "rocksdb":
         return False
-    state = [path for path in listing if path.startswith(f"{layout.STATE}/") and layout.batch_of(path) == committed]
-    parsed = [layout.parse_state_file(path.rpartition("/")[2]) for path in state]
-    if any(name is not None and name.unique_id is not None for name in parsed):
+    state_paths = [
+        path for path in listing if path.startswith(f"{layout.STATE}/") and layout.batch_of(path) == last_committed
+    ]
+    parsed_names = [layout.parse_state_file(path.rpartition("/")[2]) for path in state_paths]
+    if any(name is not None and name.unique_id is not None for name in parsed_names):
         return True
-    return _has_its_operator(files, committed) or _writes_state_first(listing, rewritten)
+    return _has_its_operator(files, last_committed) or _writes_state_first(listing, rewritten)
 
 
 def _newest_conf(files: Directory, logs: Logs) -> dict[str, str]:
@@ -79,16 +83,16 @@ def _writes_state_first(listing: Listing, rewritten: Collection[str]) -> bool:
 
     Changelogs decide, if a batch has them: Spark's maintenance writes snapshots later.
     """
-    written: dict[int, dict[str, int]] = defaultdict(dict)
+    times_of_batches: dict[int, dict[str, int]] = defaultdict(dict)
     for path, info in listing.items():
         name = layout.parse_state_file(info.name)
         if name is not None and path not in rewritten:
-            times = written[name.version - 1]
+            times = times_of_batches[name.version - 1]
             times[name.kind] = max(times.get(name.kind, 0), info.mtime_ns)
-    for batch, times in written.items():
+    for batch, times in times_of_batches.items():
         offsets = listing.get(layout.offset_file(batch))
         if offsets is not None and layout.offset_file(batch) not in rewritten:
-            newest = times.get("changelog") or max(times.values())
-            if newest < offsets.mtime_ns:
+            newest_ns = times.get("changelog") or max(times.values())
+            if newest_ns < offsets.mtime_ns:
                 return True
     return False

@@ -181,11 +181,15 @@ def folders_of(files: Directory, run: str, kind: str) -> list[str]:
 def relocate(journal: Journal, names: Mapping[str, str]) -> Journal:
     """Return a journal with other names for the folders of runs."""
 
-    def new(path: str) -> str:
-        found = _FOLDER.match(path)
-        return path if found is None else names.get(found[1], found[1]) + path[found.end() :]
+    def relocate_path(path: str) -> str:
+        folder_match = _FOLDER.match(path)
+        return (
+            path if folder_match is None else names.get(folder_match[1], folder_match[1]) + path[folder_match.end() :]
+        )
 
-    return replace(journal, moves=tuple(FileMove(new(move.source), new(move.target)) for move in journal.moves))
+    return replace(
+        journal, moves=tuple(FileMove(relocate_path(move.source), relocate_path(move.target)) for move in journal.moves)
+    )
 
 
 def is_same(files: Directory, facts: FileFacts, info: FileInfo | None) -> bool:
@@ -214,32 +218,32 @@ def leftovers_of(files: Directory, listing: Iterable[str], batch: int) -> tuple[
 
 def is_later(path: str, batch: int) -> bool:
     """Return whether a file is a state file of a batch after ``batch``."""
-    parsed = layout.parse_state_file(path.rpartition("/")[2]) if path.startswith(f"{layout.STATE}/") else None
-    return parsed is not None and parsed.version > batch + 1
+    parsed_name = layout.parse_state_file(path.rpartition("/")[2]) if path.startswith(f"{layout.STATE}/") else None
+    return parsed_name is not None and parsed_name.version > batch + 1
 
 
 def facts_of(files: Directory, paths: Iterable[str]) -> tuple[FileFacts, ...]:
     """Return the identities of these files, which are read; those that do not exist are omitted."""
 
-    there = stat_files(files, paths)
-    digests = each(files, lambda path: digest_of(files, path), there)
+    infos = stat_files(files, paths)
+    digests = each(files, lambda path: digest_of(files, path), infos)
     return tuple(
         FileFacts(path, info.size, info.mtime_ns, digest)
-        for (path, info), digest in zip(there.items(), digests, strict=True)
+        for (path, info), digest in zip(infos.items(), digests, strict=True)
     )
 
 
 def find_migrated(journals: Iterable[Journal], path: str) -> list[FileFacts]:
     """Return the facts of every file that a migration has put at ``path``, such as offsets with other settings."""
-    done = (journal for journal in journals if journal.kind == "migrate" and journal.status == "done")
-    return [facts for journal in done for facts in journal.published if facts.path == path]
+    migrations = (journal for journal in journals if journal.kind == "migrate" and journal.status == "done")
+    return [facts for journal in migrations for facts in journal.published if facts.path == path]
 
 
 def read_journal(files: Directory, run: str) -> Journal | None:
     """Return the journal of a run; None if the run did not reach publishing."""
     path = journal_path(run)
-    there = files.list(layout.run_directory(run))
-    if path.rpartition("/")[2] not in (info.name for info in there):
+    infos = files.list(layout.run_directory(run))
+    if path.rpartition("/")[2] not in (info.name for info in infos):
         return None
     where = f"{files.root}/{path}"
     document = parse_document(files.read(path, MAX_JOURNAL_BYTES), where)
@@ -249,7 +253,7 @@ def read_journal(files: Directory, run: str) -> Journal | None:
         raise _not_a_journal(where, error) from error
     _check_facts(journal, run, where)
     _check_moves(journal, where)
-    return relocate(journal, _present_names(files, journal, there))
+    return relocate(journal, _present_names(files, journal, infos))
 
 
 def parse_document(data: bytes, where: str) -> dict[str, Any]:
@@ -264,23 +268,25 @@ def _not_a_journal(where: str, error: Exception) -> CorruptionError:
     return CorruptionError(f"{where} is not a journal that ttlsnap wrote ({error!r}). Nothing was changed")
 
 
-def _present_names(files: Directory, journal: Journal, there: Iterable[FileInfo]) -> dict[str, str]:
+def _present_names(files: Directory, journal: Journal, infos: Iterable[FileInfo]) -> dict[str, str]:
     """Return the folders that the moves of a journal use, with the names that a takeover has given them."""
-    directory, names = layout.run_directory(journal.run), [info.name for info in there if info.is_dir]
-    found = {f"{directory}/{kind}": f"{directory}/{layout.newest_folder(names, kind)}" for kind in (BACKUP, STAGED)}
+    directory, names = layout.run_directory(journal.run), [info.name for info in infos if info.is_dir]
+    present_names = {
+        f"{directory}/{kind}": f"{directory}/{layout.newest_folder(names, kind)}" for kind in (BACKUP, STAGED)
+    }
     if journal.undoes is not None:
-        found[f"{layout.run_directory(journal.undoes)}/{BACKUP}"] = find_backup(files, journal.undoes)
-    return found
+        present_names[f"{layout.run_directory(journal.undoes)}/{BACKUP}"] = find_backup(files, journal.undoes)
+    return present_names
 
 
 def _check_facts(journal: Journal, run: str, where: str) -> None:
     """Raise CorruptionError for a field that ttlsnap never writes."""
     numbers = (journal.number, journal.batch, journal.longest_gap_ms or 0, journal.takeovers)
-    facts = {
+    checks = {
         "run": journal.run == run,
         "kind": journal.kind in ("compact", "import", "migrate", "rollback", "repair"),
         "status": journal.status in ("open", "done", "undone"),
-        "number": all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in numbers),
+        "number": all(isinstance(number, int) and not isinstance(number, bool) and number >= 0 for number in numbers),
         "undoes": isinstance(journal.undoes, str) if journal.kind == "rollback" else journal.undoes is None,
         "fence": isinstance(journal.fence, str) and journal.fence_batch is not None,
         "planned": isinstance(journal.planned, str | None),
@@ -291,21 +297,21 @@ def _check_facts(journal: Journal, run: str, where: str) -> None:
             for path in journal.preserved
         ),
     }
-    wrong = [name for name, right in facts.items() if not right]
-    if wrong:
-        raise CorruptionError(f"{where}: its {wrong[0]} is not what ttlsnap writes. Nothing was changed")
+    wrong_fields = [name for name, is_right in checks.items() if not is_right]
+    if wrong_fields:
+        raise CorruptionError(f"{where}: its {wrong_fields[0]} is not what ttlsnap writes. Nothing was changed")
 
 
 def _check_moves(journal: Journal, where: str) -> None:
     """Raise CorruptionError for a move that ttlsnap never makes."""
     for move in journal.moves:
-        live = move.source if not move.source.startswith(f"{layout.RUNS}/") else move.target
-        allowed = [
-            FileMove(live, backup_path(journal.run, live)),
-            FileMove(staged_path(journal.run, live), live),
-            *([FileMove(backup_path(journal.undoes, live), live)] if journal.undoes else []),
+        live_path = move.source if not move.source.startswith(f"{layout.RUNS}/") else move.target
+        allowed_moves = [
+            FileMove(live_path, backup_path(journal.run, live_path)),
+            FileMove(staged_path(journal.run, live_path), live_path),
+            *([FileMove(backup_path(journal.undoes, live_path), live_path)] if journal.undoes else []),
         ]
-        if not (move in allowed and _may_move(journal, live.split("/")) and _is_plain(live)):
+        if not (move in allowed_moves and _may_move(journal, live_path.split("/")) and _is_plain(live_path)):
             raise CorruptionError(
                 f"{where} moves {move.source!r} to {move.target!r}, which ttlsnap never does. Nothing was changed"
             )
@@ -315,7 +321,7 @@ def _is_valid(facts: FileFacts) -> bool:
     numbers = (facts.size, facts.mtime_ns)
     return (
         isinstance(facts.path, str)
-        and all(isinstance(n, int) and not isinstance(n, bool) for n in numbers)
+        and all(isinstance(number, int) and not isinstance(number, bool) for number in numbers)
         and isinstance(facts.digest, str | None)
     )
 

@@ -95,28 +95,31 @@ def refuse_if_running(
 def _refuse_batch_in_progress(runs: Runs, logs: Logs, listing: Listing, age_s: float) -> None:
     """Raise BusyError if a batch was begun and not committed, or if the logs do not show whether that is so."""
     files = runs.files
-    begun = find_begun(files, logs, listing)
-    if begun:
-        newest, committed = max(logs.offsets, default=-1), max(logs.commits, default=-1)
-        is_planned = newest > committed and newest == planned_batch(runs, logs)
-        if is_planned and {layout.strip_checksum(path) for path in begun} == {layout.offset_file(newest)}:
+    begun_paths = find_begun(files, logs, listing)
+    if begun_paths:
+        newest_batch, last_committed = max(logs.offsets, default=-1), max(logs.commits, default=-1)
+        is_planned = newest_batch > last_committed and newest_batch == planned_batch(runs, logs)
+        if is_planned and {layout.strip_checksum(path) for path in begun_paths} == {layout.offset_file(newest_batch)}:
             raise BusyError(
-                f"{files.root}: ttlsnap planned batch {newest}, with which the query restarts. Spark writes nothing "
-                f"when it begins this batch, so the query may be running it. So {_WITH_STOPPED}"
+                f"{files.root}: ttlsnap planned batch {newest_batch}, with which the query restarts. Spark writes "
+                f"nothing when it begins this batch, so the query may be running it. So {_WITH_STOPPED}"
             )
-        if newest > committed and not is_planned:
-            what = f"{files.root}: batch {newest} was started but is not committed. Its"
+        if newest_batch > last_committed and not is_planned:
+            sentence_start = f"{files.root}: batch {newest_batch} was started but is not committed. Its"
         else:
-            what = f"{files.root}/{begun[0]} belongs to a batch after {committed}, the last one that is committed. The"
+            sentence_start = (
+                f"{files.root}/{begun_paths[0]} belongs to a batch after {last_committed}, the last one that is "
+                "committed. The"
+            )
         raise BusyError(
-            f"{what} files last changed {_duration(age_s)} ago, but nothing shows how long this batch takes, so the "
-            "query may be running. Stop it and repeat the command with --stopped (in a policy: stopped = true). If the "
-            "query ended in the middle of a batch, this is needed, too"
+            f"{sentence_start} files last changed {_duration(age_s)} ago, but nothing shows how long this batch takes, "
+            "so the query may be running. Stop it and repeat the command with --stopped (in a policy: stopped = true). "
+            "If the query ended in the middle of a batch, this is needed, too"
         )
-    rewritten = {facts.path for journal in runs.recent(logs) for facts in journal.published}
+    rewritten_paths = {facts.path for journal in runs.recent(logs) for facts in journal.published}
     if _copying_run(runs, logs) is not None:
-        rewritten = set(listing)
-    if may_be_in_real_time_mode(files, logs, listing, rewritten):
+        rewritten_paths = set(listing)
+    if may_be_in_real_time_mode(files, logs, listing, rewritten_paths):
         raise BusyError(
             f"{files.root}: the query may be running in real-time mode. Its batches take minutes, and the logs show "
             f"them only when they end. So {_WITH_STOPPED}"
@@ -128,15 +131,18 @@ def planned_batch(runs: Runs, logs: Logs) -> int | None:
 
     A later migration may have given it other settings.
     """
-    by = runs.find_planning(logs)
-    if by is not None:
-        return by.fence_batch
-    copied = _copying_run(runs, logs)
-    if copied is None or copied.get(PLANNED) is None or logs.offsets[-1:] <= logs.commits[-1:]:
+    planning_journal = runs.find_planning(logs)
+    if planning_journal is not None:
+        return planning_journal.fence_batch
+    report_of_copy = _copying_run(runs, logs)
+    if report_of_copy is None or report_of_copy.get(PLANNED) is None or logs.offsets[-1:] <= logs.commits[-1:]:
         return None
-    path = layout.offset_file(logs.offsets[-1])
-    known = {copied[PLANNED], *(facts.digest for facts in find_migrated(runs.recent(logs), path))}
-    return logs.offsets[-1] if digest_of(runs.files, path) in known else None
+    offset_path = layout.offset_file(logs.offsets[-1])
+    known_digests = {
+        report_of_copy[PLANNED],
+        *(facts.digest for facts in find_migrated(runs.recent(logs), offset_path)),
+    }
+    return logs.offsets[-1] if digest_of(runs.files, offset_path) in known_digests else None
 
 
 def longest_gap_ms(runs: Runs, logs: Logs) -> int | None:
@@ -147,14 +153,20 @@ def longest_gap_ms(runs: Runs, logs: Logs) -> int | None:
     of a copy. None is returned if an earlier version of ttlsnap, which recorded none, has moved logs away.
     """
     recent = runs.recent(logs)
-    copied = _copying_run(runs, logs)
-    if any(map(_hides_batches, _still_done(recent))) or (copied is not None and copied.get(LONGEST_GAP, 0) is None):
+    report_of_copy = _copying_run(runs, logs)
+    if any(map(_hides_batches, _still_done(recent))) or (
+        report_of_copy is not None and report_of_copy.get(LONGEST_GAP, 0) is None
+    ):
         return None
-    began = each(runs.files, lambda batch: _beginning_ms(runs.files, batch), logs.offsets[-MOST_BATCHES:])
-    gaps = [after - before for before, after in pairwise(ms for ms in began if ms is not None) if after > before]
-    recorded = [journal.longest_gap_ms or 0 for journal in recent]
-    before_copy: int = (copied or {}).get(LONGEST_GAP, 0)
-    return max((*gaps, *recorded, before_copy))
+    beginnings_ms = each(runs.files, lambda batch: _beginning_ms(runs.files, batch), logs.offsets[-MOST_BATCHES:])
+    gaps_ms = [
+        later_ms - earlier_ms
+        for earlier_ms, later_ms in pairwise(beginning_ms for beginning_ms in beginnings_ms if beginning_ms is not None)
+        if later_ms > earlier_ms
+    ]
+    recorded_ms = [journal.longest_gap_ms or 0 for journal in recent]
+    before_copy_ms: int = (report_of_copy or {}).get(LONGEST_GAP, 0)
+    return max((*gaps_ms, *recorded_ms, before_copy_ms))
 
 
 def _copying_run(runs: Runs, logs: Logs) -> dict[str, Any] | None:
@@ -171,16 +183,16 @@ def _copying_run(runs: Runs, logs: Logs) -> dict[str, Any] | None:
 
 def _still_done(recent: Sequence[Journal]) -> list[Journal]:
     """Return the runs that no rollback has undone."""
-    done = [journal for journal in recent if journal.status == "done"]
-    undone = {journal.undoes for journal in done}
-    return [journal for journal in done if journal.run not in undone]
+    done_journals = [journal for journal in recent if journal.status == "done"]
+    undone_runs = {journal.undoes for journal in done_journals}
+    return [journal for journal in done_journals if journal.run not in undone_runs]
 
 
 def _hides_batches(journal: Journal) -> bool:
     """Return whether a run moved the logs of earlier batches away, and recorded no gap."""
-    gone = {move.source for move in journal.to_backup} - {move.target for move in journal.new}
-    numbers = (layout.parse_number(path.removeprefix(f"{layout.OFFSETS}/")) for path in gone)
-    return journal.longest_gap_ms is None and any(n is not None and n < journal.batch for n in numbers)
+    removed_paths = {move.source for move in journal.to_backup} - {move.target for move in journal.new}
+    batches = (layout.parse_number(path.removeprefix(f"{layout.OFFSETS}/")) for path in removed_paths)
+    return journal.longest_gap_ms is None and any(batch is not None and batch < journal.batch for batch in batches)
 
 
 def _beginning_ms(files: Directory, batch: int) -> int | None:
@@ -197,15 +209,20 @@ def _shows_work(path: str) -> bool:
 
 def _longest_gap_of_files_ms(files: Directory) -> float:
     """Return the longest time between the log files of two batches."""
-    started = {layout.parse_number(info.name): info.mtime_ns for info in files.list(layout.OFFSETS)}
-    moments = [moment for _, moment in sorted((b, m) for b, m in started.items() if b is not None)]
-    return max((abs(after - before) for before, after in pairwise(moments)), default=0) / _NS * _MS
+    starts_ns = {layout.parse_number(info.name): info.mtime_ns for info in files.list(layout.OFFSETS)}
+    sorted_starts_ns = [
+        log_start_ns
+        for _, log_start_ns in sorted((batch, start_ns) for batch, start_ns in starts_ns.items() if batch is not None)
+    ]
+    return (
+        max((abs(later_ns - earlier_ns) for earlier_ns, later_ns in pairwise(sorted_starts_ns)), default=0) / _NS * _MS
+    )
 
 
 def _duration(seconds: float) -> str:
-    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
+    for unit_s, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * unit_s:
+            return f"{seconds / unit_s:.0f} {unit}"
     return f"{seconds:.0f} s"
 
 

@@ -34,10 +34,12 @@ class MissingFiles:
 
     def advise(self, root: str) -> str:
         """Return what helps."""
-        copy = "Restore the file from a copy of the checkpoint"
+        restore_advice = "Restore the file from a copy of the checkpoint"
         if not self.can_roll_back:
-            return copy
-        return f"{copy}, or go back to the state before the run: ttlsnap rollback {shell_word(root)} --stopped"
+            return restore_advice
+        return (
+            f"{restore_advice}, or go back to the state before the run: ttlsnap rollback {shell_word(root)} --stopped"
+        )
 
 
 def find_last_run(runs: Runs, logs: Logs) -> Journal | None:
@@ -46,16 +48,22 @@ def find_last_run(runs: Runs, logs: Logs) -> Journal | None:
     Later batches have files of their own, and Spark removes old ones. During an interrupted run nothing is known.
     """
     journals = [journal for journal in runs.recent(logs) if journal.status != "undone"]
-    undone = {journal.undoes for journal in journals}
-    valid = [each for each in journals if each.kind != "rollback" and each.run not in undone]
-    at = next((at for at, each in enumerate(valid) if each.has_new_state), None)
-    if at is None or any(each.status != "done" for each in journals):
+    undone_runs = {journal.undoes for journal in journals}
+    valid_journals = [
+        recent_journal
+        for recent_journal in journals
+        if recent_journal.kind != "rollback" and recent_journal.run not in undone_runs
+    ]
+    position = next(
+        (position for position, recent_journal in enumerate(valid_journals) if recent_journal.has_new_state), None
+    )
+    if position is None or any(recent_journal.status != "done" for recent_journal in journals):
         return None
-    last = valid[at]
-    if logs.commits[-1:] != (last.batch,) or not has_its_batch(runs.files, last):
+    last_run = valid_journals[position]
+    if logs.commits[-1:] != (last_run.batch,) or not has_its_batch(runs.files, last_run):
         return None
-    moved = {move.source for repair in valid[:at] for move in repair.to_backup}
-    return replace(last, published=tuple(facts for facts in last.published if facts.path not in moved))
+    moved_paths = {move.source for repair in valid_journals[:position] for move in repair.to_backup}
+    return replace(last_run, published=tuple(facts for facts in last_run.published if facts.path not in moved_paths))
 
 
 def can_roll_back(runs: Runs, logs: Logs, journal: Journal) -> bool:
@@ -64,22 +72,26 @@ def can_roll_back(runs: Runs, logs: Logs, journal: Journal) -> bool:
     ``rollback`` can still refuse: the old state may need files that the run did not have.
     """
     files = runs.files
-    newest = next((each for each in runs.recent(logs) if each.status != "undone"), None)
-    kept = find_existing(files, journal.preserved)
-    backup = [move.target for move in journal.to_backup]
-    backup += [f"{find_backup(files, journal.run)}/{path}" for path in journal.preserved if path not in kept]
-    is_newest = newest is not None and newest.run == journal.run
-    return is_newest and len(find_existing(files, backup)) == len(backup)
+    newest_journal = next(
+        (recent_journal for recent_journal in runs.recent(logs) if recent_journal.status != "undone"), None
+    )
+    kept_paths = find_existing(files, journal.preserved)
+    backup_paths = [move.target for move in journal.to_backup]
+    backup_paths += [
+        f"{find_backup(files, journal.run)}/{path}" for path in journal.preserved if path not in kept_paths
+    ]
+    is_newest = newest_journal is not None and newest_journal.run == journal.run
+    return is_newest and len(find_existing(files, backup_paths)) == len(backup_paths)
 
 
 def find_missing_files(runs: Runs, logs: Logs) -> list[MissingFiles]:
     """Return the last run if files of it are missing."""
-    last = find_last_run(runs, logs)
-    if last is None:
+    last_run = find_last_run(runs, logs)
+    if last_run is None:
         return []
-    there = find_existing(runs.files, [facts.path for facts in last.published])
-    missing = tuple(facts.path for facts in last.published if facts.path not in there)
-    return [MissingFiles(last.run, missing, can_roll_back(runs, logs, last))] if missing else []
+    present_paths = find_existing(runs.files, [facts.path for facts in last_run.published])
+    missing_paths = tuple(facts.path for facts in last_run.published if facts.path not in present_paths)
+    return [MissingFiles(last_run.run, missing_paths, can_roll_back(runs, logs, last_run))] if missing_paths else []
 
 
 def refuse_missing_files(runs: Runs, logs: Logs) -> None:

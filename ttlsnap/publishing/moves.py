@@ -24,25 +24,36 @@ def plan_backup(files: Directory, run: str, paths: Sequence[str]) -> list[FileMo
 
     A checksum file moves before its file, because Spark fails on a stale one.
     """
-    names = [name for path in paths for name in (*layout.all_checksums(path), path)]
-    there = find_existing(files, names)
-    return [FileMove(name, journals.backup_path(run, name)) for name in dict.fromkeys(names) if name in there]
+    wanted_paths = [wanted_path for path in paths for wanted_path in (*layout.all_checksums(path), path)]
+    present_paths = find_existing(files, wanted_paths)
+    return [
+        FileMove(wanted_path, journals.backup_path(run, wanted_path))
+        for wanted_path in dict.fromkeys(wanted_paths)
+        if wanted_path in present_paths
+    ]
 
 
 def plan_checksum_backup(files: Directory, run: str, path: str) -> list[FileMove]:
     """Return the moves of checksum files that an earlier file of this name left: they would not match the new one."""
-    there = find_existing(files, layout.all_checksums(path)) if files.stat(path) is None else set()
-    return [FileMove(name, journals.backup_path(run, name)) for name in layout.all_checksums(path) if name in there]
+    present_paths = find_existing(files, layout.all_checksums(path)) if files.stat(path) is None else set()
+    return [
+        FileMove(checksum_path, journals.backup_path(run, checksum_path))
+        for checksum_path in layout.all_checksums(path)
+        if checksum_path in present_paths
+    ]
 
 
 def find_rewritten(files: Directory, journal: Journal) -> list[str]:
     """Return the paths of files that the run published, or is about to publish, and that have changed since."""
-    done = find_done(files, journal.new)
-    ends = {m.target: m.target if d else m.source for m, d in zip(journal.new, done, strict=True)}
-    known = [replace(facts, path=ends.get(facts.path, facts.path)) for facts in journal.published]
-    there = stat_files(files, [facts.path for facts in known])
-    same = each(files, lambda facts: is_same(files, facts, there.get(facts.path)), known)
-    return [facts.path for facts, is_as_it_was in zip(known, same, strict=True) if not is_as_it_was]
+    are_done = find_done(files, journal.new)
+    current_paths = {
+        move.target: move.target if move_is_done else move.source
+        for move, move_is_done in zip(journal.new, are_done, strict=True)
+    }
+    current_facts = [replace(facts, path=current_paths.get(facts.path, facts.path)) for facts in journal.published]
+    infos = stat_files(files, [facts.path for facts in current_facts])
+    are_unchanged = each(files, lambda facts: is_same(files, facts, infos.get(facts.path)), current_facts)
+    return [facts.path for facts, is_unchanged in zip(current_facts, are_unchanged, strict=True) if not is_unchanged]
 
 
 def find_altered(files: Directory, journal: Journal) -> list[str]:
@@ -50,23 +61,25 @@ def find_altered(files: Directory, journal: Journal) -> list[str]:
 
     Files that are missing are not in the list, and neither are those of older journals, which did not identify them.
     """
-    ends = {move.source: move.target for move in journal.to_backup}
-    known = [(facts, [ends[facts.path], facts.path]) for facts in journal.replaced if facts.path in ends]
-    there = stat_files(files, [path for _, places in known for path in places])
+    backup_paths = {move.source: move.target for move in journal.to_backup}
+    facts_with_places = [
+        (facts, [backup_paths[facts.path], facts.path]) for facts in journal.replaced if facts.path in backup_paths
+    ]
+    infos = stat_files(files, [path for _, places in facts_with_places for path in places])
 
-    def altered(facts: FileFacts, places: list[str]) -> str | None:
-        found = [path for path in places if path in there]
-        if not found or any(is_same(files, replace(facts, path=path), there[path]) for path in found):
+    def find_altered_path(facts: FileFacts, places: list[str]) -> str | None:
+        present_paths = [path for path in places if path in infos]
+        if not present_paths or any(is_same(files, replace(facts, path=path), infos[path]) for path in present_paths):
             return None
-        return found[0]
+        return present_paths[0]
 
-    return [path for path in each(files, lambda one: altered(*one), known) if path is not None]
+    return [path for path in each(files, lambda pair: find_altered_path(*pair), facts_with_places) if path is not None]
 
 
 def find_done(files: Directory, moves: Sequence[FileMove]) -> list[bool]:
     """Return which moves are done."""
-    there = find_existing(files, [end for move in moves for end in (move.source, move.target)])
-    return [is_done(move, there) for move in moves]
+    present_paths = find_existing(files, [end for move in moves for end in (move.source, move.target)])
+    return [is_done(move, present_paths) for move in moves]
 
 
 def is_untouched(files: Directory, journal: Journal) -> bool:
@@ -74,25 +87,27 @@ def is_untouched(files: Directory, journal: Journal) -> bool:
 
     A journal may arrive after ``recover`` has removed the run's folder, so nothing else shows that it changed nothing.
     """
-    there = stat_files(files, [facts.path for facts in journal.replaced])
-    same = each(files, lambda facts: is_same(files, facts, there.get(facts.path)), journal.replaced)
-    return bool(same) and all(same)
+    infos = stat_files(files, [facts.path for facts in journal.replaced])
+    are_unchanged = each(files, lambda facts: is_same(files, facts, infos.get(facts.path)), journal.replaced)
+    return bool(are_unchanged) and all(are_unchanged)
 
 
-def is_done(move: FileMove, there: Collection[str]) -> bool:
+def is_done(move: FileMove, present_paths: Collection[str]) -> bool:
     """Return whether a move is done, by the paths that exist: no other move uses its path in the run's folder."""
-    return move.target in there if move.target.startswith(f"{layout.RUNS}/") else move.source not in there
+    return (
+        move.target in present_paths if move.target.startswith(f"{layout.RUNS}/") else move.source not in present_paths
+    )
 
 
 def complete_halves(files: Directory, journal: Journal) -> None:
     """Finish the moves that were interrupted between their two halves, if a move has two (see ``Directory.rename``)."""
-    waiting = find_existing(files, [move.source for move in journal.new])
-    come = {move.target for move in journal.new if move.source not in waiting}
+    staged_paths = find_existing(files, [move.source for move in journal.new])
+    arrived_paths = {move.target for move in journal.new if move.source not in staged_paths}
     for moves in (journal.to_backup, journal.new):
         # If the new file has arrived, the file in its place is the new one, even if the backup has the same content. So
         # the old file's move is left alone. If the new file is still staged, the old file must leave its place first.
-        halves = [move for move in moves if move.source not in come]
-        each(files, lambda move: files.complete_rename(move.source, move.target), halves)
+        moves_to_complete = [move for move in moves if move.source not in arrived_paths]
+        each(files, lambda move: files.complete_rename(move.source, move.target), moves_to_complete)
 
 
 def apply(files: Directory, journal: Journal) -> None:
@@ -102,9 +117,9 @@ def apply(files: Directory, journal: Journal) -> None:
     """
 
     def carry_out(move: FileMove) -> None:
-        if is_done(move, there):
+        if is_done(move, present_paths):
             return
-        if move.target in there:
+        if move.target in present_paths:
             raise RefusedError(
                 f"{files.root}/{move.target} appeared during the run: the query is running. Stop it. If the checkpoint "
                 f"is fenced then, move that file away and run: ttlsnap recover {shell_word(files.root)} --undo"
@@ -112,7 +127,7 @@ def apply(files: Directory, journal: Journal) -> None:
         files.rename(move.source, move.target)
 
     for moves in (journal.to_backup, journal.new):
-        there = find_existing(files, [end for move in moves for end in (move.source, move.target)])
+        present_paths = find_existing(files, [end for move in moves for end in (move.source, move.target)])
         make_folders(files, [move.target for move in moves])
         each(files, carry_out, moves)
         # After a power cut, no new file may be in place without the old one in the backup.
@@ -124,28 +139,32 @@ def refuse_unclear(files: Directory, journal: Journal) -> None:
 
     ttlsnap moves old files before new ones, so another program must have changed the folder.
     """
-    there = find_existing(files, [path for move in journal.moves for path in (move.source, move.target)])
-    come = {move.target for move in journal.new if move.source not in there and move.target in there}
-    unclear = next((move for move in journal.to_backup if move.source in come and move.target not in there), None)
-    if unclear is not None:
+    present_paths = find_existing(files, [path for move in journal.moves for path in (move.source, move.target)])
+    arrived_paths = {
+        move.target for move in journal.new if move.source not in present_paths and move.target in present_paths
+    }
+    unclear_move = next(
+        (move for move in journal.to_backup if move.source in arrived_paths and move.target not in present_paths), None
+    )
+    if unclear_move is not None:
         raise CorruptionError(
-            f"{files.root}/{unclear.target} is missing, or the new file that was to replace it is missing. So ttlsnap "
-            f"cannot tell whether {unclear.source} is the old or the new file. The fence stays. Restore the folder "
-            f"{layout.run_directory(journal.run)} from a copy and run recover again"
+            f"{files.root}/{unclear_move.target} is missing, or the new file that was to replace it is missing. So "
+            f"ttlsnap cannot tell whether {unclear_move.source} is the old or the new file. The fence stays. Restore "
+            f"the folder {layout.run_directory(journal.run)} from a copy and run recover again"
         )
 
 
 def find_new_folders(files: Directory, journal: Journal) -> list[str]:
     """Return the folders of state that the moves will make."""
-    known = _folders_above(move.source for move in journal.to_backup)
-    asked = sorted(_folders_above(move.target for move in journal.new) - known)
-    there = find_existing(files, asked)
-    return [folder for folder in asked if folder not in there]
+    known_folders = _folders_above(move.source for move in journal.to_backup)
+    wanted_folders = sorted(_folders_above(move.target for move in journal.new) - known_folders)
+    present_folders = find_existing(files, wanted_folders)
+    return [folder for folder in wanted_folders if folder not in present_folders]
 
 
 def _folders_above(paths: Iterable[str]) -> set[str]:
-    parts = [path.split("/") for path in paths if path.startswith((f"{layout.STATE}/", f"{layout.LEDGERS}/"))]
-    return {"/".join(part[:end]) for part in parts for end in range(1, len(part))}
+    split_paths = [path.split("/") for path in paths if path.startswith((f"{layout.STATE}/", f"{layout.LEDGERS}/"))]
+    return {"/".join(names[:end]) for names in split_paths for end in range(1, len(names))}
 
 
 def remove_empty_folders(files: Directory, journal: Journal) -> None:
@@ -156,6 +175,8 @@ def remove_empty_folders(files: Directory, journal: Journal) -> None:
     """
     if journal.kind not in ("migrate", "rollback"):
         return
-    above = sorted(_folders_above(path for move in journal.moves for path in (move.source, move.target)))
-    parts = ((folder, folder.split("/")) for folder in above)
-    remove_if_empty(files, (folder for folder, names in parts if len(names) > 2 and names[-1] not in layout.SHARED))
+    folders = sorted(_folders_above(path for move in journal.moves for path in (move.source, move.target)))
+    split_folders = ((folder, folder.split("/")) for folder in folders)
+    remove_if_empty(
+        files, (folder for folder, names in split_folders if len(names) > 2 and names[-1] not in layout.SHARED)
+    )

@@ -60,9 +60,9 @@ def refuse_in_place(
     checkpoint: Checkpoint, new_files: Sequence[str], *, planned_batch: bool, dry_run: bool
 ) -> tuple[str, ...]:
     """Raise RefusedError if ``new_files`` or a planned batch cannot be put in place; in a dry run, return warnings."""
-    owned = partial(require_ownership, checkpoint.files, new_files, dry_run=dry_run)
-    checks = [owned, partial(refuse_planned_batch, checkpoint)] if planned_batch else [owned]
-    return tuple(told for check in checks for told in foresee(check, dry_run=dry_run))
+    check_ownership = partial(require_ownership, checkpoint.files, new_files, dry_run=dry_run)
+    checks = [check_ownership, partial(refuse_planned_batch, checkpoint)] if planned_batch else [check_ownership]
+    return tuple(warning for check in checks for warning in foresee(check, dry_run=dry_run))
 
 
 def refuse_unsettled(checkpoint: Checkpoint, listing: Listing, runs: Runs) -> None:
@@ -89,35 +89,40 @@ def refuse_planned_batch(checkpoint: Checkpoint) -> None:
     Spark's optimizer removes a global limit from such a batch. Spark 4.0 and later then refuse to run it, and earlier
     versions commit it without a state of the limit.
     """
-    limit = next((operator for operator in checkpoint.operators if operator.is_global_limit), None)
+    global_limit = next((operator for operator in checkpoint.operators if operator.is_global_limit), None)
     # If a batch was started, its offsets stay, and no batch is planned.
-    if limit is not None and checkpoint.logs.offsets[-1] == checkpoint.batch.id:
+    if global_limit is not None and checkpoint.logs.offsets[-1] == checkpoint.batch.id:
         raise RefusedError(
-            f"{checkpoint.target}: operator {limit.id} is a global limit, and Spark cannot run such a query in a batch "
-            "without data. So ttlsnap cannot plan the batch that stops a query that is idle. Nothing was changed. Make "
-            "sure that no query has this checkpoint, and add --no-planned-batch"
+            f"{checkpoint.target}: operator {global_limit.id} is a global limit, and Spark cannot run such a query in "
+            "a batch without data. So ttlsnap cannot plan the batch that stops a query that is idle. Nothing was "
+            "changed. Make sure that no query has this checkpoint, and add --no-planned-batch"
         )
 
 
 def refuse_immovable(files: Directory, paths: Sequence[str]) -> None:
     """Raise RefusedError if one of these files is a symbolic link, or on another mount than ttlsnap's own folder."""
     links = each(files, files.is_link, paths)
-    link = next((path for path, is_link in zip(paths, links, strict=True) if is_link), None)
-    if link is not None:
+    linked_path = next((path for path, is_link in zip(paths, links, strict=True) if is_link), None)
+    if linked_path is not None:
         raise RefusedError(
-            f"{files.root}/{link} is a symbolic link, which ttlsnap cannot move. Nothing was changed. Replace the link "
-            "by its target, or write a new checkpoint with --output"
+            f"{files.root}/{linked_path} is a symbolic link, which ttlsnap cannot move. Nothing was changed. Replace "
+            "the link by its target, or write a new checkpoint with --output"
         )
     folders = sorted({path.rpartition("/")[0] for path in paths})
-    here = files.mount(OWN)
-    other = next(
-        (f for f, mount in zip(folders, each(files, files.mount, folders), strict=True) if mount != here), None
+    own_mount = files.mount(OWN)
+    other_folder = next(
+        (
+            folder
+            for folder, mount in zip(folders, each(files, files.mount, folders), strict=True)
+            if mount != own_mount
+        ),
+        None,
     )
-    if other is not None:
+    if other_folder is not None:
         raise RefusedError(
-            f"{files.root}/{other} is on another mount than {files.root}/{OWN}, so ttlsnap cannot rename files between "
-            "them. Nothing was changed. Unmount it and copy its files into the checkpoint, or write a new checkpoint "
-            "with --output"
+            f"{files.root}/{other_folder} is on another mount than {files.root}/{OWN}, so ttlsnap cannot rename files "
+            "between them. Nothing was changed. Unmount it and copy its files into the checkpoint, or write a new "
+            "checkpoint with --output"
         )
 
 
@@ -127,22 +132,28 @@ def require_ownership(files: Directory, paths: Sequence[str], *, dry_run: bool =
     A file in ttlsnap's own folder is used to try it, because only the file system knows what a user may do. A dry run
     writes nothing, and only knows that on a local file system only root can give files to other users and groups.
     """
-    found = zip(paths, each(files, lambda path: access_of_new(files, path), paths), strict=True)
-    me = own_access(0)
-    wanted = {(access.owner, access.group): (path, access) for path, access in found if access is not None}
-    wanted.pop((me.owner, me.group), None)
+    path_with_access = zip(paths, each(files, lambda path: access_of_new(files, path), paths), strict=True)
+    own = own_access(0)
+    wanted_accesses = {
+        (access.owner, access.group): (path, access) for path, access in path_with_access if access is not None
+    }
+    wanted_accesses.pop((own.owner, own.group), None)
     if dry_run:
-        mine = (me.group, *os.getgroups())
-        others = [found for (owner, group), found in wanted.items() if owner != me.owner or group not in mine]
-        if others and is_local(files.root) and os.geteuid() != 0:
-            raise _refusal(files, *others[0])
+        own_groups = (own.group, *os.getgroups())
+        foreign = [
+            path_with_access
+            for (owner, group), path_with_access in wanted_accesses.items()
+            if owner != own.owner or group not in own_groups
+        ]
+        if foreign and is_local(files.root) and os.geteuid() != 0:
+            raise _refusal(files, *foreign[0])
         return
-    if not wanted:
+    if not wanted_accesses:
         return
     probe = scratch_name(f"{OWN}/.access")
     files.replace(probe, b"")
     with tidy_after_error(partial(files.remove, probe)):
-        for path, access in wanted.values():
+        for path, access in wanted_accesses.values():
             if not files.set_access(probe, access):
                 raise _refusal(files, path, access)
     files.remove(probe)

@@ -34,7 +34,7 @@ def open_to_read(
     if with_state:
         refuse_half_swapped(files, checkpoint.batch.id)
         stores = [store for operator in checkpoint.operators for store in operator.stores]
-        refuse_shared_folders(files, [store.directory(n) for store in stores for n in store.partitions])
+        refuse_shared_folders(files, [store.directory(partition) for store in stores for partition in store.partitions])
     return checkpoint
 
 
@@ -56,11 +56,11 @@ def refuse_half_swapped(files: Directory, batch: int | None = None) -> None:
 
 def refuse_shared_folders(files: Directory, folders: Sequence[str]) -> None:
     """Raise RefusedError if two of these folders are one, through a link: their files would count twice."""
-    found: dict[str, str] = {}
-    for folder, real in zip(folders, each(files, files.real_path, folders), strict=True):
-        first = found.setdefault(real, folder)
-        if first != folder:
+    first_folders: dict[str, str] = {}
+    for folder, real_folder in zip(folders, each(files, files.real_path, folders), strict=True):
+        first_folder = first_folders.setdefault(real_folder, folder)
+        if first_folder != folder:
             raise RefusedError(
-                f"{files.root}/{first} and {files.root}/{folder} are the same folder, but two partitions. Nothing was "
-                "changed. Restore the folders from a copy of the checkpoint"
+                f"{files.root}/{first_folder} and {files.root}/{folder} are the same folder, but two partitions. "
+                "Nothing was changed. Restore the folders from a copy of the checkpoint"
             )

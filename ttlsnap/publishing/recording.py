@@ -45,16 +45,16 @@ def _serialize(journal: Journal) -> bytes:
 
 def rewrite_journal(files: Directory, journal: Journal) -> Journal:
     """Replace the journal of an open run. Raise BusyError if another process has closed it or taken the run over."""
-    there = files.read(journal.path, MAX_JOURNAL_BYTES)
-    before = parse_document(there, journal.path)
-    if (before.get("status"), before.get("takeovers", 0)) not in {
+    old_bytes = files.read(journal.path, MAX_JOURNAL_BYTES)
+    old_fields = parse_document(old_bytes, journal.path)
+    if (old_fields.get("status"), old_fields.get("takeovers", 0)) not in {
         ("open", journal.takeovers),
         ("open", journal.takeovers - 1),
     }:
         raise BusyError(
             f"{files.root}: another process has taken over run {journal.run}. This process changes nothing more"
         )
-    _write(files, journal, instead_of=there)
+    _write(files, journal, instead_of=old_bytes)
     return journal
 
 

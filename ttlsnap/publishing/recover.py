@@ -108,17 +108,19 @@ def _recover(files: Directory, journal: Journal | None, prefer_undo: bool, place
 
 def _tidied(files: Directory, places: AllowedPlaces, report: RecoverReport) -> RecoverReport:
     """Remove what runs have left, and deliver what waits. Return the whole report."""
-    kept = []
+    kept_warnings = []
     # Read again, because a takeover gives the run's folders other names.
     journal = read_journal(files, report.run) if report.run is not None and report.outcome == "undone" else None
     if journal is not None and find_overwritten(files, journal):
         folder = f"{files.root}/{layout.run_directory(journal.run)}"
-        kept = [f"files that overwrote those of run {journal.run} are kept in {folder}"]
+        kept_warnings = [f"files that overwrote those of run {journal.run} are kept in {folder}"]
     runs = discard_leftovers(Runs.read(files))
-    waiting = _list_unsettled_runs(runs)
-    warnings = (*kept, *warn_of_only_copies(runs), *deliver_all(runs, places))
-    left = _list_unsettled_runs(Runs.read(files))
-    return replace(report, warnings=warnings, settled=tuple(run for run in waiting if run not in left))
+    unsettled_before = _list_unsettled_runs(runs)
+    warnings = (*kept_warnings, *warn_of_only_copies(runs), *deliver_all(runs, places))
+    unsettled_after = _list_unsettled_runs(Runs.read(files))
+    return replace(
+        report, warnings=warnings, settled=tuple(run for run in unsettled_before if run not in unsettled_after)
+    )
 
 
 def _list_unsettled_runs(runs: Runs) -> list[str]:
@@ -131,20 +133,20 @@ def _settle(files: Directory, journal: Journal, prefer_undo: bool) -> Outcome:
         _find_way(files, journal, prefer_undo)  # raises if there is none, before anything is changed
     journal = take_over(files, journal)
     complete_halves(files, journal)
-    way = _find_way(files, journal, prefer_undo)
-    if way == "withdraw":
+    ending = _find_way(files, journal, prefer_undo)
+    if ending == "withdraw":
         remove_empty_folders(files, journal)
         undo_fence(files, journal)
         close_undone(files, journal)
         return "undone"
-    if way in ("plan", "close"):
-        if way == "plan" and journal.planned is not None:
+    if ending in ("plan", "close"):
+        if ending == "plan" and journal.planned is not None:
             files.create(journal.fence, journal.planned.encode())
         close_journal(files, journal, "done")
         return "finished"
     if not has_fence(files, journal) and not raise_fence(files, journal):
         raise _gone_on(files, journal)
-    if way == "finish":
+    if ending == "finish":
         finish(files, journal)
         return "finished"
     undo(files, journal)
@@ -166,24 +168,27 @@ def _find_way(
     """
     if is_untouched(files, journal):
         return "withdraw"
-    done = find_done(files, journal.moves)
+    are_done = find_done(files, journal.moves)
     # Every file is at one end of its move. Undoing only needs the old files, so a new one may be missing then.
-    ends = [m.target if d else m.source for m, d in zip(journal.moves, done, strict=True)]
-    there = find_existing(files, ends)
-    lost = [move for move, end in zip(journal.moves, ends, strict=True) if end not in there]
-    can_finish, can_undo = not lost, not set(lost) & set(journal.to_backup)
+    current_paths = [
+        journal_move.target if move_is_done else journal_move.source
+        for journal_move, move_is_done in zip(journal.moves, are_done, strict=True)
+    ]
+    present_paths = find_existing(files, current_paths)
+    lost_moves = [move for move, path in zip(journal.moves, current_paths, strict=True) if path not in present_paths]
+    can_finish, can_undo = not lost_moves, not set(lost_moves) & set(journal.to_backup)
     refuse_unclear(files, journal)
-    if not any(done):
+    if not any(are_done):
         # No file has moved, and the run may not have known yet whether the query is stopped. So it is not finished.
         return "withdraw"
     if not has_fence(files, journal):
         # If all moves are done, a query may have been started since. It may be running a batch on the new state, and
         # may have removed old versions. So only ``rollback`` may undo the run.
-        over = has_planned(files, journal) or _has_gone_on(files, journal)
-        if all(done) and (over or can_finish):
-            if not over and journal.planned is not None:
+        is_over = has_planned(files, journal) or _has_gone_on(files, journal)
+        if all(are_done) and (is_over or can_finish):
+            if not is_over and journal.planned is not None:
                 _refuse_rewritten(files, journal, can_undo=False)
-            return "close" if over else "plan"
+            return "close" if is_over else "plan"
         if _has_gone_on(files, journal) or files.stat(journal.fence) is not None:
             raise _gone_on(files, journal)
     if can_finish and not (can_undo and (prefer_undo or _is_committed_since(files, journal))):
@@ -193,9 +198,9 @@ def _find_way(
         _refuse_altered(files, journal)
         return "undo"
     raise CorruptionError(
-        f"{files.root}/{lost[0].source} is missing, and so is {lost[0].target}. ttlsnap can neither finish nor undo "
-        f"run {journal.run}. The fence stays. Restore the file from a copy and run recover again. Without a copy of "
-        "it, restore the checkpoint from a copy of before the run"
+        f"{files.root}/{lost_moves[0].source} is missing, and so is {lost_moves[0].target}. ttlsnap can neither finish "
+        f"nor undo run {journal.run}. The fence stays. Restore the file from a copy and run recover again. Without a "
+        "copy of it, restore the checkpoint from a copy of before the run"
     )
 
 
@@ -205,22 +210,23 @@ def _is_committed_since(files: Directory, journal: Journal) -> bool:
 
 
 def _refuse_rewritten(files: Directory, journal: Journal, can_undo: bool) -> None:
-    others = find_rewritten(files, journal)
-    if others:
-        undo_it = f" Then undo the run: ttlsnap recover {shell_word(files.root)} --undo" if can_undo else ""
+    rewritten_paths = find_rewritten(files, journal)
+    if rewritten_paths:
+        undo_advice = f" Then undo the run: ttlsnap recover {shell_word(files.root)} --undo" if can_undo else ""
         raise RefusedError(
-            f"{files.root}/{others[0]} is not the file that run {journal.run} wrote (files like this: {len(others)}). "
-            f"A running query has overwritten it, or it is damaged. The fence stays. Stop the query.{undo_it}"
+            f"{files.root}/{rewritten_paths[0]} is not the file that run {journal.run} wrote (files like this: "
+            f"{len(rewritten_paths)}). A running query has overwritten it, or it is damaged. The fence stays. Stop the "
+            f"query.{undo_advice}"
         )
 
 
 def _refuse_altered(files: Directory, journal: Journal) -> None:
-    altered = find_altered(files, journal)
-    if altered:
+    altered_paths = find_altered(files, journal)
+    if altered_paths:
         raise CorruptionError(
-            f"{files.root}/{altered[0]} is not the file that was there before run {journal.run} (files like this: "
-            f"{len(altered)}). Another program wrote it, or it is damaged. The fence stays. Restore the file from a "
-            "copy and run recover again"
+            f"{files.root}/{altered_paths[0]} is not the file that was there before run {journal.run} (files like "
+            f"this: {len(altered_paths)}). Another program wrote it, or it is damaged. The fence stays. Restore the "
+            "file from a copy and run recover again"
         )
 
 
@@ -230,8 +236,8 @@ def _newest_offset(files: Directory) -> int:
 
 def _has_gone_on(files: Directory, journal: Journal) -> bool:
     """Return whether the query has started a batch since the fence was removed, or the run's batch was set back."""
-    newest = _newest_offset(files)  # the log's offsets do not include a fence
-    return newest >= (journal.fence_batch or 0) or not has_its_batch(files, journal)
+    newest_batch = _newest_offset(files)  # the log's offsets do not include a fence
+    return newest_batch >= (journal.fence_batch or 0) or not has_its_batch(files, journal)
 
 
 def _gone_on(files: Directory, journal: Journal) -> RefusedError:

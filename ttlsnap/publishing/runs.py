@@ -40,13 +40,13 @@ class Runs:
         """Read the journals of a checkpoint. Raise CorruptionError for one that cannot be read."""
         known = cache_listings(files)
         ids = [info.name for info in known.list(layout.RUNS) if info.is_dir]
-        found = each(files, lambda run: read_journal(known, run), ids)
-        return cls(files, known, tuple(ids), _in_order(filter(None, found)))
+        journals = each(files, lambda run: read_journal(known, run), ids)
+        return cls(files, known, tuple(ids), _in_order(filter(None, journals)))
 
     def with_journal(self, journal: Journal) -> Runs:
         """Return the runs after this process has written a journal."""
-        others = [each for each in self.journals if each.run != journal.run]
-        return replace(self, ids=tuple({*self.ids, journal.run}), journals=_in_order([*others, journal]))
+        other_journals = [other_journal for other_journal in self.journals if other_journal.run != journal.run]
+        return replace(self, ids=tuple({*self.ids, journal.run}), journals=_in_order([*other_journals, journal]))
 
     def find(self, run: str) -> Journal | None:
         """Return the journal of a run; None if the run did not reach publishing."""
@@ -80,16 +80,16 @@ class Runs:
 
         A run that was rolled back does not count: the state from before it is back, and so are its ledgers.
         """
-        done = [journal for journal in self.journals if journal.status == "done"]
-        undone = {journal.undoes for journal in done}
-        found: dict[str, tuple[int, str]] = {}
-        for journal in done:
-            for move in journal.moves if journal.has_new_state and journal.run not in undone else ():
+        done_journals = [journal for journal in self.journals if journal.status == "done"]
+        undone_runs = {journal.undoes for journal in done_journals}
+        newest_runs: dict[str, tuple[int, str]] = {}
+        for journal in done_journals:
+            for move in journal.moves if journal.has_new_state and journal.run not in undone_runs else ():
                 for path in (move.source, move.target):
                     if path.startswith(f"{layout.STATE}/"):
                         folder = "/".join(path.split("/")[:3])
-                        found[folder] = max(found.get(folder, (0, "")), (journal.number, journal.run))
-        return found
+                        newest_runs[folder] = max(newest_runs.get(folder, (0, "")), (journal.number, journal.run))
+        return newest_runs
 
     def recent(self, logs: Logs) -> list[Journal]:
         """Return the journals of runs on batches that the logs still have, newest first."""
@@ -103,17 +103,25 @@ class Runs:
         """
         if not logs.offsets or (logs.commits and logs.offsets[-1] <= logs.commits[-1]):
             return None
-        path = layout.offset_file(logs.offsets[-1])
-        recent = self.recent(logs)
-        by = [j for j in recent if j.fence == path and j.status == "done" and j.planned is not None]
-        if not by:
+        offset_path = layout.offset_file(logs.offsets[-1])
+        recent_journals = self.recent(logs)
+        planning_journals = [
+            planning_journal
+            for planning_journal in recent_journals
+            if planning_journal.fence == offset_path
+            and planning_journal.status == "done"
+            and planning_journal.planned is not None
+        ]
+        if not planning_journals:
             return None
-        text = self.files.read(path, MAX_LOG_BYTES)
-        same = next((journal for journal in by if str(journal.planned).encode() == text), None)
-        if same is not None:
-            return same
-        migrated = {facts.digest for facts in find_migrated(recent, path)}
-        return by[0] if xxhash.xxh3_128_hexdigest(text) in migrated else None
+        offset_bytes = self.files.read(offset_path, MAX_LOG_BYTES)
+        unchanged_journal = next(
+            (journal for journal in planning_journals if str(journal.planned).encode() == offset_bytes), None
+        )
+        if unchanged_journal is not None:
+            return unchanged_journal
+        migrated_digests = {facts.digest for facts in find_migrated(recent_journals, offset_path)}
+        return planning_journals[0] if xxhash.xxh3_128_hexdigest(offset_bytes) in migrated_digests else None
 
 
 def _in_order(journals: Iterable[Journal]) -> tuple[Journal, ...]:

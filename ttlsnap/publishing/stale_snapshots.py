@@ -18,8 +18,8 @@ from ttlsnap.stores.stale import DoubtfulSnapshot, find_doubtful, find_early, ju
 
 def published_files(runs: Runs, logs: Logs) -> frozenset[str]:
     """Return the files that recent runs have published. The deltas beside such snapshots have another state."""
-    done = (journal for journal in runs.recent(logs) if journal.status == "done" and journal.has_new_state)
-    return frozenset(facts.path for journal in done for facts in journal.published)
+    done_journals = (journal for journal in runs.recent(logs) if journal.status == "done" and journal.has_new_state)
+    return frozenset(facts.path for journal in done_journals for facts in journal.published)
 
 
 def warn_of_doubtful_snapshots(checkpoint: Checkpoint, runs: Runs | None = None) -> list[str]:
@@ -28,16 +28,16 @@ def warn_of_doubtful_snapshots(checkpoint: Checkpoint, runs: Runs | None = None)
     Without ``runs``, their journals are read if they are needed.
     """
     listing = list_activity(checkpoint.files)
-    early = warn_of_early_snapshots(checkpoint.files, checkpoint.logs, listing, runs)
-    found = _find_doubtful(checkpoint, listing, runs)
-    if not found:
-        return early
-    first = found[0]
+    early_warnings = warn_of_early_snapshots(checkpoint.files, checkpoint.logs, listing, runs)
+    doubtful_snapshots = _find_doubtful(checkpoint, listing, runs)
+    if not doubtful_snapshots:
+        return early_warnings
+    first_snapshot = doubtful_snapshots[0]
     return [
-        *early,
-        f"{checkpoint.target}/{first} (such files: {len(found)}). If batch {first.version - 1} was withdrawn and ran "
-        "again, this snapshot has the withdrawn state, and Spark loads it when the query restarts. To compare them, "
-        f"run: ttlsnap doctor {shell_word(checkpoint.target)}",
+        *early_warnings,
+        f"{checkpoint.target}/{first_snapshot} (such files: {len(doubtful_snapshots)}). If batch "
+        f"{first_snapshot.version - 1} was withdrawn and ran again, this snapshot has the withdrawn state, and Spark "
+        f"loads it when the query restarts. To compare them, run: ttlsnap doctor {shell_word(checkpoint.target)}",
     ]
 
 
@@ -48,17 +48,17 @@ def warn_of_early_snapshots(
 
     ``listing`` has the files of the state, if they are known already; ``runs``, too, may be known.
     """
-    begun = max([*logs.offsets[-1:], *logs.commits[-1:]], default=None)
-    early = find_early(listing or list_activity(files), begun) if begun is not None else []
-    if early:  # a rollback moves those of ttlsnap's own runs away
+    newest_begun = max([*logs.offsets[-1:], *logs.commits[-1:]], default=None)
+    early_paths = find_early(listing or list_activity(files), newest_begun) if newest_begun is not None else []
+    if early_paths:  # a rollback moves those of ttlsnap's own runs away
         hidden = {path for hidden in find_hidden_batches(runs or Runs.read(files), logs) for path in hidden.files}
-        early = [path for path in early if path not in hidden]
-    if not early:
+        early_paths = [path for path in early_paths if path not in hidden]
+    if not early_paths:
         return []
     return [
-        f"{files.root}/{early[0]} (such files: {len(early)}) has the state after a batch that was withdrawn: the "
-        f"newest batch that has begun is {begun}. Spark will load this snapshot after a later restart, and lose what "
-        f"the batch writes when it runs again. Before you restart the query, run: ttlsnap doctor "
+        f"{files.root}/{early_paths[0]} (such files: {len(early_paths)}) has the state after a batch that was "
+        f"withdrawn: the newest batch that has begun is {newest_begun}. Spark will load this snapshot after a later "
+        "restart, and lose what the batch writes when it runs again. Before you restart the query, run: ttlsnap doctor "
         f"{shell_word(files.root)} --fix stale-snapshot --stopped"
     ]
 
@@ -68,22 +68,22 @@ def refuse_stale_snapshots(checkpoint: Checkpoint, listing: Listing, runs: Runs)
 
     Raise CorruptionError or UnsupportedError if a doubtful snapshot cannot be read.
     """
-    doubtful = _find_doubtful(checkpoint, listing, runs)
-    if not doubtful:
+    doubtful_snapshots = _find_doubtful(checkpoint, listing, runs)
+    if not doubtful_snapshots:
         return
     from ttlsnap.stores.open import open_state_store  # it needs Arrow and NumPy, and nearly no checkpoint needs it here
 
-    state_store, trusted = open_state_store(checkpoint), published_files(runs, checkpoint.logs)
-    for each in doubtful:
-        verdict = judge_snapshots(checkpoint.files, state_store, each.folder, checkpoint.version, trusted)
-        if each in verdict.stale:
+    state_store, trusted_paths = open_state_store(checkpoint), published_files(runs, checkpoint.logs)
+    for snapshot in doubtful_snapshots:
+        verdict = judge_snapshots(checkpoint.files, state_store, snapshot.folder, checkpoint.version, trusted_paths)
+        if snapshot in verdict.stale:
             raise RefusedError(
-                f"{checkpoint.target}/{each.explain()}. Nothing was changed. Stop the query, and run: ttlsnap doctor "
-                f"{shell_word(checkpoint.target)} --fix stale-snapshot --stopped"
+                f"{checkpoint.target}/{snapshot.explain()}. Nothing was changed. Stop the query, and run: ttlsnap "
+                f"doctor {shell_word(checkpoint.target)} --fix stale-snapshot --stopped"
             )
 
 
 def _find_doubtful(checkpoint: Checkpoint, listing: Listing, runs: Runs | None) -> list[DoubtfulSnapshot]:
-    found = find_doubtful(listing, checkpoint.version)
-    trusted = published_files(runs or Runs.read(checkpoint.files), checkpoint.logs) if found else ()
-    return [doubtful for doubtful in found if doubtful.path not in trusted]
+    doubtful_snapshots = find_doubtful(listing, checkpoint.version)
+    trusted_paths = published_files(runs or Runs.read(checkpoint.files), checkpoint.logs) if doubtful_snapshots else ()
+    return [snapshot for snapshot in doubtful_snapshots if snapshot.path not in trusted_paths]

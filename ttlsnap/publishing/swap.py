@@ -66,16 +66,16 @@ def swap(
     """
     raise_received()
     refuse_immovable(files, [path for move in journal.moves for path in (move.source, move.target)])
-    staged = [move for move in journal.new if move.source == journals.staged_path(journal.run, move.target)]
-    each(files, lambda move: hand_over(files, move.source, move.target), staged)
+    staged_moves = [move for move in journal.new if move.source == journals.staged_path(journal.run, move.target)]
+    each(files, lambda move: hand_over(files, move.source, move.target), staged_moves)
     require_place_for_fence(files, journal)
     journal = replace(journal, replaced=facts_of(files, [move.source for move in journal.to_backup]))
-    backup = f"{layout.run_directory(journal.run)}/backup"  # the report names this folder
-    for folder in sorted({backup, *(move.target.rpartition("/")[0] for move in journal.to_backup)}):
+    backup_folder = f"{layout.run_directory(journal.run)}/backup"  # the report names this folder
+    for folder in sorted({backup_folder, *(move.target.rpartition("/")[0] for move in journal.to_backup)}):
         files.mkdirs(folder)
     # The journal survives a power cut, so the staged files that it names must, too.
     sync_names(files, [move.source for move in journal.moves if move.source.startswith(f"{layout.RUNS}/")])
-    made = find_new_folders(files, journal)
+    new_folders = find_new_folders(files, journal)
     begun, fence = False, Fence.ABSENT
     try:
         reserve_space(files, journal)
@@ -97,10 +97,10 @@ def swap(
         recheck()
         remove_empty_folders(files, journal)
     except BaseException as error:
-        _give_up(files, journal, error, fence, begun=begun, made=made)
+        _give_up(files, journal, error, fence, begun=begun, new_folders=new_folders)
         if isinstance(error, StorageError):
-            undone = "The run was undone, so the" if begun else "The"
-            raise StorageError(error.text + f"\n{undone} checkpoint is as it was before") from error
+            sentence_start = "The run was undone, so the" if begun else "The"
+            raise StorageError(error.text + f"\n{sentence_start} checkpoint is as it was before") from error
         raise
     try:
         free_space(files, journal)
@@ -116,9 +116,9 @@ def swap(
 
 def _require_sources(files: Directory, journal: Journal) -> None:
     """Raise StorageError if a file to be moved is missing: later, a missing file would count as moved."""
-    there = find_existing(files, [move.source for move in journal.moves])
+    present_paths = find_existing(files, [move.source for move in journal.moves])
     for move in journal.moves:
-        if move.source not in there:
+        if move.source not in present_paths:
             raise StorageError(
                 f"{files.root}/{move.source} disappeared. Another program removes files here, or the writers do not "
                 "see the same storage"
@@ -126,12 +126,12 @@ def _require_sources(files: Directory, journal: Journal) -> None:
 
 
 def _require_targets(files: Directory, journal: Journal) -> None:
-    there = stat_files(files, [move.target for move in journal.moves])
+    infos = stat_files(files, [move.target for move in journal.moves])
     for move in journal.moves:
-        if move.target not in there:
+        if move.target not in infos:
             raise StorageError(f"{files.root}/{move.target} disappeared just after ttlsnap had written it")
     for facts in journal.published:
-        if there[facts.path].size != facts.size:
+        if infos[facts.path].size != facts.size:
             raise BusyError(
                 f"{files.root}/{facts.path} was overwritten just after ttlsnap had written it: the query is running. "
                 "Stop it first"
@@ -141,22 +141,22 @@ def _require_targets(files: Directory, journal: Journal) -> None:
 def finish(files: Directory, journal: Journal) -> None:
     """Carry out the rest of an interrupted run. If the query is running, undo the run and raise BusyError."""
     _refuse_uploads(files, journal)
-    before = list_activity(files)
+    listing_before = list_activity(files)
     apply(files, journal)
     try:
         _require_targets(files, journal)
-        refuse_activity(files, journal, before)
+        refuse_activity(files, journal, listing_before)
     except BusyError as error:
         _give_up(files, journal, error, Fence.PRESENT, begun=True)
-        words = f". Run {journal.run} was undone, so the checkpoint is as it was before"
-        raise BusyError(error.text + words) from error
+        outcome = f". Run {journal.run} was undone, so the checkpoint is as it was before"
+        raise BusyError(error.text + outcome) from error
     remove_empty_folders(files, journal)
     replace_fence(files, journal)
     close_journal(files, journal, "done")
 
 
-def undo(files: Directory, journal: Journal, made: Sequence[str] | None = None) -> None:
-    """Undo the moves that are done, without overwriting anything. Remove the folders that the run has ``made``.
+def undo(files: Directory, journal: Journal, new_folders: Sequence[str] | None = None) -> None:
+    """Undo the moves that are done, without overwriting anything. Remove the ``new_folders`` of the run.
 
     After an interrupt these are not known. Then remove the empty folders that the run may have made.
 
@@ -167,9 +167,9 @@ def undo(files: Directory, journal: Journal, made: Sequence[str] | None = None) 
     _refuse_uploads(files, journal)
 
     def take_back(move: FileMove) -> None:
-        if not is_done(move, there) or move.target not in there:
+        if not is_done(move, present_paths) or move.target not in present_paths:
             return
-        if move.source in there:
+        if move.source in present_paths:
             raise RefusedError(
                 f"{files.root}/{move.source} was recreated while the fence was in place. The old file is "
                 f"{files.root}/{move.target}. The fence stays. Move {move.source} to another folder, unless you know "
@@ -178,23 +178,25 @@ def undo(files: Directory, journal: Journal, made: Sequence[str] | None = None) 
         files.rename(move.target, move.source)
 
     for moves in (journal.new, journal.to_backup):
-        there = find_existing(files, [end for move in moves for end in (move.source, move.target)])
+        present_paths = find_existing(files, [end for move in moves for end in (move.source, move.target)])
         make_folders(files, [move.source for move in moves])
         each(files, take_back, reversed(moves))
         sync_names(files, [path for move in moves for path in (move.source, move.target)])
-    if made is None:
+    if new_folders is None:
         remove_empty_folders(files, journal)
     else:
-        remove_if_empty(files, made)
+        remove_if_empty(files, new_folders)
 
 
 def _refuse_uploads(files: Directory, journal: Journal) -> None:
     """Raise BusyError while Spark's maintenance writes a file that would replace one of the run's, old or new."""
     # Spark writes ``.5.snapshot.<uuid>.tmp``, and renames it over ``5.snapshot``
     # (CheckpointFileManager.generateTempPath).
-    beginnings = {f"{folder}/.{name}." for folder, _, name in (move.target.rpartition("/") for move in journal.new)}
+    temporary_prefixes = {
+        f"{folder}/.{name}." for folder, _, name in (move.target.rpartition("/") for move in journal.new)
+    }
     for path, info in list_activity(files).items():
-        if is_temporary(path) and any(map(path.startswith, beginnings)):
+        if is_temporary(path) and any(map(path.startswith, temporary_prefixes)):
             age_s = (files.now_ns() - info.mtime_ns) / 1e9
             if age_s < YOUNGEST_S:
                 raise BusyError(
@@ -226,7 +228,7 @@ def _give_up(
     fence: Fence,
     *,
     begun: bool,
-    made: Sequence[str] | None = None,
+    new_folders: Sequence[str] | None = None,
 ) -> None:
     """Undo what was ``begun`` after an error, or say that ``recover`` is needed."""
     try:
@@ -237,14 +239,14 @@ def _give_up(
             journal = take_over(files, journal)
         if begun:
             complete_halves(files, journal)
-            undo(files, journal, made)
+            undo(files, journal, new_folders)
         fence = Fence.MAYBE if fence is not Fence.ABSENT else fence
         undo_fence(files, journal)
         fence = Fence.ABSENT
         close_undone(files, journal)
-    except BaseException as second:
+    except BaseException as second_error:
         raise StorageError(
-            f"{_words(error)}\nUndoing the run failed, too: {_words(second)}\n"
+            f"{_words(error)}\nUndoing the run failed, too: {_words(second_error)}\n"
             f"{describe_interrupted(files, journal.run, fence)}"
         ) from error
 
@@ -254,44 +256,46 @@ def refuse_if_changed(files: Directory, before: Listing, fence: str | None = Non
 
     ``fence`` is the path of the run's own fence, if that is in place.
     """
-    there, known = list_activity(files), dict(before)
-    for listing in (there, known):
+    current_listing, earlier_listing = list_activity(files), dict(before)
+    for listing in (current_listing, earlier_listing):
         listing.pop(fence or "", None)
-    changed = difference(known, there)
-    if changed is None:
+    changed_path = difference(earlier_listing, current_listing)
+    if changed_path is None:
         return
-    if not changed.startswith(f"{layout.COMMITS}/"):
-        what = f"{files.root}/{changed} changed while ttlsnap worked"
+    if not changed_path.startswith(f"{layout.COMMITS}/"):
+        change = f"{files.root}/{changed_path} changed while ttlsnap worked"
     else:
-        then, now = (_last_committed(listing) for listing in (known, there))
-        what = (
-            f"{files.root}: the query committed a batch while ttlsnap worked (the last batch was {then}, now it is "
-            f"{now})"
+        earlier_batch, current_batch = (_last_committed(listing) for listing in (earlier_listing, current_listing))
+        change = (
+            f"{files.root}: the query committed a batch while ttlsnap worked (the last batch was {earlier_batch}, now "
+            f"it is {current_batch})"
         )
-    raise BusyError(f"{what}: the query is running. Nothing was changed. Stop the query first")
+    raise BusyError(f"{change}: the query is running. Nothing was changed. Stop the query first")
 
 
 def _last_committed(listing: Listing) -> str:
-    found = [
+    batches = [
         layout.parse_number(name)
-        for folder, _, name in (p.rpartition("/") for p in listing)
+        for folder, _, name in (path.rpartition("/") for path in listing)
         if folder == layout.COMMITS
     ]
-    return str(max((number for number in found if number is not None), default="none"))
+    return str(max((number for number in batches if number is not None), default="none"))
 
 
 def refuse_activity(files: Directory, journal: Journal, before: Listing) -> None:
     """Raise BusyError if logs or temporary files differ from those ``before`` the run, apart from its own changes."""
-    ours = {journal.fence, *(end for move in journal.moves for end in (move.source, move.target))}
+    own_paths = {journal.fence, *(end for move in journal.moves for end in (move.source, move.target))}
 
-    def watched(listing: Listing) -> Listing:
+    def select_watched(listing: Listing) -> Listing:
         return {
-            path: info for path, info in listing.items() if path not in ours and (_is_log(path) or is_temporary(path))
+            path: info
+            for path, info in listing.items()
+            if path not in own_paths and (_is_log(path) or is_temporary(path))
         }
 
-    changed = difference(watched(before), watched(list_activity(files)))
-    if changed is not None:
-        raise BusyError(f"{files.root}/{changed} changed during the run: the query is running. Stop it first")
+    changed_path = difference(select_watched(before), select_watched(list_activity(files)))
+    if changed_path is not None:
+        raise BusyError(f"{files.root}/{changed_path} changed during the run: the query is running. Stop it first")
 
 
 def _is_log(path: str) -> bool:

@@ -39,23 +39,23 @@ def is_half_taken_over(files: Directory, journal: Journal) -> bool:
     """
     if files.renames_in_one_step:
         return False
-    places = [(journal.run, BACKUP), (journal.run, STAGED)]
-    places += [(journal.undoes, BACKUP)] if journal.undoes is not None else []
-    return any(len(folders_of(files, run, kind)) > 1 for run, kind in places)
+    runs_with_kinds = [(journal.run, BACKUP), (journal.run, STAGED)]
+    runs_with_kinds += [(journal.undoes, BACKUP)] if journal.undoes is not None else []
+    return any(len(folders_of(files, run, kind)) > 1 for run, kind in runs_with_kinds)
 
 
 def _rename_folders(files: Directory, run: str, kinds: tuple[str, ...]) -> dict[str, str]:
     """Return the new paths of a run's folders, by the paths in a new journal."""
     directory = layout.run_directory(run)
-    there = [info.name for info in files.list(directory) if info.is_dir]
-    names = {}
+    folder_names = [info.name for info in files.list(directory) if info.is_dir]
+    new_paths = {}
     for kind in kinds:
-        numbers = {layout.folder_number(name, kind): name for name in there}
-        old = [name for number, name in sorted(numbers.items()) if number]
-        new = f"{kind}-{max({1, *numbers}) + 1}"
+        names_by_number = {layout.folder_number(name, kind): name for name in folder_names}
+        old_names = [name for number, name in sorted(names_by_number.items()) if number]
+        new_name = f"{kind}-{max({1, *names_by_number}) + 1}"
         # If a rename is one step, the newest folder has all files. Otherwise an interrupted takeover may have left two
         # folders, and a file that both have is the same in both.
-        for name in old[-1:] if files.renames_in_one_step else old:
-            files.move_folder(f"{directory}/{name}", f"{directory}/{new}")
-        names[f"{directory}/{kind}"] = f"{directory}/{new}"
-    return names
+        for name in old_names[-1:] if files.renames_in_one_step else old_names:
+            files.move_folder(f"{directory}/{name}", f"{directory}/{new_name}")
+        new_paths[f"{directory}/{kind}"] = f"{directory}/{new_name}"
+    return new_paths
