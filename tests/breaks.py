@@ -319,15 +319,15 @@ BREAKS = (
     Break(
         "doctor succeeds although it found warnings",
         "diagnosis/report.py",
-        'return 1 if found & {"error", "warning"} else',
-        'return 1 if found & {"error"} else',
+        'return 1 if severities & {"error", "warning"} else',
+        'return 1 if severities & {"error"} else',
         "test_samples.py",
     ),
     Break(
         "doctor offers a batch whose state is lost",
         "diagnosis/run.py",
-        'restorable = "no" if version in lost else',
-        'restorable = "yes" if version in lost else',
+        'restorable = "no" if version in reasons_of_versions else',
+        'restorable = "yes" if version in reasons_of_versions else',
     ),
     Break(
         "a repair gives up batches without a question",

@@ -22,8 +22,8 @@ def is_intact(files: Directory, path: str, codec: str, scratch: str | None) -> b
 
     These are Hadoop's checksum file, which is verified before Spark's, those within a zip, and those of LZ4 blocks.
     """
-    hadoop, _ = layout.checksum_files(path)
-    if files.stat(hadoop) is not None:
+    hadoop_checksum, _ = layout.checksum_files(path)
+    if files.stat(hadoop_checksum) is not None:
         return True
     try:
         if path.endswith(".zip"):

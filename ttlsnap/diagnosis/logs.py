@@ -60,121 +60,135 @@ def examine_logs(files: Directory) -> LogFindings:
     logs = read_logs(files)
     if not logs.commits:
         raise NotACheckpointError(describe_missing_commits(files, logs.offsets))
-    found = LogFindings(logs)
-    _own_runs(files, found)
-    first = logs.offsets[0] if logs.offsets else 0
+    findings = LogFindings(logs)
+    _own_runs(files, findings)
+    first_batch = logs.offsets[0] if logs.offsets else 0
     for batch in logs.commits:
         # Spark removes offsets before commits, so a commit older than all offsets is just not removed yet.
-        if batch >= first or batch == logs.commits[-1]:
-            _check_committed(files, batch, found)
-    if (newest := found.batches.get(logs.commits[-1])) is not None and (future := find_future_watermark(newest)):
-        where, words = future
-        found.problems.append(problem(files.root, "future-watermark", where, f"{files.root}/{where}: {words}"))
-    _gaps(files, found)
-    _find_obstacles(files, found)
-    _find_positions(files, found)
-    _find_repartitions(found)
-    found.problems += examine_file_logs(files, found.file_logs)
-    return found
+        if batch >= first_batch or batch == logs.commits[-1]:
+            _check_committed(files, batch, findings)
+    if (newest_batch := findings.batches.get(logs.commits[-1])) is not None and (
+        future_watermark := find_future_watermark(newest_batch)
+    ):
+        where, message = future_watermark
+        findings.problems.append(problem(files.root, "future-watermark", where, f"{files.root}/{where}: {message}"))
+    _gaps(files, findings)
+    _find_obstacles(files, findings)
+    _find_positions(files, findings)
+    _find_repartitions(findings)
+    findings.problems += examine_file_logs(files, findings.file_logs)
+    return findings
 
 
-def _own_runs(files: Directory, found: LogFindings) -> None:
-    if found.logs.fence is not None:
-        fence = layout.offset_file(found.logs.offsets[-1] + 1 if found.logs.offsets else 0)
-        found.problems.append(problem(files.root, "fence", fence, f"Spark refuses to start: {found.logs.fence}"))
+def _own_runs(files: Directory, findings: LogFindings) -> None:
+    if findings.logs.fence is not None:
+        fence = layout.offset_file(findings.logs.offsets[-1] + 1 if findings.logs.offsets else 0)
+        findings.problems.append(problem(files.root, "fence", fence, f"Spark refuses to start: {findings.logs.fence}"))
         return
     try:
-        runs = found.runs = Runs.read(files)
+        runs = findings.runs = Runs.read(files)
     except CorruptionError as error:
-        found.problems.append(problem(files.root, "damaged-log", layout.RUNS, error))
+        findings.problems.append(problem(files.root, "damaged-log", layout.RUNS, error))
         return
-    found.last_run = find_last_run(runs, found.logs)
-    found.published = published_files(runs, found.logs)
-    found.hidden_batches = find_hidden_batches(runs, found.logs)
-    for hidden in found.hidden_batches:
-        where = next(iter(hidden.files), hidden.planned or layout.RUNS)
-        found.problems.append(
-            problem(files.root, "hidden-batch", where, hidden.describe(files.root), advice=hidden.advise(files.root))
+    findings.last_run = find_last_run(runs, findings.logs)
+    findings.published = published_files(runs, findings.logs)
+    findings.hidden_batches = find_hidden_batches(runs, findings.logs)
+    for hidden_batch in findings.hidden_batches:
+        where = next(iter(hidden_batch.files), hidden_batch.planned or layout.RUNS)
+        findings.problems.append(
+            problem(
+                files.root,
+                "hidden-batch",
+                where,
+                hidden_batch.describe(files.root),
+                advice=hidden_batch.advise(files.root),
+            )
         )
-    for missing in find_missing_files(runs, found.logs):
-        found.problems.append(
+    for missing_files in find_missing_files(runs, findings.logs):
+        findings.problems.append(
             problem(
                 files.root,
                 "published-file-missing",
-                missing.files[0],
-                missing.describe(files.root),
-                advice=missing.advise(files.root),
+                missing_files.files[0],
+                missing_files.describe(files.root),
+                advice=missing_files.advise(files.root),
             )
         )
-    for held in find_held_tables(files, [run for run in runs.ids if layout.is_run(run)]):
-        words = (
-            f"{files.root}/{held.path} is missing and {held.needed_by} needs it; the backup of run {held.run} has it"
+    for table in find_held_tables(files, [run for run in runs.ids if layout.is_run(run)]):
+        message = (
+            f"{files.root}/{table.path} is missing and {table.needed_by} needs it; the backup of run {table.run} has it"
         )
-        found.problems.append(problem(files.root, "table-in-backup", held.path, words))
+        findings.problems.append(problem(files.root, "table-in-backup", table.path, message))
     for journal in (journal for journal in runs.journals if journal.status == "open"):
-        words = f"run {journal.run} was interrupted while it published, and its fence is missing"
-        found.problems.append(problem(files.root, "cut-off-run", journal.path, words))
+        message = f"run {journal.run} was interrupted while it published, and its fence is missing"
+        findings.problems.append(problem(files.root, "cut-off-run", journal.path, message))
 
 
-def _check_committed(files: Directory, batch: int, found: LogFindings) -> None:
-    newest = batch == found.logs.commits[-1]
+def _check_committed(files: Directory, batch: int, findings: LogFindings) -> None:
+    is_newest = batch == findings.logs.commits[-1]
     try:
-        found.batches[batch] = read_batch(files, batch)
+        findings.batches[batch] = read_batch(files, batch)
     except UnsupportedError as error:
-        found.problems.append(problem(files.root, "unsupported", layout.offset_file(batch), error))
+        findings.problems.append(problem(files.root, "unsupported", layout.offset_file(batch), error))
     except CorruptionError as error:
-        severity: Severity = "error" if newest else "warning"
+        severity: Severity = "error" if is_newest else "warning"
         where = layout.commit_file(batch) if layout.commit_file(batch) in str(error) else layout.offset_file(batch)
-        found.problems.append(problem(files.root, "damaged-log", where, error, severity))
+        findings.problems.append(problem(files.root, "damaged-log", where, error, severity))
 
 
-def _gaps(files: Directory, found: LogFindings) -> None:
+def _gaps(files: Directory, findings: LogFindings) -> None:
     """Report commits that are missing between others."""
-    commits = set(found.logs.commits)
-    for batch in found.logs.offsets:
-        if found.logs.commits[0] < batch < found.logs.commits[-1] and batch not in commits:
+    commits = set(findings.logs.commits)
+    for batch in findings.logs.offsets:
+        if findings.logs.commits[0] < batch < findings.logs.commits[-1] and batch not in commits:
             path = layout.commit_file(batch)
-            words = f"{files.root}/{path} is missing, but later batches are committed. Its version is not in the list"
-            spark = "Spark does not read it, and continues with the newest commit"
-            found.problems.append(problem(files.root, "missing-commit", path, words, "warning", spark=spark))
+            message = f"{files.root}/{path} is missing, but later batches are committed. Its version is not in the list"
+            consequence = "Spark does not read it, and continues with the newest commit"
+            findings.problems.append(problem(files.root, "missing-commit", path, message, "warning", spark=consequence))
 
 
-def _find_obstacles(files: Directory, found: LogFindings) -> None:
+def _find_obstacles(files: Directory, findings: LogFindings) -> None:
     """Add what stops Spark, and what runs again when the query starts."""
-    told = {(told.code, told.where) for told in found.problems}
-    for obstacle in find_obstacles(files, found.logs):
-        found.unfinished |= obstacle.code == "unfinished-repartition"
-        if (obstacle.code, obstacle.where) in told:  # with the severity of a batch that was committed long ago
-            found.problems = [one for one in found.problems if (one.code, one.where) != (obstacle.code, obstacle.where)]
+    reported = {(reported.code, reported.where) for reported in findings.problems}
+    for obstacle in find_obstacles(files, findings.logs):
+        findings.unfinished |= obstacle.code == "unfinished-repartition"
+        if (obstacle.code, obstacle.where) in reported:  # with the severity of a batch that was committed long ago
+            findings.problems = [
+                reported_problem
+                for reported_problem in findings.problems
+                if (reported_problem.code, reported_problem.where) != (obstacle.code, obstacle.where)
+            ]
         # If a commit is missing here, several batches were started and not committed.
-        spark = "Spark would run only the last of the batches, and skip the others"
-        words, where = obstacle.words, obstacle.where
-        found.problems.append(problem(files.root, obstacle.code, where, words, count=obstacle.count, spark=spark))
-    if len(found.uncommitted) != 1 or any(
-        one.where == layout.offset_file(found.uncommitted[0]) for one in found.problems
+        consequence = "Spark would run only the last of the batches, and skip the others"
+        message, where = obstacle.words, obstacle.where
+        findings.problems.append(
+            problem(files.root, obstacle.code, where, message, count=obstacle.count, spark=consequence)
+        )
+    if len(findings.uncommitted) != 1 or any(
+        reported_problem.where == layout.offset_file(findings.uncommitted[0]) for reported_problem in findings.problems
     ):
         return
-    (batch,) = found.uncommitted
+    (batch,) = findings.uncommitted
     path = layout.offset_file(batch)
-    planned = found.runs.find_planning(found.logs) if found.runs is not None else None
-    if planned is not None:
-        words = f"batch {batch} was planned by ttlsnap run {planned.run}, without data"
-        found.problems.append(problem(files.root, "planned-batch", path, words))
+    planning_journal = findings.runs.find_planning(findings.logs) if findings.runs is not None else None
+    if planning_journal is not None:
+        message = f"batch {batch} was planned by ttlsnap run {planning_journal.run}, without data"
+        findings.problems.append(problem(files.root, "planned-batch", path, message))
     else:
-        words = f"batch {batch} was started but not committed"
-        found.problems.append(problem(files.root, "uncommitted-batch", path, words))
+        message = f"batch {batch} was started but not committed"
+        findings.problems.append(problem(files.root, "uncommitted-batch", path, message))
 
 
-def _find_positions(files: Directory, found: LogFindings) -> None:
+def _find_positions(files: Directory, findings: LogFindings) -> None:
     """Find the positions of file sources in their own logs, in the newest offsets that can be read."""
-    for batch in found.logs.offsets[-2:]:
+    for batch in findings.logs.offsets[-2:]:
         with suppress(CorruptionError, UnsupportedError):  # reported already
-            found.file_logs = read_file_logs(files, batch, found.file_logs)
+            findings.file_logs = read_file_logs(files, batch, findings.file_logs)
 
 
-def _find_repartitions(found: LogFindings) -> None:
-    counts = {number: shuffle_partitions(batch.conf) for number, batch in found.batches.items()}
-    for number, count in counts.items():
-        before = counts.get(number - 1)
-        if None not in (count, before) and count != before:
-            found.skipped.add(number - 1)
+def _find_repartitions(findings: LogFindings) -> None:
+    partition_counts = {number: shuffle_partitions(batch.conf) for number, batch in findings.batches.items()}
+    for number, count in partition_counts.items():
+        count_before = partition_counts.get(number - 1)
+        if None not in (count, count_before) and count != count_before:
+            findings.skipped.add(number - 1)

@@ -97,8 +97,8 @@ class PartitionFindings:
 class _Unfit(CorruptionError):
     """Damage of a known kind."""
 
-    def __init__(self, code: str, words: str) -> None:
-        super().__init__(words)
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
         self.code = code
 
 
@@ -110,20 +110,20 @@ def examine_partition(task: PartitionCheck, progress: Progress) -> PartitionFind
 class _Examination:
     def __init__(self, task: PartitionCheck, progress: Progress) -> None:
         self._task, self._progress = task, progress
-        self._hidden: set[str] = set()
-        self._files = hide_files(cache_listings(open_directory(task.root)), self._hidden)
-        self._found = PartitionFindings()
-        self._newest = next(iter(task.versions))
+        self._hidden_paths: set[str] = set()
+        self._files = hide_files(cache_listings(open_directory(task.root)), self._hidden_paths)
+        self._findings = PartitionFindings()
+        self._newest_version = next(iter(task.versions))
         self._lineages: dict[int, dict[str, Lineage]] = {}
-        self._unread: set[str] = set()
+        self._unread_paths: set[str] = set()
 
     def run(self) -> PartitionFindings:
         self._find_changed()
         self._find_stale()
         self._find()
-        read = self._read_newest()
-        self._read_others(read)
-        return self._found
+        read_paths = self._read_newest()
+        self._read_others(read_paths)
+        return self._findings
 
     def _find_changed(self) -> None:
         """Compare the bytes of the files that the last run published; a damaged one can look like a good one."""
@@ -137,61 +137,67 @@ class _Examination:
                 raise
             except TtlsnapError:
                 continue  # it is reported where the version is read
-            self._found.changed.append(facts.path)
+            self._findings.changed.append(facts.path)
 
     def _find_stale(self) -> None:
         """Report snapshots of withdrawn batches, and continue as if they did not exist (see ``stores.stale``)."""
         task = self._task
-        trusted = set(task.published | task.reported)
+        trusted_paths = set(task.published | task.reported)
         folders = [folder for folder in map(task.directory, task.stores) if has_doubtful(self._files, folder)]
         for version in task.versions:
             for folder in folders:
                 try:
-                    found = judge_snapshots(self._files, task.state_store, folder, version, trusted, task.scratch)
+                    verdict = judge_snapshots(
+                        self._files, task.state_store, folder, version, trusted_paths, task.scratch
+                    )
                 except StorageError:
                     raise
                 except TtlsnapError:
                     continue  # it is reported where the version is read
-                for doubtful in found.stale:
+                for doubtful in verdict.stale:
                     self._tell_stale(version, doubtful)
-                for doubtful in found.unknown:
-                    words = f"{task.root}/{doubtful}, and the older files do not exist any more"
-                    self._found.problems.append(problem(task.root, "maybe-stale-snapshot", doubtful.path, words))
-                self._hidden.update(doubtful.path for doubtful in found.stale)
-                trusted.update(doubtful.path for doubtful in (*found.right, *found.unknown))
+                for doubtful in verdict.unknown:
+                    message = f"{task.root}/{doubtful}, and the older files do not exist any more"
+                    self._findings.problems.append(problem(task.root, "maybe-stale-snapshot", doubtful.path, message))
+                self._hidden_paths.update(doubtful.path for doubtful in verdict.stale)
+                trusted_paths.update(doubtful.path for doubtful in (*verdict.right, *verdict.unknown))
 
     def _tell_stale(self, version: int, doubtful: DoubtfulSnapshot) -> None:
         task = self._task
         severity: Severity = "error" if version == task.newest else "warning"
-        words = f"{task.root}/{doubtful.explain()}"
-        more = _AFTER_A_RESTART if task.newest > doubtful.version else ""
-        self._found.problems.append(problem(task.root, "stale-snapshot", doubtful.path, words, severity, more=more))
+        message = f"{task.root}/{doubtful.explain()}"
+        addition = _AFTER_A_RESTART if task.newest > doubtful.version else ""
+        self._findings.problems.append(
+            problem(task.root, "stale-snapshot", doubtful.path, message, severity, more=addition)
+        )
 
     def _find(self) -> None:
         """Find the files of every version; a version that lacks one is lost, or was cleaned up."""
-        missing: dict[int, list[tuple[str, TtlsnapError]]] = {}
+        errors_of_versions: dict[int, list[tuple[str, TtlsnapError]]] = {}
         for version in self._task.versions:
             self._lineages[version] = {}
             for store in self._task.stores:
                 try:
                     self._lineages[version][store] = self._find_lineage(self._files, version, store)
                 except (CorruptionError, UnsupportedError) as error:
-                    missing.setdefault(version, []).append((store, error))
-        for version, errors in missing.items():
+                    errors_of_versions.setdefault(version, []).append((store, error))
+        for version, errors in errors_of_versions.items():
             snapshots = [(self._newest_snapshot(self._files, version, store), error) for store, error in errors]
             if self._skip_snapshots(version, snapshots):
                 return
-        lowest = min((version for version in self._task.versions if version not in missing), default=0)
-        told: set[str] = set()
-        for version, errors in missing.items():
-            if version in self._task.without_state or (version < lowest and not self._is_there(version)):
-                self._found.cleaned_up.add(version)
+        lowest_version = min(
+            (version for version in self._task.versions if version not in errors_of_versions), default=0
+        )
+        reported_files: set[str] = set()
+        for version, errors in errors_of_versions.items():
+            if version in self._task.without_state or (version < lowest_version and not self._is_there(version)):
+                self._findings.cleaned_up.add(version)
                 continue
             for store, reason in errors:
                 # Many versions can lack one file: it is reported once, with the newest of them.
-                if (words := str(reason).partition(" is missing")[0]) not in told:
+                if (missing_file := str(reason).partition(" is missing")[0]) not in reported_files:
                     self._tell(version, self._task.directory(store), reason, "missing-delta")
-                told.add(words)
+                reported_files.add(missing_file)
                 self._lose(version, reason)
 
     def _find_lineage(self, files: Directory, version: int, store: str) -> Lineage:
@@ -206,53 +212,55 @@ class _Examination:
     def _newest_snapshot(self, files: Directory, version: int, store: str) -> str | None:
         """Return the snapshot from which Spark would load a version, or None."""
         folder = self._task.directory(store)
-        parsed = {info.name: layout.parse_state_file(info.name) for info in files.list(folder)}
+        parsed_names = {info.name: layout.parse_state_file(info.name) for info in files.list(folder)}
         unique_id = self._task.versions[version].get(store)
-        found = {
-            name.version: f"{folder}/{file}"
-            for file, name in parsed.items()
+        snapshots = {
+            name.version: f"{folder}/{file_name}"
+            for file_name, name in parsed_names.items()
             if name is not None and name.kind in layout.SNAPSHOTS and name.version <= version
             if name.unique_id is None or (name.version, name.unique_id) == (version, unique_id)
         }
-        return found[max(found)] if found else None
+        return snapshots[max(snapshots)] if snapshots else None
 
     def _skip_checksum(self, version: int, error: TtlsnapError) -> bool:
         """Report a checksum file that is stale, and continue as if it did not exist. Return False for any other error.
 
         It is stale if other checksums prove that its file is intact.
         """
-        if not isinstance(error, ChecksumError) or error.checksum in self._hidden:
+        if not isinstance(error, ChecksumError) or error.checksum in self._hidden_paths:
             return False
         files = hide_files(self._files, {error.checksum})
         if not is_intact(files, error.path, self._task.state_store.codec, self._task.scratch):
             return False
         root = self._task.root
-        words = f"{root}/{error.path} is intact, but its checksum file {root}/{error.checksum} does not match it"
-        self._tell(version, error.checksum, CorruptionError(words), "stale-checksum")
-        self._hidden.add(error.checksum)
+        message = f"{root}/{error.path} is intact, but its checksum file {root}/{error.checksum} does not match it"
+        self._tell(version, error.checksum, CorruptionError(message), "stale-checksum")
+        self._hidden_paths.add(error.checksum)
         return True
 
-    def _skip_snapshots(self, version: int, damaged: Sequence[tuple[str | None, TtlsnapError]]) -> bool:
+    def _skip_snapshots(self, version: int, damaged_files: Sequence[tuple[str | None, TtlsnapError]]) -> bool:
         """Report damaged snapshots, and continue as if they did not exist. Return False if Spark could not do so, too.
 
-        ``damaged`` has all damaged files of a version, and None for one that is not a snapshot. The state must be
+        ``damaged_files`` has all damaged files of a version, and None for one that is not a snapshot. The state must be
         complete without them, and must not be one that ttlsnap has replaced.
         """
-        found = _snapshots_only(damaged)
-        skipped = self._find_skippable(version, found) if found else {}
+        damaged_snapshots = _snapshots_only(damaged_files)
+        skipped = self._find_skippable(version, damaged_snapshots) if damaged_snapshots else {}
         for path, error in skipped.items():
             self._tell(version, path, error, "damaged-snapshot")
         if skipped:
-            self._hidden.update(skipped)
+            self._hidden_paths.update(skipped)
             self._find()
         return bool(skipped)
 
-    def _find_skippable(self, version: int, damaged: dict[str, CorruptionError]) -> dict[str, CorruptionError]:
-        """Return all damaged snapshots without which a version is complete, beginning with ``damaged``.
+    def _find_skippable(
+        self, version: int, damaged_snapshots: dict[str, CorruptionError]
+    ) -> dict[str, CorruptionError]:
+        """Return all damaged snapshots without which a version is complete, beginning with ``damaged_snapshots``.
 
         Return none if the version is not complete without them. Older snapshots and deltas are read completely.
         """
-        task, skipped = self._task, dict(damaged)
+        task, skipped = self._task, dict(damaged_snapshots)
         while not skipped.keys() & task.published:
             files = hide_files(self._files, skipped.keys())
             lineages: dict[str, Lineage] = {}
@@ -266,10 +274,10 @@ class _Examination:
             except TtlsnapError as error:
                 if self._skip_checksum(version, error):
                     continue
-                more = _snapshots_only(self._find_damaged_or_missing(files, version, lineages, error))
-                if not more:
+                more_snapshots = _snapshots_only(self._find_damaged_or_missing(files, version, lineages, error))
+                if not more_snapshots:
                     break
-                skipped |= more
+                skipped |= more_snapshots
         return {}
 
     def _find_damaged_or_missing(
@@ -279,42 +287,42 @@ class _Examination:
         if len(lineages) < len(self._task.stores):
             store = self._task.stores[len(lineages)]
             return [(self._newest_snapshot(files, version, store), error)]
-        wanted = {file.path for lineage in lineages.values() for file in lineage.files}
-        return _mark_snapshots(lineages, list(self._find_damaged(files, lineages, wanted)))
+        wanted_paths = {file.path for lineage in lineages.values() for file in lineage.files}
+        return _mark_snapshots(lineages, list(self._find_damaged(files, lineages, wanted_paths)))
 
     def _is_there(self, version: int) -> bool:
         """Return whether there is a file of exactly this version."""
         folders = [self._task.directory(store) for store in self._task.stores]
-        names = (layout.parse_state_file(info.name) for folder in folders for info in self._files.list(folder))
-        return any(name is not None and name.version == version for name in names)
+        parsed_names = (layout.parse_state_file(info.name) for folder in folders for info in self._files.list(folder))
+        return any(name is not None and name.version == version for name in parsed_names)
 
     def _read_newest(self) -> set[str]:
         """Read the newest version. Return its files; none if one of them is missing."""
         task = self._task
         while True:
-            lineages = self._lineages[self._newest]
+            lineages = self._lineages[self._newest_version]
             if len(lineages) < len(task.stores):
                 return set()
-            read = {file.path for lineage in lineages.values() for file in lineage.files}
-            sampled = {
+            read_paths = {file.path for lineage in lineages.values() for file in lineage.files}
+            samplings = {
                 place: KeySampling(state.key_schema, task.partitions)
                 for place, state in task.states.items()
                 if can_have_two_orders(state)
             }
-            placed = {
+            placement_checks = {
                 place: PlacementCheck(state, task.partition, task.hashed_over)
                 for place, state in task.states.items()
                 # A partition from before a repartition has only older versions, which Spark placed by another number.
-                if self._newest == task.newest and is_placed_by_hash(state)
+                if self._newest_version == task.newest and is_placed_by_hash(state)
             }
 
             def look(place: StateId, keys: Rows) -> None:
-                for check in (sampled.get(place), placed.get(place)):  # noqa: B023 - called before the next round
+                for check in (samplings.get(place), placement_checks.get(place)):  # noqa: B023 - called before the next round
                     if check is not None:
                         check.look(keys)
 
             try:
-                self._found.entries = scan_version(
+                self._findings.entries = scan_version(
                     self._files,
                     lineages,
                     task.state_store,
@@ -324,76 +332,80 @@ class _Examination:
                     self._progress,
                     look,
                 )
-                self._found.keys = {place: sampling.result() for place, sampling in sampled.items()}
-                found = {place: check.result() for place, check in placed.items()}
-                self._found.misplaced = {place: misplaced for place, misplaced in found.items() if misplaced}
-                return read
+                self._findings.keys = {place: sampling.result() for place, sampling in samplings.items()}
+                results = {place: check.result() for place, check in placement_checks.items()}
+                self._findings.misplaced = {place: misplaced for place, misplaced in results.items() if misplaced}
+                return read_paths
             except StorageError:
                 raise
             except TtlsnapError as error:
-                if self._skip_checksum(self._newest, error) or self._blame(lineages, error, read):
+                if self._skip_checksum(self._newest_version, error) or self._blame(lineages, error, read_paths):
                     continue
-                return read - self._unread
+                return read_paths - self._unread_paths
 
-    def _blame(self, lineages: Mapping[str, Lineage], error: TtlsnapError, read: set[str]) -> bool:
+    def _blame(self, lineages: Mapping[str, Lineage], error: TtlsnapError, read_paths: set[str]) -> bool:
         """Report the problem of the newest version: a damaged file, or several files that do not match.
 
         Return whether the version has other files now, because damaged ones are skipped.
         """
         code = _code_of(error)
         if code in ("damaged-file", "row-does-not-fit-schema"):
-            skipped = self._report_damaged(self._newest, lineages, read)
+            skipped = self._report_damaged(self._newest_version, lineages, read_paths)
             if skipped is not None:
                 return skipped
         where = self._task.directory(self._task.stores[0])
-        self._tell(self._newest, where, error, code)
+        self._tell(self._newest_version, where, error, code)
         if code not in ("broken-links", "wrong-count"):
-            self._lose(self._newest, error)
+            self._lose(self._newest_version, error)
         return False
 
-    def _read_others(self, read: set[str]) -> None:
+    def _read_others(self, read_paths: set[str]) -> None:
         for version in self._task.versions:
             skipped: bool | None = True
             while skipped:
                 lineages = self._lineages[version]
-                wanted = {file.path for lineage in lineages.values() for file in lineage.files} - read
-                self._unread.clear()
-                skipped = self._report_damaged(version, lineages, wanted)
-            read |= wanted - self._unread
+                wanted_paths = {file.path for lineage in lineages.values() for file in lineage.files} - read_paths
+                self._unread_paths.clear()
+                skipped = self._report_damaged(version, lineages, wanted_paths)
+            read_paths |= wanted_paths - self._unread_paths
 
-    def _report_damaged(self, version: int, lineages: Mapping[str, Lineage], wanted: set[str]) -> bool | None:
-        """Read the files ``wanted``, and report damaged ones. Return None if there are none.
+    def _report_damaged(self, version: int, lineages: Mapping[str, Lineage], wanted_paths: set[str]) -> bool | None:
+        """Read the files at ``wanted_paths``, and report damaged ones. Return None if there are none.
 
         Return True if the version has other files now, because damaged ones are skipped.
         """
-        found = list(self._find_damaged(self._files, lineages, wanted))
-        if not found:
+        damaged_files = list(self._find_damaged(self._files, lineages, wanted_paths))
+        if not damaged_files:
             return None
-        if any(self._skip_checksum(version, error) for _, error in found):
+        if any(self._skip_checksum(version, error) for _, error in damaged_files):
             return True
-        if self._skip_snapshots(version, _mark_snapshots(lineages, found)):
+        if self._skip_snapshots(version, _mark_snapshots(lineages, damaged_files)):
             return True
-        for path, error in found:
-            needed_by = [version for version in self._lineages if self._needs(version, path)]
-            self._tell(max(needed_by), path, error, _code_of(error))
-            for needing in needed_by:
-                self._lose(needing, error)
+        for path, error in damaged_files:
+            needing_versions = [version for version in self._lineages if self._needs(version, path)]
+            self._tell(max(needing_versions), path, error, _code_of(error))
+            for needing_version in needing_versions:
+                self._lose(needing_version, error)
         return False
 
     def _find_damaged(
-        self, files: Directory, lineages: Mapping[str, Lineage], wanted: set[str]
+        self, files: Directory, lineages: Mapping[str, Lineage], wanted_paths: set[str]
     ) -> Iterator[tuple[str, TtlsnapError]]:
         for store, lineage in lineages.items():
-            states = {name: state for (of, name), state in self._task.states.items() if of == store}
+            states = {
+                name: state for (store_of_state, name), state in self._task.states.items() if store_of_state == store
+            }
 
             def look(name: str, keys: Rows, values: Rows, states: Mapping[str, StateDescriptor] = states) -> None:
                 if name in states:
                     _check_rows(states[name], keys, values)
 
-            for path, error in self._task.state_store.find_damaged(files, lineage, wanted, look, self._task.scratch):
+            for path, error in self._task.state_store.find_damaged(
+                files, lineage, wanted_paths, look, self._task.scratch
+            ):
                 if lineage.snapshot is not None and path == lineage.snapshot.path:
                     # The tables that it shares with another snapshot are read with that snapshot.
-                    self._unread |= {file.path for file in lineage.shared} & wanted
+                    self._unread_paths |= {file.path for file in lineage.shared} & wanted_paths
                 yield path, error
 
     def _needs(self, version: int, path: str) -> bool:
@@ -402,35 +414,39 @@ class _Examination:
     def _lose(self, version: int, error: TtlsnapError) -> None:
         """Note that a version cannot be restored, or that ttlsnap cannot tell: Spark may read what it does not."""
         if isinstance(error, UnsupportedError):
-            self._found.unknown.add(version)
+            self._findings.unknown.add(version)
         else:
-            self._found.lost.setdefault(version, []).append(str(error))
+            self._findings.lost.setdefault(version, []).append(str(error))
 
     def _tell(self, version: int, where: str, error: TtlsnapError, code: str) -> None:
         severity: Severity = "error" if version == self._task.newest else "warning"
         if isinstance(error, UnsupportedError):
             code, severity = "unsupported", "unknown"
         # A wrong schema fits none of the rows, so one report is enough.
-        if code == "row-does-not-fit-schema" and any(found.code == code for found in self._found.problems):
+        if code == "row-does-not-fit-schema" and any(
+            reported_problem.code == code for reported_problem in self._findings.problems
+        ):
             return
-        words = error.message
-        if self._task.root not in words:
-            words = f"{self._task.root}/{where}, version {version}: " + words
-        self._found.problems.append(problem(self._task.root, code, where, words, severity))
+        message = error.message
+        if self._task.root not in message:
+            message = f"{self._task.root}/{where}, version {version}: " + message
+        self._findings.problems.append(problem(self._task.root, code, where, message, severity))
 
 
 def _mark_snapshots(
-    lineages: Mapping[str, Lineage], found: Sequence[tuple[str, TtlsnapError]]
+    lineages: Mapping[str, Lineage], damaged_files: Sequence[tuple[str, TtlsnapError]]
 ) -> list[tuple[str | None, TtlsnapError]]:
     """Return damaged files as ``_skip_snapshots`` takes them: None for one that is not a snapshot of its lineage."""
     snapshots = {lineage.snapshot.path for lineage in lineages.values() if lineage.snapshot is not None}
-    return [(path if path in snapshots else None, error) for path, error in found]
+    return [(path if path in snapshots else None, error) for path, error in damaged_files]
 
 
-def _snapshots_only(damaged: Sequence[tuple[str | None, TtlsnapError]]) -> dict[str, CorruptionError]:
+def _snapshots_only(damaged_files: Sequence[tuple[str | None, TtlsnapError]]) -> dict[str, CorruptionError]:
     """Return damaged snapshots by their paths; none if another file is damaged, too, or of an unknown format."""
-    found = {path: error for path, error in damaged if path is not None and isinstance(error, CorruptionError)}
-    return found if len(found) == len(damaged) else {}
+    damaged_snapshots = {
+        path: error for path, error in damaged_files if path is not None and isinstance(error, CorruptionError)
+    }
+    return damaged_snapshots if len(damaged_snapshots) == len(damaged_files) else {}
 
 
 def scan_version(
@@ -449,23 +465,25 @@ def scan_version(
 
     Raise CorruptionError if a row does not fit its schema, or linked entries do not match.
     """
-    home = next(iter(lineages.values())).new_snapshot.rpartition("/")[0]
-    works = [(link, begin_work(link, f"{files.root}/{home}")) for link in links]
+    partition_folder = next(iter(lineages.values())).new_snapshot.rpartition("/")[0]
+    links_with_work = [(link, begin_work(link, f"{files.root}/{partition_folder}")) for link in links]
     entries = 0
     with contextlib.ExitStack() as stack:
         for store, lineage in lineages.items():
-            stored = stack.enter_context(state_store.open(files, lineage, scratch))
-            mine = {name: state for (of, name), state in states.items() if of == store}
-            for batch, state in scan_partition(stored, mine, check=_check_rows):
+            stored_partition = stack.enter_context(state_store.open(files, lineage, scratch))
+            states_of_store = {
+                name: state for (store_of_state, name), state in states.items() if store_of_state == store
+            }
+            for batch, state in scan_partition(stored_partition, states_of_store, check=_check_rows):
                 entries += len(batch)
                 progress(len(batch), 0)
                 if state is not None:
                     look_at_keys(state.place, batch.keys)
-                for link, work in works:
+                for link, work in links_with_work:
                     if state is not None and state.place in link.places:
                         with _raise_as("broken-links"):
                             work.look(state.place, batch.keys, batch.values)
-        for _, work in works:
+        for _, work in links_with_work:
             with _raise_as("broken-links"):
                 work.resolve({}, _fetch_nothing)
     return entries

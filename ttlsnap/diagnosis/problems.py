@@ -200,19 +200,19 @@ def problem(
     """Return a problem of a known kind. ``message`` is a text or an error. ``facts`` are inserted into its advice."""
     kind = CODES[code]
     fix = kind.fix.format(target=shell_word(target), **facts)
-    words = message.message if isinstance(message, TtlsnapError) else message
-    return Problem(code, severity or kind.severity, where, shorten(words), fix, kind.fixable)
+    text = message.message if isinstance(message, TtlsnapError) else message
+    return Problem(code, severity or kind.severity, where, shorten(text), fix, kind.fixable)
 
 
 def is_cut_off(problems: Iterable[Problem]) -> bool:
     """Return whether a run was interrupted while it published: its files may be at either end of their moves."""
-    return any(found.code in ("fence", "cut-off-run") for found in problems)
+    return any(reported_problem.code in ("fence", "cut-off-run") for reported_problem in problems)
 
 
 def leads_outside(target: str, where: str) -> Problem:
     """Return the problem of a path behind a link to the outside. ttlsnap does not follow it, but Spark may."""
-    words = (
+    message = (
         f"{target}/{where} is, or lies behind, a symbolic link to a place outside the checkpoint, which ttlsnap does "
         "not follow"
     )
-    return problem(target, "link-outside", where, words)
+    return problem(target, "link-outside", where, message)

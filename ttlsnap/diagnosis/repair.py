@@ -61,19 +61,19 @@ def refuse_unknown(names: Sequence[str]) -> None:
     """Raise UsageError for a name that is not a code."""
     for name in names:
         if name not in CODES:
-            known = ", ".join(sorted(code for code, kind in CODES.items() if kind.fixable))
-            raise UsageError(f"--fix {name}: unknown problem; these can be fixed: {known}")
+            fixable_codes = ", ".join(sorted(code for code, kind in CODES.items() if kind.fixable))
+            raise UsageError(f"--fix {name}: unknown problem; these can be fixed: {fixable_codes}")
 
 
 def repair(
     files: Directory,
-    found: DoctorReport,
+    report: DoctorReport,
     before: Listing,
     names: Sequence[str],
     stopped: bool,
     confirm: Confirm | None,
 ) -> str | None:
-    """Repair the problems in ``found`` whose codes are ``names``. The caller holds the lock on the checkpoint.
+    """Repair the problems in ``report`` whose codes are ``names``. The caller holds the lock on the checkpoint.
 
     ``before`` has the logs and state files as they were before they were examined. A repair that finds others is
     undone.
@@ -82,17 +82,17 @@ def repair(
     up and there is no ``confirm``.
     """
     runs = refuse_if_interrupted(files)
-    there = {problem.code: problem for problem in found.problems}
+    problems_by_code = {problem.code: problem for problem in report.problems}
     for name in names:
-        if name not in there:
+        if name not in problems_by_code:
             raise UsageError(f"--fix {name}: {files.root} does not have this problem. Nothing was changed")
-        if not there[name].fixable:
+        if not problems_by_code[name].fixable:
             raise RefusedError(
-                f"--fix {name}: doctor cannot repair this safely. Nothing was changed. {there[name].fix}"
+                f"--fix {name}: doctor cannot repair this safely. Nothing was changed. {problems_by_code[name].fix}"
             )
     _refuse_out_of_order(names)
     refuse_if_running(runs, _query_id(files), stopped=stopped)
-    run = Repair(runs, found, before, list(dict.fromkeys(names)), confirm)
+    run = Repair(runs, report, before, list(dict.fromkeys(names)), confirm)
     return run.id if change_in_place(run) else None
 
 
@@ -100,19 +100,19 @@ class Repair(Run):
     """A run of ``doctor --fix``."""
 
     def __init__(
-        self, runs: Runs, found: DoctorReport, before: Listing, names: Sequence[str], confirm: Confirm | None
+        self, runs: Runs, report: DoctorReport, before: Listing, names: Sequence[str], confirm: Confirm | None
     ) -> None:
         super().__init__(runs, new_run_id(), before)
         files = runs.files
-        self._found, self._names, self._confirm = found, names, confirm
-        self._logs, self._batch = read_logs(files), found.batch
-        if self._logs.commits[-1] != found.batch:
+        self._doctor_report, self._names, self._confirm = report, names, confirm
+        self._logs, self._batch = read_logs(files), report.batch
+        if self._logs.commits[-1] != report.batch:
             raise RefusedError(
                 f"{files.root}: batch {self._logs.commits[-1]} was committed during the run: the query is running"
             )
         self._going_back: GoingBack | None = None
         if "last-batch-lost" in names:
-            self._batch = next(version.batch for version in found.versions if version.restorable == "yes")
+            self._batch = next(version.batch for version in report.versions if version.restorable == "yes")
             given_up = tuple(number for number in self._logs.commits if number > self._batch)
             self._going_back = GoingBack(files.root, "last-batch-lost", self._batch, given_up)
         self._moves = _Moves(files, self.id)
@@ -131,7 +131,7 @@ class Repair(Run):
             elif name == "table-in-backup":
                 moves.put_back(find_held_tables(self.files, list(self.runs.ids)))
             if name in ("damaged-snapshot", "stale-checksum", "stale-snapshot"):
-                for problem in self._found.problems:
+                for problem in self._doctor_report.problems:
                     if problem.code == name:
                         moves.set_aside(problem.where)
         _relocate(moves, self._names)
@@ -184,42 +184,46 @@ class _Moves:
 
     def __init__(self, files: Directory, run: str) -> None:
         self.files, self._run = files, run
-        self._aside: dict[str, None] = {}
-        self._new: dict[str, bytes] = {}
-        self._back: dict[str, StagedFile] = {}
+        self._paths_set_aside: dict[str, None] = {}
+        self._new_contents: dict[str, bytes] = {}
+        self._restored_tables: dict[str, StagedFile] = {}
 
     def set_aside(self, path: str) -> None:
         """Move a file to the backup, with its checksum files."""
-        self._aside[path] = None
+        self._paths_set_aside[path] = None
 
     def new(self, path: str, data: bytes) -> None:
         """Replace the content of a file, unless another repair moves it to the backup."""
-        self._new[path] = data
+        self._new_contents[path] = data
 
     def put_back(self, tables: Sequence[HeldTable]) -> None:
         """Restore missing tables; the backups keep theirs."""
-        for held in tables:
-            if held.path not in self._back:
-                staged = staged_path(self._run, held.path)
-                self.files.keep_copy(f"{find_backup(self.files, held.run)}/{held.path}", staged)
-                (facts,) = facts_of(self.files, [staged])
-                self._back[held.path] = StagedFile(staged, held.path, facts.size, str(facts.digest))
+        for table in tables:
+            if table.path not in self._restored_tables:
+                staged_file = staged_path(self._run, table.path)
+                self.files.keep_copy(f"{find_backup(self.files, table.run)}/{table.path}", staged_file)
+                (facts,) = facts_of(self.files, [staged_file])
+                self._restored_tables[table.path] = StagedFile(staged_file, table.path, facts.size, str(facts.digest))
 
     def change(self, batch: int) -> Change:
         """Return the change that the moves are."""
-        new = {path: data for path, data in self._new.items() if path not in self._aside}
+        new_contents = {path: data for path, data in self._new_contents.items() if path not in self._paths_set_aside}
         return Change(
-            kind="repair", batch=batch, staged=[*self._back.values()], documents=new, set_aside=[*self._aside]
+            kind="repair",
+            batch=batch,
+            staged=[*self._restored_tables.values()],
+            documents=new_contents,
+            set_aside=[*self._paths_set_aside],
         )
 
 
 def _go_back(moves: _Moves, batch: int, *, keep_next: bool) -> None:
     """Move the files of batches after ``batch`` to the backup; ``keep_next`` keeps the first one's offsets."""
     files = moves.files
-    for folder, kept in ((layout.COMMITS, batch), (layout.OFFSETS, batch + keep_next)):
+    for folder, newest_kept in ((layout.COMMITS, batch), (layout.OFFSETS, batch + keep_next)):
         for info in files.list(folder):
             number = layout.parse_number(info.name)
-            if number is not None and number > kept:
+            if number is not None and number > newest_kept:
                 moves.set_aside(f"{folder}/{info.name}")
     for operator in _operators(files):
         for partition in partition_folders(files, operator):
@@ -239,29 +243,29 @@ def _move_leftovers(moves: _Moves, code: str) -> None:
     """Move snapshots that no batch has written to the backup."""
     logs = examine_logs(moves.files)
     checkpoint = open_checkpoint(moves.files, tolerate_damage=True)
-    for left in leftovers(checkpoint, logs):
-        for path in left.files if left.code == code else ():
+    for leftover in leftovers(checkpoint, logs):
+        for path in leftover.files if leftover.code == code else ():
             moves.set_aside(path)
-    begun = max(logs.logs.offsets[-1], logs.logs.commits[-1])
+    newest_begun = max(logs.logs.offsets[-1], logs.logs.commits[-1])
     for path in operator_metadata(moves.files):
-        if int(path.rpartition("/")[2]) > begun:
+        if int(path.rpartition("/")[2]) > newest_begun:
             moves.set_aside(path)
 
 
 def _uncover(moves: _Moves, runs: Runs, logs: Logs) -> None:
     """Move snapshots of earlier runs that hide a newer result of a batch to the backup."""
-    for hidden in find_hidden_batches(runs, logs):
-        for path in (*hidden.files, *([hidden.planned] if hidden.planned else ())):
+    for hidden_batch in find_hidden_batches(runs, logs):
+        for path in (*hidden_batch.files, *([hidden_batch.planned] if hidden_batch.planned else ())):
             moves.set_aside(path)
 
 
 def _relocate(moves: _Moves, codes: Sequence[str]) -> None:
     """Replace the files that have the paths of another place."""
-    for own in find_own_paths(moves.files):
-        if own.code in codes:
-            moves.new(own.path, own.moved_to(moves.files, moves.files.root))
+    for own_paths in find_own_paths(moves.files):
+        if own_paths.code in codes:
+            moves.new(own_paths.path, own_paths.moved_to(moves.files, moves.files.root))
 
 
 def _operators(files: Directory) -> list[int]:
-    found = (layout.parse_number(info.name) for info in files.list(layout.STATE) if info.is_dir)
-    return [operator for operator in found if operator is not None]
+    operators = (layout.parse_number(info.name) for info in files.list(layout.STATE) if info.is_dir)
+    return [operator for operator in operators if operator is not None]

@@ -51,5 +51,5 @@ class DoctorReport(Document):
     @property
     def exit_code(self) -> int:
         """The exit code: 0 no problem, 1 a problem, 3 something that could not be examined."""
-        found = {problem.severity for problem in self.problems}
-        return 1 if found & {"error", "warning"} else 3 if "unknown" in found else 0
+        severities = {problem.severity for problem in self.problems}
+        return 1 if severities & {"error", "warning"} else 3 if "unknown" in severities else 0

@@ -55,63 +55,63 @@ def doctor(
     require_checkpoint(files)
     refuse_unknown(fix)
     listener = listener or SilentWorkListener()
-    before = list_activity(files) if fix else {}
-    found = _examine(files, parallelism, scratch, listener)
+    listing_before = list_activity(files) if fix else {}
+    report = _examine(files, parallelism, scratch, listener)
     if not fix:
-        return found
+        return report
     with files.lock():
-        run = repair(files, found, before, fix, stopped, confirm)
+        run = repair(files, report, listing_before, fix, stopped, confirm)
     if run is None:
-        return found
+        return report
     with explain_errors(f"The repair was published as run {run}, and stays. To look again, run doctor without --fix."):
-        after = _examine(files, parallelism, scratch, listener)
-    return replace(after, fixed=tuple(dict.fromkeys(fix)), run=run)
+        report_after = _examine(files, parallelism, scratch, listener)
+    return replace(report_after, fixed=tuple(dict.fromkeys(fix)), run=run)
 
 
 def _examine(files: Directory, parallelism: int | None, scratch: str | None, listener: WorkListener) -> DoctorReport:
     logs = examine_logs(files)
     problems = [*examine_links(files), *logs.problems]
     query = _query_id(files, problems)
-    checkpoint, closed = _newest_that_opens(files, logs, problems)
+    checkpoint, unopened = _newest_that_opens(files, logs, problems)
     results: list[tuple[PartitionCheck, PartitionFindings]] = []
     if checkpoint is not None:
         problems += examine_own_paths(checkpoint)
-        left_over = list(leftovers(checkpoint, logs))
-        problems += examine_folders(checkpoint, left_over)
+        found_leftovers = list(leftovers(checkpoint, logs))
+        problems += examine_folders(checkpoint, found_leftovers)
         with tempfile.TemporaryDirectory(prefix="ttlsnap-", dir=scratch) as folder:
-            reported = frozenset(path for left in left_over for path in left.files)
+            reported = frozenset(path for leftover in found_leftovers for path in leftover.files)
             tasks = _tasks(checkpoint, logs, problems, folder, reported)
             found = read_all(examine_partition, tasks, parallelism, listener)
         results = list(zip(tasks, found, strict=True))
-    for _, each in results:
-        problems += each.problems
+    for _, findings in results:
+        problems += findings.problems
     problems += find_key_orders(files.root, results)
     if checkpoint is not None:
         problems += find_misplaced(checkpoint, results)
-    last = examine_last_run(files, logs, [path for _, each in results for path in each.changed])
-    if last is not None:
-        problems = last.explain(problems)
-    versions = _versions(logs, closed, [each for _, each in results])
-    versions[0] = judge_newest(versions[0], last, problems)
+    last_run = examine_last_run(files, logs, [path for _, findings in results for path in findings.changed])
+    if last_run is not None:
+        problems = last_run.explain(problems)
+    versions = _versions(logs, unopened, [findings for _, findings in results])
+    versions[0] = judge_newest(versions[0], last_run, problems)
     if is_cut_off(problems):
         problems = [_after_recovery(files, found) for found in problems]
     else:
-        _outlook(files, last, versions, problems)
-        if last is not None:
-            problems = last.warn_before_repairs(problems)
+        _outlook(files, last_run, versions, problems)
+        if last_run is not None:
+            problems = last_run.warn_before_repairs(problems)
     if any(found.severity == "error" for found in problems):
         problems = [_after_repair(found) for found in problems]
-    now = read_logs(files)
-    if (now.offsets, now.commits) != (logs.logs.offsets, logs.logs.commits):
-        words = f"{files.root}: the logs changed while doctor read them: the query is running"
-        problems.append(problem(files.root, "query-at-work", layout.OFFSETS, words))
+    current_logs = read_logs(files)
+    if (current_logs.offsets, current_logs.commits) != (logs.logs.offsets, logs.logs.commits):
+        message = f"{files.root}: the logs changed while doctor read them: the query is running"
+        problems.append(problem(files.root, "query-at-work", layout.OFFSETS, message))
     return DoctorReport(
         target=files.root,
         query_id=query,
         batch=logs.logs.commits[-1],
         versions=tuple(versions),
         problems=tuple(_in_order(problems)),
-        entries=sum(each.entries for _, each in results),
+        entries=sum(findings.entries for _, findings in results),
     )
 
 
@@ -135,25 +135,25 @@ def _newest_that_opens(
     files: Directory, logs: LogFindings, problems: list[Problem]
 ) -> tuple[Checkpoint | None, dict[int, Restorable]]:
     """Return the checkpoint as of its newest readable batch, and the verdict on newer batches."""
-    told: set[str] = set()
-    closed: dict[int, Restorable] = {}
+    reported_texts: set[str] = set()
+    unopened: dict[int, Restorable] = {}
     for batch in reversed(logs.batches):
         try:
             checkpoint = open_checkpoint(files, batch, tolerate_damage=True)
             open_state_store(checkpoint)
-            return checkpoint, closed
+            return checkpoint, unopened
         except (CorruptionError, UnsupportedError) as error:
-            closed[batch] = "unknown" if isinstance(error, UnsupportedError) else "no"
-            if str(error) in told:
+            unopened[batch] = "unknown" if isinstance(error, UnsupportedError) else "no"
+            if str(error) in reported_texts:
                 continue
-            told.add(str(error))
-            unknown = isinstance(error, UnsupportedError)
+            reported_texts.add(str(error))
+            is_unknown = isinstance(error, UnsupportedError)
             where = str(error).removeprefix(f"{files.root}/").split(": ")[0].split(" is ")[0]
-            severity: Severity | None = None if unknown or batch == logs.logs.commits[-1] else "warning"
+            severity: Severity | None = None if is_unknown or batch == logs.logs.commits[-1] else "warning"
             problems.append(
-                problem(files.root, "unsupported" if unknown else "damaged-metadata", where, error, severity)
+                problem(files.root, "unsupported" if is_unknown else "damaged-metadata", where, error, severity)
             )
-    return None, closed
+    return None, unopened
 
 
 def _tasks(
@@ -167,19 +167,19 @@ def _tasks(
         )  # it does not matter here which Spark can read new files
     for operator in checkpoint.operators:
         stores = tuple(store.name for store in operator.stores)
-        described = [state for store in operator.stores for state in states_of(checkpoint, operator, store)]
-        if not described:
-            words = f"operator {operator.id}: the checkpoint records no schema, so doctor did not decode its rows"
-            had = operator.name is not None or checkpoint.files.stat(_schema_folder(operator)) is not None
-            code, where = "missing-schema" if had else "no-schema", layout.operator_directory(operator.id)
-            problems.append(problem(checkpoint.target, code, where, words))
-        states = {state.place: state for state in described if state.opaque is None}
+        described_states = [state for store in operator.stores for state in states_of(checkpoint, operator, store)]
+        if not described_states:
+            message = f"operator {operator.id}: the checkpoint records no schema, so doctor did not decode its rows"
+            had_schema = operator.name is not None or checkpoint.files.stat(_schema_folder(operator)) is not None
+            code, where = "missing-schema" if had_schema else "no-schema", layout.operator_directory(operator.id)
+            problems.append(problem(checkpoint.target, code, where, message))
+        states = {state.place: state for state in described_states if state.opaque is None}
         partitions = {
             partition: versions
             for partition in _partitions(checkpoint, operator, logs)
             if (versions := _versions_of(checkpoint, operator, partition, logs, problems))
         }
-        published = logs.last_run.published if logs.last_run is not None else ()
+        published_facts = logs.last_run.published if logs.last_run is not None else ()
         for partition, versions in partitions.items():
             folders = tuple(f"{layout.store_directory(operator.id, partition, store)}/" for store in stores)
             tasks.append(
@@ -195,7 +195,7 @@ def _tasks(
                     newest=checkpoint.version,
                     published=logs.published,
                     reported=reported,
-                    last_published=tuple(facts for facts in published if facts.path.startswith(folders)),
+                    last_published=tuple(facts for facts in published_facts if facts.path.startswith(folders)),
                     partitions=len(partitions),
                     hashed_over=shuffle_partitions(checkpoint.batch.conf) or len(operator.stores[0].partitions),
                     without_state=frozenset(batch + 1 for batch in logs.skipped),
@@ -213,35 +213,46 @@ def _schema_folder(operator: Operator) -> str:
 
 def _partition_count(checkpoint: Checkpoint, operator: Operator, batch: MicroBatch) -> int:
     """Return the number of partitions of an operator at a batch; Spark runs some operators in one."""
-    now = len(operator.stores[0].partitions) if operator.stores else 0
-    pinned, then = shuffle_partitions(checkpoint.batch.conf), shuffle_partitions(batch.conf)
-    return then if then is not None and pinned is not None and then != pinned and now == pinned else now
+    current_count = len(operator.stores[0].partitions) if operator.stores else 0
+    pinned_count, count_at_batch = shuffle_partitions(checkpoint.batch.conf), shuffle_partitions(batch.conf)
+    return (
+        count_at_batch
+        if count_at_batch is not None
+        and pinned_count is not None
+        and count_at_batch != pinned_count
+        and current_count == pinned_count
+        else current_count
+    )
 
 
 def _partitions(checkpoint: Checkpoint, operator: Operator, logs: LogFindings) -> list[int]:
     """Return the partitions to examine: those with a folder, and the first one without."""
-    most = max((_partition_count(checkpoint, operator, batch) for batch in logs.batches.values()), default=0)
+    most_partitions = max((_partition_count(checkpoint, operator, batch) for batch in logs.batches.values()), default=0)
     folders = partition_folders(checkpoint.files, operator.id)
-    missing = next((number for number, partition in enumerate(folders) if number != partition), len(folders))
-    return sorted(partition for partition in {*folders, missing} if partition < most)
+    first_missing = next((number for number, partition in enumerate(folders) if number != partition), len(folders))
+    return sorted(partition for partition in {*folders, first_missing} if partition < most_partitions)
 
 
 def _versions_of(
     checkpoint: Checkpoint, operator: Operator, partition: int, logs: LogFindings, problems: list[Problem]
 ) -> dict[int, dict[str, str | None]]:
     """Return the versions of a partition, newest first, with the ids of their files."""
-    found: dict[int, dict[str, str | None]] = {}
+    versions: dict[int, dict[str, str | None]] = {}
     for number in sorted(logs.batches, reverse=True):
         batch = logs.batches[number]
         if partition >= _partition_count(checkpoint, operator, batch):
             continue
-        then = Checkpoint(checkpoint.files, checkpoint.query_id, checkpoint.logs, batch, checkpoint.operators)
+        checkpoint_at_batch = Checkpoint(
+            checkpoint.files, checkpoint.query_id, checkpoint.logs, batch, checkpoint.operators
+        )
         try:
-            found[number + 1] = {store.name: then.unique_id(store, partition) for store in operator.stores}
+            versions[number + 1] = {
+                store.name: checkpoint_at_batch.unique_id(store, partition) for store in operator.stores
+            }
         except CorruptionError as error:
             severity: Severity = "error" if number == checkpoint.batch.id else "warning"
             problems.append(problem(checkpoint.target, "damaged-log", layout.commit_file(number), error, severity))
-    return found
+    return versions
 
 
 def _size(files: Directory, operator: int, partition: int) -> int:
@@ -259,70 +270,78 @@ def _size(files: Directory, operator: int, partition: int) -> int:
 
 
 def _versions(
-    logs: LogFindings, closed: Mapping[int, Restorable], results: Sequence[PartitionFindings]
+    logs: LogFindings, unopened: Mapping[int, Restorable], results: Sequence[PartitionFindings]
 ) -> list[VersionReport]:
-    lost: dict[int, list[str]] = {}
-    for each in results:
-        for version, words in each.lost.items():
-            lost.setdefault(version, []).extend(words)
-    cleaned_up = {version for each in results for version in each.cleaned_up}
-    unknown = {version for each in results for version in each.unknown}
-    found = []
+    reasons_of_versions: dict[int, list[str]] = {}
+    for findings in results:
+        for version, reasons in findings.lost.items():
+            reasons_of_versions.setdefault(version, []).extend(reasons)
+    cleaned_up_versions = {version for findings in results for version in findings.cleaned_up}
+    unknown_versions = {version for findings in results for version in findings.unknown}
+    reports = []
     for batch in reversed(logs.logs.commits):
         version = batch + 1
         restorable: Restorable
-        if batch in closed:
-            restorable = closed[batch]
+        if batch in unopened:
+            restorable = unopened[batch]
         elif batch not in logs.batches:
-            first = logs.logs.offsets[0] if logs.logs.offsets else 0
-            restorable = "cleaned up" if batch < first and batch != logs.logs.commits[-1] else "no"
+            first_batch = logs.logs.offsets[0] if logs.logs.offsets else 0
+            restorable = "cleaned up" if batch < first_batch and batch != logs.logs.commits[-1] else "no"
         else:
-            restorable = "no" if version in lost else "unknown" if version in unknown else "yes"
-            if restorable == "yes" and version in cleaned_up:
+            restorable = "no" if version in reasons_of_versions else "unknown" if version in unknown_versions else "yes"
+            if restorable == "yes" and version in cleaned_up_versions:
                 restorable = "cleaned up"
-        found.append(VersionReport(version, batch, restorable, tuple(dict.fromkeys(lost.get(version, ())))))
-    return found
+        reports.append(
+            VersionReport(version, batch, restorable, tuple(dict.fromkeys(reasons_of_versions.get(version, ()))))
+        )
+    return reports
 
 
 def _outlook(
-    files: Directory, last: LastRun | None, versions: Sequence[VersionReport], problems: list[Problem]
+    files: Directory, last_run: LastRun | None, versions: Sequence[VersionReport], problems: list[Problem]
 ) -> None:
     """Report if the newest version is lost, and the version to which the query could go back."""
     if versions[0].restorable != "no":
         return
     # The state before the run needs the files of the version before, too.
-    back = last is not None and last.can_roll_back and all(version.restorable != "no" for version in versions[1:2])
-    if back and is_run_lost(problems):
+    is_reversible = (
+        last_run is not None and last_run.can_roll_back and all(version.restorable != "no" for version in versions[1:2])
+    )
+    if is_reversible and is_run_lost(problems):
         return  # a rollback loses less than giving up a batch
     batch = versions[0].batch
     where = layout.commit_file(batch)
-    newest = next((version.batch for version in versions if version.restorable == "yes"), None)
-    words = f"the state after the last committed batch, {batch}, cannot be restored"
-    if newest is None:
-        problems.append(problem(files.root, "nothing-restorable", where, f"{words}, and neither can an older one"))
+    newest_batch = next((version.batch for version in versions if version.restorable == "yes"), None)
+    message = f"the state after the last committed batch, {batch}, cannot be restored"
+    if newest_batch is None:
+        problems.append(problem(files.root, "nothing-restorable", where, f"{message}, and neither can an older one"))
     else:
-        words += f"; the newest restorable state is the one after batch {newest}"
-        if last is not None:
-            words += f". It is from before run {last.journal.run}, so it still has what that run dropped"
-        problems.append(problem(files.root, "last-batch-lost", where, words, batch=newest))
+        message += f"; the newest restorable state is the one after batch {newest_batch}"
+        if last_run is not None:
+            message += f". It is from before run {last_run.journal.run}, so it still has what that run dropped"
+        problems.append(problem(files.root, "last-batch-lost", where, message, batch=newest_batch))
 
 
-def _after_recovery(files: Directory, found: Problem) -> Problem:
+def _after_recovery(files: Directory, reported_problem: Problem) -> Problem:
     """Return a problem of a state file with the advice to recover first: half of the files may be in the backup."""
-    if not found.where.startswith(f"{layout.STATE}/"):
-        return found
+    if not reported_problem.where.startswith(f"{layout.STATE}/"):
+        return reported_problem
     advice = f"First run: ttlsnap recover {shell_word(files.root)}"
-    why = "The backup of the interrupted run may have this file"
-    return replace(found, fix=f"{advice}. {why}. Then run doctor again", fixable=False)
+    reason = "The backup of the interrupted run may have this file"
+    return replace(reported_problem, fix=f"{advice}. {reason}. Then run doctor again", fixable=False)
 
 
-def _after_repair(found: Problem) -> Problem:
+def _after_repair(reported_problem: Problem) -> Problem:
     """Return a note about the restart of the query with the advice to repair the errors first."""
-    is_restart = found.code in ("planned-batch", "uncommitted-batch")
-    return replace(found, fix="Do not restart the query before the errors are repaired") if is_restart else found
+    is_restart = reported_problem.code in ("planned-batch", "uncommitted-batch")
+    return (
+        replace(reported_problem, fix="Do not restart the query before the errors are repaired")
+        if is_restart
+        else reported_problem
+    )
 
 
 def _in_order(problems: Sequence[Problem]) -> list[Problem]:
     """Return each problem once, the gravest first."""
     order = ("error", "warning", "unknown", "note")
-    return sorted(dict.fromkeys(problems), key=lambda found: order.index(found.severity))
+    return sorted(dict.fromkeys(problems), key=lambda reported_problem: order.index(reported_problem.severity))

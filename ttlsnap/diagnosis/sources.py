@@ -18,16 +18,16 @@ _MAX_LINE = 1 << 20
 _PLAIN = re.compile(r'\{"path":"[^"\\\x00-\x1f]+","timestamp":[0-9]+,"batchId":[0-9]+\}\n?')
 
 
-def examine_file_logs(files: Directory, known: Mapping[int, int]) -> Iterator[Problem]:
-    """Yield the problems in the logs of the sources in ``known``, which has the last log number of each."""
-    for source, last in find_sources(files, known).items():
+def examine_file_logs(files: Directory, positions: Mapping[int, int]) -> Iterator[Problem]:
+    """Yield the problems in the logs of the sources in ``positions``, which has the last log number of each."""
+    for source, last_number in find_sources(files, positions).items():
         try:
-            log = list_source_log(files, source, last)
+            log = list_source_log(files, source, last_number)
         except RefusedError:
             yield leads_outside(files.root, f"{layout.SOURCES}/{source}")
             continue
-        if (missing := describe_missing(files, log)) is not None:
-            yield problem(files.root, "damaged-log", *missing)
+        if (missing_file := describe_missing(files, log)) is not None:
+            yield problem(files.root, "damaged-log", *missing_file)
         for name in log.read:
             path = f"{log.folder}/{name}"
             try:
@@ -51,16 +51,16 @@ def _read(files: Directory, path: str, is_dir: bool) -> None:
             raise UnsupportedError(f"{where}: log version {version[:40]!r} is unknown (known: v1)")
         if version != "v1":
             raise CorruptionError(f"{where}: the first line is {version[:40]!r}, not a log version")
-        number = 1
+        line_number = 1
         while line := log.readline(_MAX_LINE):
-            number += 1
+            line_number += 1
             try:
                 _require_entry(line.decode("utf-8"))
             except (ValueError, TypeError, KeyError) as error:
                 raise CorruptionError(
-                    f"{where}: line {number} is truncated, or does not name a file ({error!r})"
+                    f"{where}: line {line_number} is truncated, or does not name a file ({error!r})"
                 ) from error
-    if number == 1:
+    if line_number == 1:
         raise CorruptionError(f"{where} does not name a file")
 
 
