@@ -136,14 +136,14 @@ BREAKS = (
     Break(
         "Hadoop's checksums are not compared",
         "checkpoint/file_checksums.py",
-        "if wrong is not None:",
+        "if wrong_index is not None:",
         "if False:",
         "test_checkpoint.py",
     ),
     Break(
         "a fence counts as a batch",
         "checkpoint/logs.py",
-        "if first.startswith(FENCE_MARK.encode()):",
+        "if first_line.startswith(FENCE_MARK.encode()):",
         "if False:",
     ),
     Break(
@@ -155,7 +155,7 @@ BREAKS = (
     Break(
         "a missing partition is not noticed",
         "checkpoint/checkpoint.py",
-        "if not first == len(partitions) == expected:",
+        "if not first_gap == len(partitions) == expected_count:",
         "if False:",
         "test_checkpoint.py",
     ),
@@ -1090,7 +1090,7 @@ BREAKS = (
     Break(
         "a backup is taken for a checkpoint",
         "checkpoint/recognize.py",
-        "    if own is not None:\n",
+        "    if own_folder is not None:\n",
         "    if False:\n",
         "test_recognize.py",
     ),
@@ -1404,14 +1404,14 @@ BREAKS = (
     Break(
         "a gap in the offsets is not seen",
         "checkpoint/starting.py",
-        "if last > 0 and last - 1 not in logs.offsets:",
+        "if last_batch > 0 and last_batch - 1 not in logs.offsets:",
         "if False:",
         "test_starting.py",
     ),
     Break(
         "a checkpoint that lost its commits has no state",
         "checkpoint/starting.py",
-        "    if not newest or (newest == 1 and len(offsets) < 2):\n",
+        "    if not newest_state or (newest_state == 1 and len(offsets) < 2):\n",
         "    if True:\n",
         "test_starting.py",
     ),

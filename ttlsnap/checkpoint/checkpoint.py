@@ -137,15 +137,15 @@ class Checkpoint:
         if partitions is None:
             return None
         stores = next(operator.stores for operator in self.operators if operator.id == store.operator)
-        place = [other.name for other in stores].index(store.name)
-        found = partitions[partition] if partition < len(partitions) else ()
-        if len(found) != len(stores):  # Spark compares the number, too, before the next batch is committed
+        position = [operator_store.name for operator_store in stores].index(store.name)
+        state_ids = partitions[partition] if partition < len(partitions) else ()
+        if len(state_ids) != len(stores):  # Spark compares the number, too, before the next batch is committed
             where = f"{self.target}/{layout.commit_file(self.batch.id)}"
             raise CorruptionError(
                 f"{where}: operator {store.operator} has {len(stores)} stores, and partition {partition} has "
-                f"{len(found)} state ids"
+                f"{len(state_ids)} state ids"
             )
-        return partitions[partition][place]
+        return partitions[partition][position]
 
     @property
     def row_checksums(self) -> bool:
@@ -182,14 +182,14 @@ def open_checkpoint(
         raise half_swapped(files)
     if not logs.commits:
         raise NotACheckpointError(describe_missing_commits(files, logs.offsets))
-    wanted = logs.commits[-1] if batch is None else batch
-    if wanted not in logs.commits:
+    wanted_batch = logs.commits[-1] if batch is None else batch
+    if wanted_batch not in logs.commits:
         raise UsageError(
-            f"batch {wanted} is not retained in {files.root}; there are {logs.commits[0]} to {logs.commits[-1]}"
+            f"batch {wanted_batch} is not retained in {files.root}; there are {logs.commits[0]} to {logs.commits[-1]}"
         )
-    facts = read_batch(files, wanted)
+    micro_batch = read_batch(files, wanted_batch)
     operators = tuple(
-        _operator(files, operator, facts, logs, tolerate_damage)
+        _operator(files, operator, micro_batch, logs, tolerate_damage)
         for info in files.list(layout.STATE)
         if info.is_dir and (operator := layout.parse_number(info.name)) is not None
     )
@@ -197,7 +197,7 @@ def open_checkpoint(
     if not operators:
         raise NotACheckpointError(f"{files.root}/{layout.STATE} has no operator folder; the query has no state")
     return Checkpoint(
-        files, None if tolerate_damage else query_id(files), logs, facts, _with_schemas(operators, schemas or {})
+        files, None if tolerate_damage else query_id(files), logs, micro_batch, _with_schemas(operators, schemas or {})
     )
 
 
@@ -235,25 +235,30 @@ def _operator(files: Directory, operator: int, batch: MicroBatch, logs: Logs, to
     if not partitions:
         raise CorruptionError(f"{files.root}/{directory} has no partition folder")
     metadata = read_operator_metadata(files, operator, batch.id)
-    count = _partition_count(metadata, batch)
-    if count is not None and len(partitions) > count > 0 and partitions[0] == 0:
-        within = tuple(p for p in partitions if p < count)
+    expected_count = _partition_count(metadata, batch)
+    if expected_count is not None and len(partitions) > expected_count > 0 and partitions[0] == 0:
+        expected_partitions = tuple(partition for partition in partitions if partition < expected_count)
         if tolerate_damage or all(
-            _is_left_over(files, operator, p, count, batch, logs) for p in partitions[len(within) :]
+            _is_left_over(files, operator, partition, expected_count, batch, logs)
+            for partition in partitions[len(expected_partitions) :]
         ):
-            partitions = within
+            partitions = expected_partitions
     if metadata is None:
-        listed = _list_stores(files, operator, batch)
-        return Operator(operator, None, tuple(_store(files, operator, s, partitions, None, batch) for s in listed))
+        listed_stores = _list_stores(files, operator, batch)
+        return Operator(
+            operator, None, tuple(_store(files, operator, store, partitions, None, batch) for store in listed_stores)
+        )
     avro = batch.conf.get(ENCODING) == "avro"
-    stores = tuple(_store(files, operator, s, partitions, metadata, batch, avro) for s in metadata.stores)
+    stores = tuple(_store(files, operator, store, partitions, metadata, batch, avro) for store in metadata.stores)
     return Operator(operator, metadata.name, stores, metadata.variables, metadata.time_mode, metadata.output_mode)
 
 
 def partition_folders(files: Directory, operator: int) -> tuple[int, ...]:
     """Return the partitions of an operator that have a folder."""
-    found = (layout.parse_number(info.name) for info in files.list(layout.operator_directory(operator)) if info.is_dir)
-    return tuple(sorted(p for p in found if p is not None))
+    numbers = (
+        layout.parse_number(info.name) for info in files.list(layout.operator_directory(operator)) if info.is_dir
+    )
+    return tuple(sorted(number for number in numbers if number is not None))
 
 
 def _partition_count(metadata: OperatorMetadata | None, batch: MicroBatch) -> int | None:
@@ -262,47 +267,56 @@ def _partition_count(metadata: OperatorMetadata | None, batch: MicroBatch) -> in
     Spark does not rewrite operator metadata v1 when it repartitions.
     """
     if metadata is None or metadata.version == 1:
-        pinned = shuffle_partitions(batch.conf)
-        return pinned if pinned or metadata is None else metadata.stores[0].num_partitions if metadata.stores else None
+        pinned_count = shuffle_partitions(batch.conf)
+        return (
+            pinned_count
+            if pinned_count or metadata is None
+            else metadata.stores[0].num_partitions
+            if metadata.stores
+            else None
+        )
     return metadata.stores[0].num_partitions if metadata.stores else None
 
 
 def _is_left_over(files: Directory, operator: int, partition: int, count: int, batch: MicroBatch, logs: Logs) -> bool:
     """Return whether a partition is left from before a repartition to fewer partitions, which does not remove it."""
-    since = batch.id
-    for earlier in reversed([b for b in logs.offsets if b < batch.id]):
-        if shuffle_partitions(read_conf(files, earlier)) != count:
+    first_batch = batch.id
+    for earlier_batch in reversed([number for number in logs.offsets if number < batch.id]):
+        if shuffle_partitions(read_conf(files, earlier_batch)) != count:
             break
-        since = earlier
-    return all(name.version <= since for _, name in state_files(files, operator, partition))
+        first_batch = earlier_batch
+    return all(name.version <= first_batch for _, name in state_files(files, operator, partition))
 
 
 def state_files(files: Directory, operator: int, partition: int) -> list[tuple[str, layout.StateFileName]]:
     """Return the paths of a partition's state files, for every store and version, with the parts of their names."""
     folder = layout.store_directory(operator, partition, layout.DEFAULT_STORE)
-    listed = files.list(folder)
-    found = [(f"{folder}/{info.name}", info) for info in listed]
-    for store in listed:
+    infos_in_folder = files.list(folder)
+    paths_with_infos = [(f"{folder}/{info.name}", info) for info in infos_in_folder]
+    for store_folder in infos_in_folder:
         # A join of format 1 or 2 has its four stores in folders of a partition's folder.
-        if store.is_dir and store.name not in layout.SHARED:
-            found += [(f"{folder}/{store.name}/{info.name}", info) for info in files.list(f"{folder}/{store.name}")]
+        if store_folder.is_dir and store_folder.name not in layout.SHARED:
+            paths_with_infos += [
+                (f"{folder}/{store_folder.name}/{info.name}", info)
+                for info in files.list(f"{folder}/{store_folder.name}")
+            ]
     return [
         (path, name)
-        for path, info in found
+        for path, info in paths_with_infos
         if not info.is_dir and (name := layout.parse_state_file(info.name)) is not None
     ]
 
 
 def _list_stores(files: Directory, operator: int, batch: MicroBatch) -> list[StoreMetadata]:
     """Return the stores of a checkpoint without operator metadata, from the folders of partition 0."""
-    default = layout.store_directory(operator, 0, layout.DEFAULT_STORE)
-    folders = [info.name for info in files.list(default) if info.is_dir]
+    default_folder = layout.store_directory(operator, 0, layout.DEFAULT_STORE)
+    folders = [info.name for info in files.list(default_folder) if info.is_dir]
     # A folder without state files is not a store. It may be a user's copy, or have RocksDB's own files.
-    names = [name for name in folders if _holds_state(files, f"{default}/{name}")]
-    if _holds_state(files, default) or not names:
-        names.append(layout.DEFAULT_STORE)
-    count = shuffle_partitions(batch.conf) or 0
-    return [StoreMetadata(name, 0, count) for name in sorted(names)]
+    store_names = [name for name in folders if _holds_state(files, f"{default_folder}/{name}")]
+    if _holds_state(files, default_folder) or not store_names:
+        store_names.append(layout.DEFAULT_STORE)
+    partition_count = shuffle_partitions(batch.conf) or 0
+    return [StoreMetadata(name, 0, partition_count) for name in sorted(store_names)]
 
 
 def _holds_state(files: Directory, folder: str) -> bool:
@@ -319,29 +333,32 @@ def _store(
     avro: bool = False,
 ) -> Store:
     # Schemas v1 and v2 are only in partition 0. A later one is named by the operator's metadata.
-    base = layout.store_directory(operator, 0, store.name)
-    *older, newest = store.schema_files or (f"{base}/_metadata/schema",)
-    families = read_state_schema(files, newest) or ()
-    before: dict[str, list[ColumnFamilySchema]] = {}
+    store_folder = layout.store_directory(operator, 0, store.name)
+    *older_schema_files, newest_schema_file = store.schema_files or (f"{store_folder}/_metadata/schema",)
+    families = read_state_schema(files, newest_schema_file) or ()
+    older_families: dict[str, list[ColumnFamilySchema]] = {}
     returned: set[str] = set()
-    for path in older:
-        described = {family.name: family for family in read_state_schema(files, path) or ()}
-        returned |= before.keys() - described.keys()
-        for name, family in described.items():
-            before.setdefault(name, []).append(family)
+    for path in older_schema_files:
+        families_in_file = {family.name: family for family in read_state_schema(files, path) or ()}
+        returned |= older_families.keys() - families_in_file.keys()
+        for name, family in families_in_file.items():
+            older_families.setdefault(name, []).append(family)
     returned &= {family.name for family in families}
     # Only an Avro row names the schema that it was written with, so only these need the older ones.
     if avro:
-        families = tuple(replace(family, older=tuple(before.get(family.name, ()))) for family in families)
+        families = tuple(replace(family, older=tuple(older_families.get(family.name, ()))) for family in families)
     for family in families:
-        before.pop(family.name, None)
-    unused = tuple(replace(versions[-1], older=tuple(versions[:-1])) for versions in before.values())
+        older_families.pop(family.name, None)
+    unused = tuple(replace(versions[-1], older=tuple(versions[:-1])) for versions in older_families.values())
     # A larger number would split a key at a column that it does not have.
-    most = max((len(family.key) for family in families), default=store.num_cols_prefix_key)
-    if store.num_cols_prefix_key > most:
+    most_columns = max((len(family.key) for family in families), default=store.num_cols_prefix_key)
+    if store.num_cols_prefix_key > most_columns:
         where = f"{files.root}/{layout.operator_directory(operator)}/_metadata/metadata"
-        words = f"numColsPrefixKey of store {store.name} is {store.num_cols_prefix_key}, and a key has {most} columns"
-        raise CorruptionError(f"{where}: {words}")
+        message = (
+            f"numColsPrefixKey of store {store.name} is {store.num_cols_prefix_key}, and a key has {most_columns} "
+            "columns"
+        )
+        raise CorruptionError(f"{where}: {message}")
     _check_partitions(files, operator, store, partitions, families, metadata, batch)
     return Store(
         operator,
@@ -349,8 +366,8 @@ def _store(
         partitions,
         families,
         store.num_cols_prefix_key,
-        newest,
-        tuple(older),
+        newest_schema_file,
+        tuple(older_schema_files),
         unused,
         frozenset(returned),
     )
@@ -366,22 +383,22 @@ def _check_partitions(
     batch: MicroBatch,
 ) -> None:
     """Raise CorruptionError unless exactly the expected partitions exist: the rewritten state must be complete."""
-    pinned = metadata.version == 1 and shuffle_partitions(batch.conf) if metadata else None
+    pinned_count = metadata.version == 1 and shuffle_partitions(batch.conf) if metadata else None
     # Metadata v1 is from the first run, and Spark's offline repartition (4.2) does not change it. The pinned number
     # counts.
-    expected = pinned or store.num_partitions or len(partitions)
+    expected_count = pinned_count or store.num_partitions or len(partitions)
     # Without grouping columns, and under a global limit, Spark runs the operator in one partition.
     # The key of a global limit is one void field.
-    single = any(not family.key.fields or is_void_key(family.key) for family in families)
-    if single and partitions == (0,):
+    has_one_partition = any(not family.key.fields or is_void_key(family.key) for family in families)
+    if has_one_partition and partitions == (0,):
         return
-    first = next((number for number, partition in enumerate(partitions) if number != partition), len(partitions))
-    if not first == len(partitions) == expected:
-        lost = first if first < expected else partitions[expected]
+    first_gap = next((number for number, partition in enumerate(partitions) if number != partition), len(partitions))
+    if not first_gap == len(partitions) == expected_count:
+        wrong_partition = first_gap if first_gap < expected_count else partitions[expected_count]
         raise CorruptionError(
-            f"{files.root}/{layout.operator_directory(operator)}: {expected} partitions expected, {len(partitions)} "
-            f"found; partition {lost} is the first wrong one. Run ttlsnap doctor, which recognizes an interrupted "
-            "repartition"
+            f"{files.root}/{layout.operator_directory(operator)}: {expected_count} partitions expected, "
+            f"{len(partitions)} found; partition {wrong_partition} is the first wrong one. Run ttlsnap doctor, which "
+            "recognizes an interrupted repartition"
         )
 
 
@@ -390,22 +407,22 @@ def _with_schemas(operators: tuple[Operator, ...], schemas: Schemas) -> tuple[Op
 
     Raises UsageError for a store that does not exist or has a recorded schema.
     """
-    unused = dict(schemas)
-    result = []
+    unused_schemas = dict(schemas)
+    operators_with_schemas = []
     for operator in operators:
         stores = []
         for store in operator.stores:
-            given = unused.pop((store.operator, store.name), None)
-            if given is not None and store.families:
+            given_schema = unused_schemas.pop((store.operator, store.name), None)
+            if given_schema is not None and store.families:
                 raise UsageError(
                     f"operator {store.operator}, store {store.name}: the checkpoint already records its schema; omit "
                     "--schema"
                 )
-            if given is not None:
-                store = replace(store, families=(ColumnFamilySchema("default", *given),))
+            if given_schema is not None:
+                store = replace(store, families=(ColumnFamilySchema("default", *given_schema),))
             stores.append(store)
-        result.append(replace(operator, stores=tuple(stores)))
-    if unused:
-        (operator_id, name), *_ = unused
+        operators_with_schemas.append(replace(operator, stores=tuple(stores)))
+    if unused_schemas:
+        (operator_id, name), *_ = unused_schemas
         raise UsageError(f"--schema: there is no store {operator_id}.{name} in this checkpoint")
-    return tuple(result)
+    return tuple(operators_with_schemas)

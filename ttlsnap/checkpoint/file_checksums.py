@@ -50,17 +50,17 @@ def _verify(files: Directory, path: str) -> None:
     info = files.stat(path)
     if info is None:
         raise CorruptionError(f"{files.root}/{path} is missing")
-    hadoop, spark = layout.checksum_files(path)
-    if (sums := files.stat(hadoop)) is not None:
-        _verify_hadoop(files, path, hadoop, sums.size, info.size)
-    if files.stat(spark) is not None:
-        _verify_spark(files, path, spark, info.size)
+    hadoop_checksum, spark_checksum = layout.checksum_files(path)
+    if (hadoop_info := files.stat(hadoop_checksum)) is not None:
+        _verify_hadoop(files, path, hadoop_checksum, hadoop_info.size, info.size)
+    if files.stat(spark_checksum) is not None:
+        _verify_spark(files, path, spark_checksum, info.size)
 
 
 def _verify_hadoop(files: Directory, path: str, checksum_path: str, checksum_size: int, size: int) -> None:
     where = f"{files.root}/{checksum_path}"
-    with files.open(checksum_path) as sums, files.open(path) as file:
-        head = sums.read(_head.size)
+    with files.open(checksum_path) as checksum_file, files.open(path) as file:
+        head = checksum_file.read(_head.size)
         if len(head) < _head.size or not head.startswith(_MAGIC):
             raise CorruptionError(f"{where} is not a Hadoop checksum file; remove it if {path} is known to be good")
         _, step = _head.unpack(head)
@@ -73,10 +73,10 @@ def _verify_hadoop(files: Directory, path: str, checksum_path: str, checksum_siz
             raise CorruptionError(f"{where}: it has a checksum for each {step:,} bytes, which Hadoop does not write")
         start, piece_size = 0, max(1, _PIECE // step) * step
         while piece := file.read(piece_size):
-            wrong = _first_wrong(piece, step, sums.read(4 * -(-len(piece) // step)))
-            if wrong is not None:
-                first = start + wrong * step
-                span = f"bytes {first} to {min(size, first + step)}"
+            wrong_index = _first_wrong(piece, step, checksum_file.read(4 * -(-len(piece) // step)))
+            if wrong_index is not None:
+                wrong_start = start + wrong_index * step
+                span = f"bytes {wrong_start} to {min(size, wrong_start + step)}"
                 raise CorruptionError(
                     quotes_nothing(f"{files.root}/{path}: {span} do not match the checksum in {checksum_path}")
                 )
@@ -89,12 +89,15 @@ def _first_wrong(data: bytes, step: int, expected: bytes) -> int | None:
     if native.is_available() and len(expected) == 4 * count:
         return native.find_wrong_crc(data, step, expected)
     view = memoryview(data)
-    found = [zlib.crc32(view[at : at + step]) for at in range(0, len(data), step)]
-    if expected == struct.pack(f">{count}I", *found):
+    checksums = [zlib.crc32(view[start : start + step]) for start in range(0, len(data), step)]
+    if expected == struct.pack(f">{count}I", *checksums):
         return None
-    pieces = (expected[at : at + 4] for at in range(0, 4 * count, 4))
-    same = [piece == one.to_bytes(4, "big") for one, piece in zip(found, pieces, strict=True)]
-    return same.index(False)
+    expected_checksums = (expected[start : start + 4] for start in range(0, 4 * count, 4))
+    are_right = [
+        expected_checksum == checksum.to_bytes(4, "big")
+        for checksum, expected_checksum in zip(checksums, expected_checksums, strict=True)
+    ]
+    return are_right.index(False)
 
 
 def _verify_spark(files: Directory, path: str, checksum_path: str, size: int) -> None:
@@ -102,19 +105,23 @@ def _verify_spark(files: Directory, path: str, checksum_path: str, size: int) ->
     try:
         # On a local disk, Spark's checksum file has a checksum file of Hadoop's itself: ``.name.crc.crc``.
         document = parse_json(read_checked(files, checksum_path, 1 << 20))
-        algorithm, value, expected = document["algorithm"], int(document["value"]), document["mainFileSize"]
+        algorithm, expected_checksum, expected_size = (
+            document["algorithm"],
+            int(document["value"]),
+            document["mainFileSize"],
+        )
     except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise CorruptionError(f"{where} is not a checksum file that Spark wrote ({error!r})") from error
     if algorithm != "CRC32C":
         raise UnsupportedError(f"{where}: the checksum algorithm {algorithm!r} is unknown (known: CRC32C)")
-    found = 0
+    checksum = 0
     with files.open(path) as file:
         while piece := file.read(_PIECE):
-            found = google_crc32c.extend(found, piece)
+            checksum = google_crc32c.extend(checksum, piece)
     # Spark writes the CRC as a signed int.
-    if expected != size or value & 0xFFFFFFFF != found:
-        words = (
+    if expected_size != size or expected_checksum & 0xFFFFFFFF != checksum:
+        message = (
             f"{files.root}/{path} does not match the checksum in {checksum_path}. ttlsnap doctor shows whether only "
             "the checksum is wrong"
         )
-        raise ChecksumError(quotes_nothing(words), path, checksum_path)
+        raise ChecksumError(quotes_nothing(message), path, checksum_path)

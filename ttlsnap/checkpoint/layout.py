@@ -89,8 +89,8 @@ def is_newer_snapshot(path: str, version: int, *kinds: str) -> bool:
     The deltas of that batch do not stay. ``kinds`` are the kinds of snapshots to look for; by default those of all
     stores.
     """
-    parsed = parse_state_file(path.rpartition("/")[2])
-    return parsed is not None and parsed.version > version and parsed.kind in (kinds or SNAPSHOTS)
+    parsed_name = parse_state_file(path.rpartition("/")[2])
+    return parsed_name is not None and parsed_name.version > version and parsed_name.kind in (kinds or SNAPSHOTS)
 
 
 def delta_beside(path: str) -> str | None:
@@ -159,9 +159,9 @@ def checksum_files(path: str) -> tuple[str, str]:
 
 def all_checksums(path: str) -> tuple[str, ...]:
     """Return all checksum files that may lie beside ``path``; the checksum files of a checksum file precede it."""
-    hadoop, spark = checksum_files(path)
+    hadoop_checksum, spark_checksum = checksum_files(path)
     # Hadoop's checksum of Spark's checksum file exists on local disks. If it stayed, it would be stale.
-    return (*checksum_files(spark), hadoop, spark)
+    return (*checksum_files(spark_checksum), hadoop_checksum, spark_checksum)
 
 
 def strip_checksum(path: str) -> str:
@@ -198,14 +198,16 @@ def newest_folder(names: Iterable[str], kind: str) -> str:
     Who takes an interrupted run over gives its folders new names: ``backup``, ``backup-2``, ``backup-3``.
     """
     return max(
-        (name for name in names if folder_number(name, kind)), key=lambda n: folder_number(n, kind), default=kind
+        (name for name in names if folder_number(name, kind)),
+        key=lambda folder_name: folder_number(folder_name, kind),
+        default=kind,
     )
 
 
 def folder_number(name: str, kind: str) -> int:
     """Return the number of a run's folder, from 1; 0 for a folder of another kind."""
-    found = re.fullmatch(rf"{kind}(?:-([1-9]\d{{0,8}}))?", name)
-    return int(found[1] or 1) if found is not None else 0
+    match = re.fullmatch(rf"{kind}(?:-([1-9]\d{{0,8}}))?", name)
+    return int(match[1] or 1) if match is not None else 0
 
 
 def run_directory(run: str) -> str:

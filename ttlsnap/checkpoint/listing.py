@@ -19,13 +19,13 @@ def list_activity(files: Directory) -> dict[str, FileInfo]:
     """
     logs = _list_all(files, (layout.OFFSETS, layout.COMMITS))
     if not files.has_folders:
-        every = {**logs, **files.list_tree(layout.STATE)}
-        return {path: info for path, info in every.items() if not info.is_dir and _is_activity(path)}
+        logs_and_state = {**logs, **files.list_tree(layout.STATE)}
+        return {path: info for path, info in logs_and_state.items() if not info.is_dir and _is_activity(path)}
     partitions = _list_all(files, _partition_folders(files))
     # A named store has its own folder in the partition's folder.
     stores = [path for path, info in partitions.items() if info.is_dir and info.name not in layout.SHARED]
-    found = {**logs, **partitions, **_list_all(files, stores)}
-    return {path: info for path, info in found.items() if not info.is_dir}
+    infos_by_path = {**logs, **partitions, **_list_all(files, stores)}
+    return {path: info for path, info in infos_by_path.items() if not info.is_dir}
 
 
 def _is_activity(path: str) -> bool:
@@ -43,8 +43,8 @@ def list_metadata(files: Directory) -> dict[str, FileInfo]:
     metadata = [f"{path}/v2" for path, info in folders.items() if info.is_dir and info.name == "_metadata"]
     schemas = [path for path, info in folders.items() if info.is_dir and info.name == "_stateSchema"]
     stores = [path for path, info in _list_all(files, schemas).items() if info.is_dir]
-    found = _list_all(files, [*metadata, *stores])
-    return {path: info for path, info in found.items() if not info.is_dir}
+    infos_by_path = _list_all(files, [*metadata, *stores])
+    return {path: info for path, info in infos_by_path.items() if not info.is_dir}
 
 
 def is_temporary(path: str) -> bool:
@@ -60,11 +60,11 @@ def difference(before: Listing, after: Listing) -> str | None:
 
 
 def _list_all(files: Directory, folders: Sequence[str]) -> dict[str, FileInfo]:
-    listed = zip(folders, each(files, files.list, folders), strict=True)
-    return {f"{folder}/{info.name}": info for folder, infos in listed for info in infos}
+    folders_with_infos = zip(folders, each(files, files.list, folders), strict=True)
+    return {f"{folder}/{info.name}": info for folder, infos in folders_with_infos for info in infos}
 
 
 def _partition_folders(files: Directory) -> list[str]:
     operators = [f"{layout.STATE}/{info.name}" for info in files.list(layout.STATE) if info.is_dir]
-    found = _list_all(files, operators)
-    return [path for path, info in found.items() if info.is_dir and layout.parse_number(info.name) is not None]
+    infos_by_path = _list_all(files, operators)
+    return [path for path, info in infos_by_path.items() if info.is_dir and layout.parse_number(info.name) is not None]

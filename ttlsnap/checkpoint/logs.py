@@ -81,9 +81,9 @@ def read_logs(files: Directory) -> Logs:
     offsets, commits = _numbers(files, layout.OFFSETS), _numbers(files, layout.COMMITS)
     fence = None
     if offsets:
-        first = files.read(layout.offset_file(offsets[-1]), MAX_LOG_BYTES).split(b"\n", 1)[0]
-        if first.startswith(FENCE_MARK.encode()):
-            fence = first.decode("utf-8", "replace")
+        first_line = files.read(layout.offset_file(offsets[-1]), MAX_LOG_BYTES).split(b"\n", 1)[0]
+        if first_line.startswith(FENCE_MARK.encode()):
+            fence = first_line.decode("utf-8", "replace")
             offsets = offsets[:-1]
     return Logs(offsets, commits, fence)
 
@@ -96,18 +96,18 @@ def read_batch(files: Directory, batch: int) -> MicroBatch:
     offset_path, commit_path = layout.offset_file(batch), layout.commit_file(batch)
     lines = _offset_lines(files, offset_path)
     metadata = _offset_metadata(files, offset_path, lines)
-    commit = _lines(files, commit_path, _COMMIT_VERSIONS)
-    committed = _json_object(files, commit_path, commit[1] if len(commit) > 1 else "")
-    if "nextBatchWatermarkMs" not in committed:  # Spark would go back to a watermark of 0
+    commit_lines = _lines(files, commit_path, _COMMIT_VERSIONS)
+    commit_document = _json_object(files, commit_path, commit_lines[1] if len(commit_lines) > 1 else "")
+    if "nextBatchWatermarkMs" not in commit_document:  # Spark would go back to a watermark of 0
         raise CorruptionError(f"{files.root}/{commit_path} is truncated: it has no nextBatchWatermarkMs")
     return MicroBatch(
         id=batch,
         # Spark writes 0 while the query has no watermark, or none that has moved.
         watermark_ms=_millis(files, offset_path, metadata, "batchWatermarkMs") or None,
         timestamp_ms=_millis(files, offset_path, metadata, "batchTimestampMs"),
-        next_watermark_ms=_millis(files, commit_path, committed, "nextBatchWatermarkMs") or None,
+        next_watermark_ms=_millis(files, commit_path, commit_document, "nextBatchWatermarkMs") or None,
         conf=metadata["conf"],
-        unique_ids=_unique_ids(files, commit_path, committed.get("stateUniqueIds")),
+        unique_ids=_unique_ids(files, commit_path, commit_document.get("stateUniqueIds")),
         log_version=int(lines[0].strip()[1:]),
         sources=sum(1 for line in lines[2:] if line.strip()),
     )
@@ -132,9 +132,9 @@ def batch_start(files: Directory, batch: int) -> BatchStart:
     path = layout.offset_file(batch)
     lines = _offset_lines(files, path)
     metadata = _offset_metadata(files, path, lines)
-    rest = json.dumps({name: metadata[name] for name in sorted(metadata) if name != "conf"})
+    other_fields = json.dumps({name: metadata[name] for name in sorted(metadata) if name != "conf"})
     time_ms = _millis(files, path, metadata, "batchTimestampMs")
-    return BatchStart(time_ms, "\n".join(lines), "\n".join([lines[0], rest, *lines[2:]]))
+    return BatchStart(time_ms, "\n".join(lines), "\n".join([lines[0], other_fields, *lines[2:]]))
 
 
 def with_conf(files: Directory, batch: int, conf: Mapping[str, str]) -> str:
@@ -154,16 +154,18 @@ def with_unique_ids(files: Directory, batch: int, ids: Mapping[int, Sequence[Seq
     """
     path = layout.commit_file(batch)
     lines = _lines(files, path, _COMMIT_VERSIONS)
-    committed = _json_object(files, path, lines[1]) if lines[1:] else {}
-    known = committed.pop("stateUniqueIds", None) or {}
+    commit_document = _json_object(files, path, lines[1]) if lines[1:] else {}
+    known_ids = commit_document.pop("stateUniqueIds", None) or {}
     version = lines[0].strip()
     if ids:
-        committed["stateUniqueIds"] = known | {str(operator): partitions for operator, partitions in ids.items()}
+        commit_document["stateUniqueIds"] = known_ids | {
+            str(operator): partitions for operator, partitions in ids.items()
+        }
         version = "v2" if version == "v1" else version
     # Version 2 has nothing but the ids beyond version 1. Version 3 also has the sinks.
     elif version == "v2":
         version = "v1"
-    return "\n".join([version, json.dumps(committed, separators=(",", ":"), ensure_ascii=False), *lines[2:]])
+    return "\n".join([version, json.dumps(commit_document, separators=(",", ":"), ensure_ascii=False), *lines[2:]])
 
 
 def plan_next(files: Directory, batch: MicroBatch, conf: Mapping[str, str] | None = None) -> str:
@@ -185,13 +187,13 @@ def plan_next(files: Directory, batch: MicroBatch, conf: Mapping[str, str] | Non
 
 def source_positions(files: Directory, batch: int) -> list[Any]:
     """Return where each source reads on after a batch, in the source's own form: JSON, or a text that is not JSON."""
-    found: list[Any] = []
+    positions: list[Any] = []
     for line in source_offsets(files, batch):
         try:
-            found.append(parse_json(line))
+            positions.append(parse_json(line))
         except ValueError:
-            found.append(line)
-    return found
+            positions.append(line)
+    return positions
 
 
 def source_offsets(files: Directory, batch: int) -> list[str]:
@@ -211,23 +213,23 @@ def read_file_logs(files: Directory, batch: int, before: Mapping[int, int]) -> d
     lines = _offset_lines(files, path)
     if lines[0].strip() != "v1":  # later versions identify sources by name
         return {}
-    found = {}
+    positions = {}
     # Version 1 has no names of sources: the number of the line is the number of the source.
     for source, line in enumerate(lines[2:]):
         try:
-            number = _log_offset(line.strip())
+            position = _log_offset(line.strip())
         except ValueError as error:
             raise CorruptionError(f"{files.root}/{path}: the offset of source {source} {error}") from error
-        if number is not None:
-            found[source] = number
-    for source, earlier in before.items():
-        if source not in found:
-            words = f"source {source} reads files, and its offset is gone, or is not one of such a source"
-            raise CorruptionError(f"{files.root}/{path}: {words}")
-        if found[source] < earlier:
-            words = f"source {source} is at {found[source]} of its log, and had come to {earlier} before"
-            raise CorruptionError(f"{files.root}/{path}: {words}")
-    return found
+        if position is not None:
+            positions[source] = position
+    for source, earlier_position in before.items():
+        if source not in positions:
+            message = f"source {source} reads files, and its offset is gone, or is not one of such a source"
+            raise CorruptionError(f"{files.root}/{path}: {message}")
+        if positions[source] < earlier_position:
+            message = f"source {source} is at {positions[source]} of its log, and had come to {earlier_position} before"
+            raise CorruptionError(f"{files.root}/{path}: {message}")
+    return positions
 
 
 def _log_offset(text: str) -> int | None:
@@ -236,8 +238,8 @@ def _log_offset(text: str) -> int | None:
     An offset of another source may have any form. Raises ValueError if an offset begins as a JSON object and does not
     end as one, or if the position is impossible.
     """
-    if known := _LOG_OFFSET.fullmatch(text):
-        return int(known[1])
+    if offset_match := _LOG_OFFSET.fullmatch(text):
+        return int(offset_match[1])
     if not _OBJECT.match(text):
         return None
     if len(text) > _MAX_OFFSET:  # its parsed form could take thirty times as much memory
@@ -282,35 +284,46 @@ def _offset_metadata(files: Directory, path: str, lines: list[str]) -> dict[str,
     metadata = _json_object(files, path, lines[1])
     conf = metadata.get("conf")
     # In place of a missing setting, Spark takes that of the session, which may be another one.
-    if not isinstance(conf, dict) or not conf or not all(isinstance(v, str) for v in conf.values()):
+    if not isinstance(conf, dict) or not conf or not all(isinstance(setting, str) for setting in conf.values()):
         raise CorruptionError(f"{files.root}/{path}: 'conf' is missing, or not an object of strings")
     if SHUFFLE_PARTITIONS not in conf and lines[0].strip() == "v1":  # Spark 4.2.0 leaves it out in version 2
         raise CorruptionError(f"{files.root}/{path}: 'conf' has no {SHUFFLE_PARTITIONS}")
-    text = conf.get(SHUFFLE_PARTITIONS, "1")
-    count = _DIGITS.fullmatch(text)
-    if not (count and len(count[1]) < 10 and 0 < int(count[1]) <= layout.MAX_PARTITIONS):
-        raise CorruptionError(f"{files.root}/{path}: {SHUFFLE_PARTITIONS} is {text[:40]}, which is impossible")
+    count_text = conf.get(SHUFFLE_PARTITIONS, "1")
+    count_match = _DIGITS.fullmatch(count_text)
+    if not (count_match and len(count_match[1]) < 10 and 0 < int(count_match[1]) <= layout.MAX_PARTITIONS):
+        raise CorruptionError(f"{files.root}/{path}: {SHUFFLE_PARTITIONS} is {count_text[:40]}, which is impossible")
     return metadata
 
 
-def _unique_ids(files: Directory, path: str, found: Any) -> dict[int, tuple[tuple[str, ...], ...]]:
+def _unique_ids(files: Directory, path: str, document: Any) -> dict[int, tuple[tuple[str, ...], ...]]:
     try:
-        ids = {int(o): tuple(tuple(stores) for stores in partitions) for o, partitions in (found or {}).items()}
-        wrong = [i for partitions in ids.values() for stores in partitions for i in stores if not is_unique_id(i)]
+        ids = {
+            int(operator): tuple(tuple(stores) for stores in partitions)
+            for operator, partitions in (document or {}).items()
+        }
+        invalid_ids = [
+            unique_id
+            for partitions in ids.values()
+            for stores in partitions
+            for unique_id in stores
+            if not is_unique_id(unique_id)
+        ]
     except (ValueError, TypeError, AttributeError) as error:
         raise CorruptionError(f"{files.root}/{path}: stateUniqueIds is not what Spark writes ({error})") from error
-    if wrong:
-        raise CorruptionError(f"{files.root}/{path}: {wrong[0]!r} in stateUniqueIds is not the id of a state file")
+    if invalid_ids:
+        raise CorruptionError(
+            f"{files.root}/{path}: {invalid_ids[0]!r} in stateUniqueIds is not the id of a state file"
+        )
     return ids
 
 
 def _numbers(files: Directory, folder: str) -> tuple[int, ...]:
-    found = (layout.parse_number(info.name) for info in files.list(folder) if not info.is_dir)
-    return tuple(sorted(n for n in found if n is not None))
+    numbers = (layout.parse_number(info.name) for info in files.list(folder) if not info.is_dir)
+    return tuple(sorted(number for number in numbers if number is not None))
 
 
-def _lines(files: Directory, path: str, known: Sequence[str]) -> list[str]:
-    """Return the lines of a log file, whose first line must be one of the ``known`` versions."""
+def _lines(files: Directory, path: str, known_versions: Sequence[str]) -> list[str]:
+    """Return the lines of a log file, whose first line must be one of the ``known_versions``."""
     info = files.stat(path)
     if info is None or info.is_dir:
         raise CorruptionError(f"{files.root}/{path} is missing; ttlsnap cannot read the batch without it")
@@ -322,10 +335,10 @@ def _lines(files: Directory, path: str, known: Sequence[str]) -> list[str]:
     except UnicodeDecodeError as error:
         raise CorruptionError(f"{files.root}/{path} is not text (byte {error.start})") from error
     version = lines[0].strip()
-    if version not in known:
+    if version not in known_versions:
         if version.startswith("v") and version[1:].isdigit():
             raise UnsupportedError(
-                f"{files.root}/{path}: log version {version!r} is unknown (known: {', '.join(known)})"
+                f"{files.root}/{path}: log version {version!r} is unknown (known: {', '.join(known_versions)})"
             )
         raise CorruptionError(f"{files.root}/{path}: the first line is {version[:40]!r}, not a log version")
     return lines
@@ -353,11 +366,11 @@ def find_future_watermark(batch: MicroBatch) -> tuple[str, str] | None:
 
     The log is that of the batch, or that of its commit for the watermark of the next batch.
     """
-    words = describe_ahead(batch.watermark_ms, batch.timestamp_ms)
-    if words is not None:
-        return layout.offset_file(batch.id), words
-    words = describe_ahead(batch.next_watermark_ms, batch.timestamp_ms, "nextBatchWatermarkMs")
-    return (layout.commit_file(batch.id), words) if words is not None else None
+    message = describe_ahead(batch.watermark_ms, batch.timestamp_ms)
+    if message is not None:
+        return layout.offset_file(batch.id), message
+    message = describe_ahead(batch.next_watermark_ms, batch.timestamp_ms, "nextBatchWatermarkMs")
+    return (layout.commit_file(batch.id), message) if message is not None else None
 
 
 FUTURE_ADVICE = (

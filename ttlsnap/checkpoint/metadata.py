@@ -71,17 +71,19 @@ def read_operator_metadata(files: Directory, operator: int, batch: int) -> Opera
 
     Raises CorruptionError for damage, UnsupportedError for an unknown version.
     """
-    base = f"{layout.operator_directory(operator)}/_metadata"
-    folders = [info.name for info in files.list(base) if info.is_dir]
-    unknown = [name for name in folders if name != "v2" and re.fullmatch(r"v[0-9]+", name)]
-    if unknown:
-        raise UnsupportedError(f"{files.root}/{base}/{unknown[0]}: this version of the operator metadata is unknown")
+    metadata_folder = f"{layout.operator_directory(operator)}/_metadata"
+    folders = [info.name for info in files.list(metadata_folder) if info.is_dir]
+    unknown_versions = [name for name in folders if name != "v2" and re.fullmatch(r"v[0-9]+", name)]
+    if unknown_versions:
+        raise UnsupportedError(
+            f"{files.root}/{metadata_folder}/{unknown_versions[0]}: this version of the operator metadata is unknown"
+        )
     path = metadata_file(files, operator, batch)
     if path is not None:
         return _parse(files, path, 2 if layout.is_operator_metadata(path) else 1)
     if "v2" in folders:
         raise CorruptionError(
-            f"{files.root}/{base}/v2: it has no operator metadata for batch {batch} or an earlier one"
+            f"{files.root}/{metadata_folder}/v2: it has no operator metadata for batch {batch} or an earlier one"
         )
     return None
 
@@ -97,9 +99,9 @@ def with_schema_paths_under(files: Directory, path: str, home: str) -> bytes:
         document = parse_json(body)
         for store in require_type(document["stateStoreInfo"], list):
             if "stateSchemaFilePaths" in store:
-                store["stateSchemaFilePaths"] = [f"{uri}/{old}" for old in _schema_files(store)]
+                store["stateSchemaFilePaths"] = [f"{uri}/{schema_file}" for schema_file in _schema_files(store)]
             elif "stateSchemaFilePath" in store:
-                (store["stateSchemaFilePath"],) = [f"{uri}/{old}" for old in _schema_files(store)]
+                (store["stateSchemaFilePath"],) = [f"{uri}/{schema_file}" for schema_file in _schema_files(store)]
     return head + b"\n" + json.dumps(document, separators=(",", ":")).encode()
 
 
@@ -131,7 +133,8 @@ def with_changes(
         if variables is not None:
             properties = require_type(parse_json(document["operatorPropertiesJson"]), dict)
             properties["stateVariables"] = [
-                {"stateName": v.name, "stateVariableType": v.kind, "ttlEnabled": v.ttl} for v in variables
+                {"stateName": variable.name, "stateVariableType": variable.kind, "ttlEnabled": variable.ttl}
+                for variable in variables
             ]
             properties |= {"timeMode": time_mode, "outputMode": output_mode}
             document["operatorPropertiesJson"] = json.dumps(properties, separators=(",", ":"))
@@ -168,13 +171,13 @@ def new_metadata_file(operator: int, batch: int) -> str:
 
 def metadata_file(files: Directory, operator: int, batch: int) -> str | None:
     """Return the path of the operator metadata that applies at ``batch``, or None."""
-    base = f"{layout.operator_directory(operator)}/_metadata"
-    batches = (layout.parse_number(info.name) for info in files.list(f"{base}/v2") if not info.is_dir)
+    metadata_folder = f"{layout.operator_directory(operator)}/_metadata"
+    batches = (layout.parse_number(info.name) for info in files.list(f"{metadata_folder}/v2") if not info.is_dir)
     # Each restart of a query can add a file, also one with a batch that was never committed.
-    versions = [b for b in batches if b is not None and b <= batch]
-    if versions:
-        return f"{base}/v2/{max(versions)}"
-    return f"{base}/metadata" if files.stat(f"{base}/metadata") is not None else None
+    applicable_batches = [number for number in batches if number is not None and number <= batch]
+    if applicable_batches:
+        return f"{metadata_folder}/v2/{max(applicable_batches)}"
+    return f"{metadata_folder}/metadata" if files.stat(f"{metadata_folder}/metadata") is not None else None
 
 
 def schema_paths(files: Directory, path: str) -> list[str]:
@@ -182,7 +185,7 @@ def schema_paths(files: Directory, path: str) -> list[str]:
     _, _, body = read_checked(files, path, _MAX_METADATA_BYTES).partition(b"\n")
     with _as_spark_writes(f"{files.root}/{path}"):
         stores = require_type(parse_json(body)["stateStoreInfo"], list)
-        return [old for store in stores for old in _read_schema_paths(store)]
+        return [schema_path for store in stores for schema_path in _read_schema_paths(store)]
 
 
 def is_elsewhere(path: str, root: str, folder: str = layout.STATE) -> bool:
@@ -190,22 +193,28 @@ def is_elsewhere(path: str, root: str, folder: str = layout.STATE) -> bool:
 
     Paths on other file systems are not judged.
     """
-    scheme, colon, rest = path.partition(":")
+    scheme, colon, path_location = path.partition(":")
     has_scheme = colon == ":" and "/" not in scheme
     if not is_local(root):
-        kind, _, place = root.partition("://")
-        if REMOTE.get(scheme) != REMOTE[kind]:
+        root_scheme, _, root_location = root.partition("://")
+        if REMOTE.get(scheme) != REMOTE[root_scheme]:
             return scheme == "file"
-        if kind == "hdfs":  # a name node can have several names, so only the paths are compared
-            place, rest = (f"/{text.removeprefix('//').partition('/')[2]}".rstrip("/") for text in (place, rest))
-        return rest.removeprefix("//") != f"{place}/{folder}/" + rest.rpartition(f"/{folder}/")[2]
+        if root_scheme == "hdfs":  # a name node can have several names, so only the paths are compared
+            root_location, path_location = (
+                f"/{location.removeprefix('//').partition('/')[2]}".rstrip("/")
+                for location in (root_location, path_location)
+            )
+        return (
+            path_location.removeprefix("//")
+            != f"{root_location}/{folder}/" + path_location.rpartition(f"/{folder}/")[2]
+        )
     if has_scheme:
         if scheme != "file":
             return False
-        path = rest
+        path = path_location
     # Hadoop's Path writes a local path as ``file:/a``, and other tools as ``file:///a``.
-    lies = os.path.realpath("/" + path.lstrip("/"))
-    return lies != f"{root}/{folder}/" + path.rpartition(f"/{folder}/")[2]
+    real_path = os.path.realpath("/" + path.lstrip("/"))
+    return real_path != f"{root}/{folder}/" + path.rpartition(f"/{folder}/")[2]
 
 
 @contextlib.contextmanager
@@ -238,15 +247,15 @@ def _parse(files: Directory, path: str, version: int) -> OperatorMetadata:
 
 def _variables(properties: dict[str, Any]) -> tuple[StateVariable, ...]:
     """Return the state variables among the operator's properties, which are JSON within JSON."""
-    found = require_type(properties.get("stateVariables", []), list)
+    variables = require_type(properties.get("stateVariables", []), list)
     return _distinct(
         [
             StateVariable(
-                require_type(v["stateName"], str),
-                require_type(v["stateVariableType"], str),
-                v.get("ttlEnabled") is True,
+                require_type(variable["stateName"], str),
+                require_type(variable["stateVariableType"], str),
+                variable.get("ttlEnabled") is True,
             )
-            for v in found
+            for variable in variables
         ]
     )
 
@@ -254,13 +263,13 @@ def _variables(properties: dict[str, Any]) -> tuple[StateVariable, ...]:
 _Named = TypeVar("_Named", StoreMetadata, StateVariable)
 
 
-def _distinct(found: list[_Named]) -> tuple[_Named, ...]:
+def _distinct(items: list[_Named]) -> tuple[_Named, ...]:
     """Return the stores or variables; raise ValueError if two have the same name."""
-    counts = Counter(each.name for each in found)
-    twice = next((name for name, count in counts.items() if count > 1), None)
-    if twice is not None:
-        raise ValueError(f"{twice!r} is listed twice")
-    return tuple(found)
+    counts = Counter(item.name for item in items)
+    repeated_name = next((name for name, count in counts.items() if count > 1), None)
+    if repeated_name is not None:
+        raise ValueError(f"{repeated_name!r} is listed twice")
+    return tuple(items)
 
 
 def _text(properties: dict[str, Any], name: str) -> str | None:
@@ -303,7 +312,7 @@ def _relative(path: str) -> str:
 
     Spark records absolute paths of the checkpoint's original place, so only the part from state/ on counts.
     """
-    _, found, rest = path.rpartition(f"/{layout.STATE}/")
-    if not found or "\0" in path:
+    _, separator, path_in_state = path.rpartition(f"/{layout.STATE}/")
+    if not separator or "\0" in path:
         raise ValueError(f"state schema file {path!r} is not in a state folder")
-    return f"{layout.STATE}/{rest}"
+    return f"{layout.STATE}/{path_in_state}"

@@ -24,11 +24,11 @@ def access_outside(sources: Iterable[Directory], replaced: Access | None = None)
     Only users may read it who can read each source, and the file that it replaces. Sources that record no access, as in
     an object store, set no limit.
     """
-    found = [access for files in sources for access in _accesses(files)]
-    limited = limit(reduce(_common, found)) if found else None
+    accesses = [access for files in sources for access in _accesses(files)]
+    limited_access = limit(reduce(_common, accesses)) if accesses else None
     if replaced is not None:
-        return replaced if limited is None else _common(replaced, limited)
-    return limited or own_access(0o666 & ~umask())
+        return replaced if limited_access is None else _common(replaced, limited_access)
+    return limited_access or own_access(0o666 & ~umask())
 
 
 def limit(access: Access) -> Access:
@@ -43,13 +43,13 @@ def folder_access(access: Access) -> Access:
 
 def _accesses(files: Directory) -> Iterator[Access]:
     """Yield the access of the directory, and of the newest file in each folder of its state."""
-    top = files.effective_access("")
-    if top is None:
+    top_access = files.effective_access("")
+    if top_access is None:
         return
-    yield replace(top, mode=top.mode & 0o666)
+    yield replace(top_access, mode=top_access.mode & 0o666)
     folders = ("", _LOG) if files.stat(_LOG) is not None else _folders_below(files, layout.STATE)
-    newest = filter(None, each(files, lambda folder: newest_file(files, folder), folders))
-    yield from filter(None, each(files, files.effective_access, newest))
+    newest_files = filter(None, each(files, lambda folder: newest_file(files, folder), folders))
+    yield from filter(None, each(files, files.effective_access, newest_files))
 
 
 def _folders_below(files: Directory, path: str) -> Iterator[str]:

@@ -43,11 +43,13 @@ class OwnPaths:
         Raise CorruptionError for a damaged file, and UnsupportedError for an unknown version.
         """
         if self.code == SCHEMA_PATHS:
-            found = schema_paths(files, self.path)
+            recorded_paths = schema_paths(files, self.path)
         else:
-            found = [_read_schema_log(files, self.path)[_PATH]]
+            recorded_paths = [_read_schema_log(files, self.path)[_PATH]]
         folder = layout.STATE if self.code == SCHEMA_PATHS else layout.SOURCES
-        return next((old for old in found if is_elsewhere(old, files.root, folder)), None)
+        return next(
+            (recorded_path for recorded_path in recorded_paths if is_elsewhere(recorded_path, files.root, folder)), None
+        )
 
     def moved_to(self, files: Directory, home: str) -> bytes:
         """Return the content of the file for a copy of the checkpoint at ``home``; raise the same errors."""
@@ -82,16 +84,16 @@ def operator_metadata(files: Directory) -> list[str]:
         for operator in files.list(layout.STATE)
         if operator.is_dir and layout.parse_number(operator.name) is not None
     ]
-    return [own.path for folder in folders for own in _in_folder(files, folder)]
+    return [metadata_file.path for folder in folders for metadata_file in _in_folder(files, folder)]
 
 
 def find_schema_logs(files: Directory, below: str = "", above: tuple[str, ...] = ()) -> Iterator[str]:
     """Yield the folders of the schema logs of Delta sources. Links out of the checkpoint are not followed."""
     try:
-        real = files.real_path(below)
+        real_path = files.real_path(below)
     except RefusedError:
         return
-    if real in above:
+    if real_path in above:
         return
     for info in files.list(below):
         path = f"{below}/{info.name}" if below else info.name
@@ -99,12 +101,12 @@ def find_schema_logs(files: Directory, below: str = "", above: tuple[str, ...] =
             continue
         if info.name.startswith("_schema_log_"):
             yield path
-        yield from find_schema_logs(files, path, (*above, real))
+        yield from find_schema_logs(files, path, (*above, real_path))
 
 
 def _in_folder(files: Directory, folder: str) -> Iterator[OwnPaths]:
-    found = (own_paths(f"{folder}/{info.name}") for info in files.list(folder) if not info.is_dir)
-    yield from (one for one in found if one is not None)
+    files_with_paths = (own_paths(f"{folder}/{info.name}") for info in files.list(folder) if not info.is_dir)
+    yield from (file for file in files_with_paths if file is not None)
 
 
 def _read_schema_log(files: Directory, path: str) -> dict[str, Any]:
@@ -122,18 +124,18 @@ def _read_schema_log(files: Directory, path: str) -> dict[str, Any]:
     return document
 
 
-def _relocate(old: str, home: str) -> str:
+def _relocate(recorded_path: str, home: str) -> str:
     """Return the path of a source in the checkpoint ``home``, as Spark writes it.
 
     Delta compares whole texts. So the scheme and the name node stay, if the file system does.
     """
-    source = f"{layout.SOURCES}/{old.rpartition(f'/{layout.SOURCES}/')[2]}"
+    source = f"{layout.SOURCES}/{recorded_path.rpartition(f'/{layout.SOURCES}/')[2]}"
     if is_local(home):
         return f"{hadoop_uri(home)}/{source}"
-    kind, _, place = home.partition("://")
-    scheme, separator, rest = old.partition("://")
-    if not separator or REMOTE.get(scheme) != REMOTE[kind]:
+    home_scheme, _, home_location = home.partition("://")
+    scheme, separator, recorded_location = recorded_path.partition("://")
+    if not separator or REMOTE.get(scheme) != REMOTE[home_scheme]:
         return f"{hadoop_uri(home)}/{source}"
-    if kind == "hdfs":
-        place = f"{rest.partition('/')[0]}/{place.partition('/')[2]}"
-    return f"{scheme}://{place}/{source}"
+    if home_scheme == "hdfs":
+        home_location = f"{recorded_location.partition('/')[0]}/{home_location.partition('/')[2]}"
+    return f"{scheme}://{home_location}/{source}"

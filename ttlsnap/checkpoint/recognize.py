@@ -20,22 +20,22 @@ def require_checkpoint(files: Directory, *folders: str) -> None:
     Raise it also for a folder in which ttlsnap keeps backups or unfinished copies.
     """
     folders = folders or (layout.OFFSETS, layout.STATE)
-    own = layout.folder_of_ttlsnap(files.root)
-    if own is not None:
-        above, _, name = own.rpartition("/")
+    own_folder = layout.folder_of_ttlsnap(files.root)
+    if own_folder is not None:
+        parent, _, name = own_folder.rpartition("/")
         raise NotACheckpointError(
             f"{files.root} is not the checkpoint of a query, but "
-            + (f"a backup of {above}. Name that checkpoint" if name == OWN else f"an unfinished copy in {own}")
+            + (f"a backup of {parent}. Name that checkpoint" if name == OWN else f"an unfinished copy in {own_folder}")
         )
     if files.stat("") is None:
         raise NotACheckpointError(f"{files.root} does not exist")
-    missing = [name for name in folders if files.stat(name) is None]
-    if missing == [layout.OFFSETS] and newest_version(files):
+    missing_folders = [name for name in folders if files.stat(name) is None]
+    if missing_folders == [layout.OFFSETS] and newest_version(files):
         raise NotACheckpointError(describe_missing_commits(files, ()))
-    if missing:
+    if missing_folders:
         raise NotACheckpointError(
-            f"{files.root} is not the checkpoint of a stateful query: it has no {' and no '.join(missing)} folder"
-            f"{_hint(files)}"
+            f"{files.root} is not the checkpoint of a stateful query: it has no {' and no '.join(missing_folders)} "
+            f"folder{_hint(files)}"
         )
 
 
@@ -46,14 +46,14 @@ def find_checkpoints(files: Directory) -> list[str]:
     def is_checkpoint(name: str) -> bool:
         return all(files.stat(f"{name}/{folder}") is not None for folder in (layout.OFFSETS, layout.STATE))
 
-    return [name for name, found in zip(names, each(files, is_checkpoint, names), strict=True) if found]
+    return [name for name, has_folders in zip(names, each(files, is_checkpoint, names), strict=True) if has_folders]
 
 
 def find_owner(path: Path) -> Path | None:
     """Return the checkpoint or Delta table inside which a local path is, even if nothing is there yet."""
     for folder in path.resolve().parents:
-        beside = [(folder / name).exists() for name in (layout.COMMITS, layout.STATE, layout.METADATA)]
-        if (folder / _DELTA_LOG).is_dir() or ((folder / layout.OFFSETS).is_dir() and any(beside)):
+        exist_beside = [(folder / name).exists() for name in (layout.COMMITS, layout.STATE, layout.METADATA)]
+        if (folder / _DELTA_LOG).is_dir() or ((folder / layout.OFFSETS).is_dir() and any(exist_beside)):
             return folder
     return None
 
@@ -65,8 +65,8 @@ def _hint(files: Directory) -> str:
         return ". It is a Delta table; inspect, compact, maintain, history, rollback and check work on tables"
     if name in (layout.STATE, layout.OFFSETS, layout.COMMITS):
         return f". Name the checkpoint that it belongs to: {parent}"
-    found = find_checkpoints(files)
-    if found:
-        more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
-        return f". It contains checkpoints: {', '.join(found[:_MOST_NAMED])}{more}. Name one of them"
+    checkpoints = find_checkpoints(files)
+    if checkpoints:
+        more_text = f" and {len(checkpoints) - _MOST_NAMED} more" if len(checkpoints) > _MOST_NAMED else ""
+        return f". It contains checkpoints: {', '.join(checkpoints[:_MOST_NAMED])}{more_text}. Name one of them"
     return ""

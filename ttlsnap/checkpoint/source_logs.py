@@ -35,19 +35,25 @@ class SourceLog:
 def list_source_log(files: Directory, source: int, last: int) -> SourceLog:
     """Return the log of a source whose position in the offsets is ``last``. Raise RefusedError if it leads outside."""
     folder = f"{layout.SOURCES}/{source}"
-    listed = {file.name: file for file in files.list(folder)}
-    numbers = {name: layout.parse_number(name.removesuffix(_COMPACT)) for name in listed}
+    infos_by_name = {file.name: file for file in files.list(folder)}
+    numbers = {name: layout.parse_number(name.removesuffix(_COMPACT)) for name in infos_by_name}
     batches = {name: number for name, number in numbers.items() if number is not None}
-    compacted = [number for name, number in batches.items() if name.endswith(_COMPACT)]
+    compact_numbers = [number for name, number in batches.items() if name.endswith(_COMPACT)]
     # Spark writes a ``.compact`` file in place of every tenth file by default (CompactibleFileStreamLog).
-    first = max((number for number in compacted if number <= last), default=-1)
+    first_number = max((number for number in compact_numbers if number <= last), default=-1)
     # Spark reads all of them, up to the newest.
-    last = max((last, *(number for name, number in batches.items() if name.isdigit() and not listed[name].is_dir)))
+    last = max(
+        (last, *(number for name, number in batches.items() if name.isdigit() and not infos_by_name[name].is_dir))
+    )
     # The search ends at the first missing file, even if a damaged offset names a huge number.
-    missing = next((number for number in range(first + 1, last + 1) if str(number) not in listed), None)
+    missing_number = next(
+        (number for number in range(first_number + 1, last + 1) if str(number) not in infos_by_name), None
+    )
     # A ``.compact`` file repeats what all files before it have, so Spark reads none of these.
-    read = (name for name, number in batches.items() if number > first or name == f"{first}{_COMPACT}")
-    return SourceLog(folder, listed, tuple(read), missing)
+    names_to_read = (
+        name for name, number in batches.items() if number > first_number or name == f"{first_number}{_COMPACT}"
+    )
+    return SourceLog(folder, infos_by_name, tuple(names_to_read), missing_number)
 
 
 def describe_missing(files: Directory, log: SourceLog) -> tuple[str, str] | None:
@@ -58,16 +64,16 @@ def describe_missing(files: Directory, log: SourceLog) -> tuple[str, str] | None
     return path, describe_log_problem(path, f"{files.root}/{path} is missing")
 
 
-def describe_log_problem(path: str, what: object) -> str:
+def describe_log_problem(path: str, message: object) -> str:
     """Return what follows from a problem in the log of a source."""
     return (
-        f"{what}; source {path.split('/')[1]} records in it what it has read. Without it Spark does not start, or "
+        f"{message}; source {path.split('/')[1]} records in it what it has read. Without it Spark does not start, or "
         "reads the input again"
     )
 
 
-def find_sources(files: Directory, known: Mapping[int, int]) -> Mapping[int, int]:
-    """Return the last log number of each source that has a log. ``known`` has the positions in the offsets.
+def find_sources(files: Directory, positions: Mapping[int, int]) -> Mapping[int, int]:
+    """Return the last log number of each source that has a log. ``positions`` has the positions in the offsets.
 
     A source that the query uses twice has two offsets and one log, and later sources then have lower numbers. So if
     there are fewer logs than offsets, but as many as different positions, each log has at least the lowest position.
@@ -76,8 +82,8 @@ def find_sources(files: Directory, known: Mapping[int, int]) -> Mapping[int, int
         numbers = (layout.parse_number(info.name) for info in files.list(layout.SOURCES) if info.is_dir)
         logs = sorted(number for number in numbers if number is not None)
     except RefusedError:
-        return known  # reported for each source
-    positions = set(known.values())
-    if logs == list(range(len(logs))) and len(positions) <= len(logs) and set(known) - set(logs):
-        return {source: min(positions) for source in logs if source in known}
-    return known
+        return positions  # reported for each source
+    distinct_positions = set(positions.values())
+    if logs == list(range(len(logs))) and len(distinct_positions) <= len(logs) and set(positions) - set(logs):
+        return {source: min(distinct_positions) for source in logs if source in positions}
+    return positions

@@ -55,24 +55,26 @@ def find_obstacles(files: Directory, logs: Logs) -> Iterator[StartProblem]:
     yield from _find_blocked(files, logs)
     if not logs.offsets:
         return
-    last, committed = logs.offsets[-1], logs.commits[-1]
-    if last < committed:
+    last_batch, last_committed = logs.offsets[-1], logs.commits[-1]
+    if last_batch < last_committed:
         return  # reading the committed batch fails
     # Spark reads the offsets of two batches: they are the end and the start of the newest one
     # (MicroBatchExecution.populateStartOffsets).
-    if last > 0 and last - 1 not in logs.offsets:
-        path = layout.offset_file(last - 1)
-        words = f"{files.root}/{path} is missing, and Spark reads it when the query starts with batch {last}"
-        yield StartProblem("damaged-log", path, words)
-    uncommitted = [batch for batch in logs.offsets if batch > committed]
+    if last_batch > 0 and last_batch - 1 not in logs.offsets:
+        path = layout.offset_file(last_batch - 1)
+        message = f"{files.root}/{path} is missing, and Spark reads it when the query starts with batch {last_batch}"
+        yield StartProblem("damaged-log", path, message)
+    uncommitted = [batch for batch in logs.offsets if batch > last_committed]
     # Spark runs only the newest one again. The one before it would be skipped.
     if len(uncommitted) > 1:
-        words = f"batches {uncommitted[0]} to {last} were started, but the last committed batch is {committed}"
-        yield StartProblem("missing-commit", layout.commit_file(last - 1), words)
-    torn = list(_find_torn(files, last, committed)) if uncommitted else []
-    yield from torn
-    if last - 1 in logs.offsets and not torn:
-        yield from _find_changes(files, last - 1, last, committed)
+        message = (
+            f"batches {uncommitted[0]} to {last_batch} were started, but the last committed batch is {last_committed}"
+        )
+        yield StartProblem("missing-commit", layout.commit_file(last_batch - 1), message)
+    torn_offsets = list(_find_torn(files, last_batch, last_committed)) if uncommitted else []
+    yield from torn_offsets
+    if last_batch - 1 in logs.offsets and not torn_offsets:
+        yield from _find_changes(files, last_batch - 1, last_batch, last_committed)
 
 
 def require_startable(files: Directory, logs: Logs) -> None:
@@ -99,10 +101,10 @@ def _find_missing(files: Directory, logs: Logs) -> Iterator[StartProblem]:
         positions = read_file_logs(files, logs.offsets[-1], {}) if logs.offsets else {}
     except (CorruptionError, UnsupportedError):
         return  # an obstacle itself, or the offsets of a batch that is planned again
-    for source, last in find_sources(files, positions).items():
+    for source, last_number in find_sources(files, positions).items():
         with suppress(RefusedError):  # a link that leads outside, which ttlsnap does not follow
-            if (missing := describe_missing(files, list_source_log(files, source, last))) is not None:
-                yield StartProblem("damaged-log", *missing)
+            if (missing_file := describe_missing(files, list_source_log(files, source, last_number))) is not None:
+                yield StartProblem("damaged-log", *missing_file)
 
 
 def _find_all(files: Directory, logs: Logs) -> Iterator[StartProblem]:
@@ -124,8 +126,8 @@ def _backup(files: Directory, run: str) -> str:
 
 def describe_missing_commits(files: Directory, offsets: Sequence[int]) -> str:
     """Return what follows for a checkpoint without a committed batch: it has no state yet, or it has lost its logs."""
-    newest = newest_version(files)
-    if not newest or (newest == 1 and len(offsets) < 2):
+    newest_state = newest_version(files)
+    if not newest_state or (newest_state == 1 and len(offsets) < 2):
         return f"{files.root}: no batch is committed yet, so there is no state"
     runs = files.list(layout.RUNS)
     if any(files.list(f"{_backup(files, info.name)}/{layout.COMMITS}") for info in runs):
@@ -136,26 +138,26 @@ def describe_missing_commits(files: Directory, offsets: Sequence[int]) -> str:
             "folders offsets and commits from a copy"
         )
     if offsets:
-        told = (
+        description = (
             f"{files.root}: the commit log is missing, but offsets has the batches {offsets[0]} to {offsets[-1]}, and "
-            f"the state has versions up to {newest}"
+            f"the state has versions up to {newest_state}"
         )
         if _have_ids(files):
             return (
-                f"{told}. The names of its files have ids (checkpoint format 2), which only the commit log has, so "
-                "Spark does not load the state. Restore the folder commits from a copy"
+                f"{description}. The names of its files have ids (checkpoint format 2), which only the commit log has, "
+                "so Spark does not load the state. Restore the folder commits from a copy"
             )
         # Without commits, Spark runs the newest batch again. It loads the state before that batch, whose version is the
         # batch's own number.
-        if newest < offsets[-1]:
-            return f"{told}. Spark needs version {offsets[-1]}. Restore the checkpoint from a copy"
+        if newest_state < offsets[-1]:
+            return f"{description}. Spark needs version {offsets[-1]}. Restore the checkpoint from a copy"
         return (
-            f"{told}. When the query starts, Spark runs batch {offsets[-1]} again, and continues with this state. "
-            "Restore the folder commits from a copy, or let the query commit a batch. Then repeat the command"
+            f"{description}. When the query starts, Spark runs batch {offsets[-1]} again, and continues with this "
+            "state. Restore the folder commits from a copy, or let the query commit a batch. Then repeat the command"
         )
     return (
-        f"{files.root}: the logs are missing, but the state has versions up to {newest}. {WITHOUT_LOGS} Restore the "
-        "folders offsets and commits from a copy"
+        f"{files.root}: the logs are missing, but the state has versions up to {newest_state}. {WITHOUT_LOGS} Restore "
+        "the folders offsets and commits from a copy"
     )
 
 
@@ -169,8 +171,8 @@ def _have_ids(files: Directory) -> bool:
 
 
 def _state_files(files: Directory) -> list[layout.StateFileName]:
-    parsed = (layout.parse_state_file(info.name) for info in list_activity(files).values())
-    return [name for name in parsed if name is not None]
+    parsed_names = (layout.parse_state_file(info.name) for info in list_activity(files).values())
+    return [name for name in parsed_names if name is not None]
 
 
 def _find_blocked(files: Directory, logs: Logs) -> Iterator[StartProblem]:
@@ -184,19 +186,19 @@ def _find_blocked(files: Directory, logs: Logs) -> Iterator[StartProblem]:
                 continue
             path = f"{folder}/{info.name}"
             if info.is_dir:
-                words = f"{files.root}/{path} is a folder, in the place where Spark writes batch {number}"
-                yield StartProblem("blocked-batch", path, words)
+                message = f"{files.root}/{path} is a folder, in the place where Spark writes batch {number}"
+                yield StartProblem("blocked-batch", path, message)
             elif layout.parse_number(info.name) is None:
-                words = f"{files.root}/{path} is not a file that Spark writes, but Spark takes it for batch {number}"
-                yield StartProblem("blocked-batch", path, words)
+                message = f"{files.root}/{path} is not a file that Spark writes, but Spark takes it for batch {number}"
+                yield StartProblem("blocked-batch", path, message)
 
 
-def _find_changes(files: Directory, before: int, batch: int, committed: int) -> Iterator[StartProblem]:
+def _find_changes(files: Directory, old_batch: int, batch: int, last_committed: int) -> Iterator[StartProblem]:
     """Yield what is wrong with the offsets of two batches, which Spark both reads when it starts with ``batch``."""
-    old_path, path = layout.offset_file(before), layout.offset_file(batch)
+    old_path, path = layout.offset_file(old_batch), layout.offset_file(batch)
     try:
-        read_conf(files, before)
-        positions = read_file_logs(files, before, {})
+        read_conf(files, old_batch)
+        old_positions = read_file_logs(files, old_batch, {})
     except UnsupportedError as error:
         yield StartProblem("unsupported", old_path, str(error))
         return
@@ -204,48 +206,55 @@ def _find_changes(files: Directory, before: int, batch: int, committed: int) -> 
         yield StartProblem("damaged-log", old_path, str(error))
         return
     try:
-        found = read_file_logs(files, batch, positions)
+        new_positions = read_file_logs(files, batch, old_positions)
     except UnsupportedError:
         return  # found before
     except CorruptionError as error:
-        yield _unreadable(path, batch, committed, error)
+        yield _unreadable(path, batch, last_committed, error)
         return
-    old, new = source_offsets(files, before), source_offsets(files, batch)
-    if not found:
+    old_offsets, new_offsets = source_offsets(files, old_batch), source_offsets(files, batch)
+    if not new_positions:
         return  # a source of another kind, or a log that names its sources
     # Offsets belong to the sources of the query by their positions. Spark refuses another number of them.
-    if len(old) != len(new):
-        words = f"{files.root}/{path} has the offsets of {len(new)} sources, and {old_path} of {len(old)}"
-        yield StartProblem("damaged-log", path, words)
-    for source in found:
-        if source not in positions and source < len(old) and old[source] != NO_OFFSET:
-            words = f"{files.root}/{old_path}: source {source} reads files, and its offset is not one of such a source"
-            yield StartProblem("damaged-log", old_path, words)
+    if len(old_offsets) != len(new_offsets):
+        message = (
+            f"{files.root}/{path} has the offsets of {len(new_offsets)} sources, and {old_path} of {len(old_offsets)}"
+        )
+        yield StartProblem("damaged-log", path, message)
+    for source in new_positions:
+        if source not in old_positions and source < len(old_offsets) and old_offsets[source] != NO_OFFSET:
+            message = (
+                f"{files.root}/{old_path}: source {source} reads files, and its offset is not one of such a source"
+            )
+            yield StartProblem("damaged-log", old_path, message)
 
 
-def _find_torn(files: Directory, last: int, committed: int) -> Iterator[StartProblem]:
+def _find_torn(files: Directory, last_batch: int, last_committed: int) -> Iterator[StartProblem]:
     """Yield what is wrong with a batch that was started and not committed."""
-    path = layout.offset_file(last)
+    path = layout.offset_file(last_batch)
     try:
-        count = shuffle_partitions(read_conf(files, last))
+        count = shuffle_partitions(read_conf(files, last_batch))
     except UnsupportedError as error:
         yield StartProblem("unsupported", path, str(error))
         return
     except CorruptionError as error:
-        yield _unreadable(path, last, committed, error)
+        yield _unreadable(path, last_batch, last_committed, error)
         return
     try:
-        then = shuffle_partitions(read_conf(files, committed))
+        committed_count = shuffle_partitions(read_conf(files, last_committed))
     except (CorruptionError, UnsupportedError):
         return  # the committed batch cannot be read, which is another problem
     # From 4.2 on, Spark's offline repartition writes the offsets of a batch with the new number first, and commits it
     # last.
-    if None not in (count, then) and count != then:
-        words = f"batch {last} is an unfinished repartition from {then} to {count} partitions; Spark refuses to start"
-        yield StartProblem("unfinished-repartition", path, words, count)
+    if None not in (count, committed_count) and count != committed_count:
+        message = (
+            f"batch {last_batch} is an unfinished repartition from {committed_count} to {count} partitions; Spark "
+            "refuses to start"
+        )
+        yield StartProblem("unfinished-repartition", path, message, count)
 
 
-def _unreadable(path: str, batch: int, committed: int, error: CorruptionError) -> StartProblem:
-    if batch <= committed:
+def _unreadable(path: str, batch: int, last_committed: int, error: CorruptionError) -> StartProblem:
+    if batch <= last_committed:
         return StartProblem("damaged-log", path, str(error))
     return StartProblem("torn-offset", path, f"{error}. Batch {batch} was started but not committed")

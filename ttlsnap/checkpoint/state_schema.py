@@ -102,19 +102,19 @@ def with_schemas(
     version = reader.utf()
     if version != "v3":
         write = _utf if version == "v1" else _text
-        found = schemas[DEFAULT_FAMILY]
-        return _utf(version) + write(dump_type(found.key)) + write(dump_type(found.value))
+        new_schema = schemas[DEFAULT_FAMILY]
+        return _utf(version) + write(dump_type(new_schema.key)) + write(dump_type(new_schema.value))
     families = []
     for _ in range(reader.count(4)):
-        name = old = reader.utf()
+        name = old_name = reader.utf()
         key_id, key, value_id, value = reader.short(), reader.text(), reader.short(), reader.text()
         if name in schemas:
-            found = schemas[name]
-            name, key, value = found.name, dump_type(found.key), dump_type(found.value)
+            new_schema = schemas[name]
+            name, key, value = new_schema.name, dump_type(new_schema.key), dump_type(new_schema.value)
         encoder, user_key = reader.text(), reader.text()
-        if old not in removed:
+        if old_name not in removed:
             families.append((name, _family_bytes(name, key_id, key, value_id, value, encoder, user_key)))
-    families += [(one.name, _bytes_of(one)) for one in added]
+    families += [(family.name, _bytes_of(family)) for family in added]
     if removed or added:
         families.sort()  # Spark's own order
     return _utf(version) + struct.pack(">i", len(families)) + b"".join(data for _, data in families)
@@ -125,10 +125,10 @@ def new_schemas(families: Collection[ColumnFamilySchema]) -> bytes:
     return _utf("v3") + struct.pack(">i", len(families)) + b"".join(map(_bytes_of, families))
 
 
-def _bytes_of(one: ColumnFamilySchema) -> bytes:
-    encoder = json.dumps(one.key_encoder, separators=(",", ":"))
-    texts = (dump_type(one.key), one.value_id, dump_type(one.value), encoder, _NO_USER_KEY)
-    return _family_bytes(one.name, one.key_id, *texts)
+def _bytes_of(family: ColumnFamilySchema) -> bytes:
+    encoder = json.dumps(family.key_encoder, separators=(",", ":"))
+    texts = (dump_type(family.key), family.value_id, dump_type(family.value), encoder, _NO_USER_KEY)
+    return _family_bytes(family.name, family.key_id, *texts)
 
 
 def _family_bytes(name: str, key_id: int, key: str, value_id: int, value: str, encoder: str, user_key: str) -> bytes:
@@ -139,7 +139,7 @@ def _family_bytes(name: str, key_id: int, key: str, value_id: int, value: str, e
 def _text(text: str) -> bytes:
     # Java's writeUTF fails beyond 65535 bytes. Spark cuts after 65535 characters, which are more bytes if not all are
     # ASCII.
-    pieces = [text[at : at + _CHUNK] for at in range(0, len(text), _CHUNK)]
+    pieces = [text[start : start + _CHUNK] for start in range(0, len(text), _CHUNK)]
     return struct.pack(">i", len(pieces)) + b"".join(map(_utf, pieces))
 
 
@@ -154,7 +154,10 @@ def _utf(text: str) -> bytes:
 def encode_modified_utf8(text: str) -> bytes:
     """Return the bytes that Java's ``writeUTF`` would write; see ``decode_modified_utf8``."""
     pairs = "".join(
-        c if ord(c) < 0x10000 else "".join(map(chr, struct.unpack(">HH", c.encode("utf-16-be")))) for c in text
+        character
+        if ord(character) < 0x10000
+        else "".join(map(chr, struct.unpack(">HH", character.encode("utf-16-be"))))
+        for character in text
     )
     return pairs.encode("utf-8", "surrogatepass").replace(b"\0", b"\xc0\x80")
 
