@@ -232,8 +232,8 @@ BREAKS = (
     Break(
         "a copy lacks the checksums of its state files",
         "transaction/copy.py",
-        "for path in (file, *(path for path in checksums if source.stat(path) is not None)):",
-        "for path in (file,):",
+        "for path in (state_path, *(path for path in checksums if source.stat(path) is not None)):",
+        "for path in (state_path,):",
         "../compaction/test_publish.py",
     ),
     Break(
@@ -992,7 +992,7 @@ BREAKS = (
     Break(
         "a rollback restores the state of a batch before the last one",
         "transaction/rollback.py",
-        "if committed > last.batch:",
+        "if last_committed > last_run.batch:",
         "if False:",
         "test_rollback.py",
     ),
@@ -1013,8 +1013,8 @@ BREAKS = (
     Break(
         "pruning removes a table that a snapshot needs",
         "transaction/pruning.py",
-        "    for held in find_held_tables(files, [journal.run for journal in ended]):\n        raise",
-        "    for held in ():\n        raise",
+        "    for table in find_held_tables(files, [journal.run for journal in ended_journals]):\n        raise",
+        "    for table in ():\n        raise",
         "test_prune.py",
     ),
     Break(

@@ -53,49 +53,49 @@ class Change:
         files, fence = runs.files, fence_file(logs)
         _stage(files, run, self.documents)
         each(files, lambda path: files.keep_copy(path, backup_path(run, path)), self.preserved)
-        staged = [FileMove(file.path, file.target) for file in self.staged]
-        staged += [FileMove(staged_path(run, path), path) for path in self.documents]
-        ledgers = [FileMove(staged_path(run, path), path) for path in self.ledgers]
-        old = dict.fromkeys([*self.set_aside, *(move.target for move in (*staged, *ledgers))])
-        to_backup = plan_backup(files, run, list(old)) + plan_checksum_backup(files, run, fence)
-        published = self._identify(files, staged)
+        staged_moves = [FileMove(file.path, file.target) for file in self.staged]
+        staged_moves += [FileMove(staged_path(run, path), path) for path in self.documents]
+        ledger_moves = [FileMove(staged_path(run, path), path) for path in self.ledgers]
+        old_paths = dict.fromkeys([*self.set_aside, *(move.target for move in (*staged_moves, *ledger_moves))])
+        to_backup = plan_backup(files, run, list(old_paths)) + plan_checksum_backup(files, run, fence)
+        published_facts = self._identify(files, staged_moves)
         return Journal(
             run=run,
             number=runs.next_number,
             kind=self.kind,
             batch=self.batch,
             fence=fence,
-            moves=(*to_backup, *staged, *ledgers),
+            moves=(*to_backup, *staged_moves, *ledger_moves),
             status="open",
-            published=published,
-            logs=self._identify_logs(files, published),
+            published=published_facts,
+            logs=self._identify_logs(files, published_facts),
             preserved=tuple(self.preserved),
             leftovers=leftovers_of(files, before, self.batch),
             planned=self.planned,
         )
 
-    def _identify(self, files: Directory, staged: Sequence[FileMove]) -> tuple[FileFacts, ...]:
+    def _identify(self, files: Directory, staged_moves: Sequence[FileMove]) -> tuple[FileFacts, ...]:
         """Return the identities that the staged files will have in their places."""
         digests = {file.path: file.digest for file in self.staged}
-        infos = stat_files(files, [move.source for move in staged])
+        infos = stat_files(files, [move.source for move in staged_moves])
 
-        def facts(move: FileMove) -> FileFacts:
+        def identify(move: FileMove) -> FileFacts:
             info = infos[move.source]
             digest = digests.get(move.source) or digest_of(files, move.source)
             return FileFacts(move.target, info.size, info.mtime_ns, digest)
 
-        return tuple(each(files, facts, staged))
+        return tuple(each(files, identify, staged_moves))
 
-    def _identify_logs(self, files: Directory, published: Sequence[FileFacts]) -> tuple[FileFacts, ...]:
+    def _identify_logs(self, files: Directory, published_facts: Sequence[FileFacts]) -> tuple[FileFacts, ...]:
         """Return the identities that the logs of the batch will have."""
         paths = (layout.offset_file(self.batch), layout.commit_file(self.batch))
-        new = [facts for facts in published if facts.path in paths]
-        return (*new, *facts_of(files, [path for path in paths if path not in self.documents]))
+        new_facts = [facts for facts in published_facts if facts.path in paths]
+        return (*new_facts, *facts_of(files, [path for path in paths if path not in self.documents]))
 
 
 def _stage(files: Directory, run: str, documents: Mapping[str, bytes]) -> None:
     for path, data in documents.items():
-        place = staged_path(run, path)
-        files.mkdirs(place.rpartition("/")[0])
-        with files.writer(place) as file:
+        path_in_staging = staged_path(run, path)
+        files.mkdirs(path_in_staging.rpartition("/")[0])
+        with files.writer(path_in_staging) as file:
             file.write(data)

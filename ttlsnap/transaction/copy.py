@@ -41,8 +41,8 @@ def check_destination(source: str, output: str) -> LocalDirectory:
     Raise UsageError otherwise.
     """
     destination = open_local(output)
-    found = destination.stat("")
-    if found is not None and (not found.is_dir or destination.list("")):
+    info = destination.stat("")
+    if info is not None and (not info.is_dir or destination.list("")):
         raise UsageError(f"--output {destination.root} exists and is not an empty folder")
     inner, outer = sorted((Path(source), Path(destination.root)), key=lambda path: -len(path.parts))
     if is_local(source) and inner.is_relative_to(outer):
@@ -70,40 +70,40 @@ def share_copy(source: Directory, staging: LocalDirectory) -> bool:
 
     The copy is never more readable than its source, whatever the folders above it allow.
     """
-    given = _share_below(source, staging, "")
-    return staging.set_access("", _access_of_root(source)) and given
+    is_shared = _share_below(source, staging, "")
+    return staging.set_access("", _access_of_root(source)) and is_shared
 
 
 def _share_below(source: Directory, staging: LocalDirectory, path: str) -> bool:
-    given = True
+    is_shared = True
     for info in staging.list(path):
-        inner = f"{path}/{info.name}" if path else info.name
+        inner_path = f"{path}/{info.name}" if path else info.name
         if info.is_dir:
-            access = source.access(inner) or source.access("")
-            given &= _share_below(source, staging, inner)
+            access = source.access(inner_path) or source.access("")
+            is_shared &= _share_below(source, staging, inner_path)
         else:
-            access = access_of_new(source, inner)
-        given &= staging.set_access(inner, access or own_access((0o777 if info.is_dir else 0o666) & ~umask()))
-    return given
+            access = access_of_new(source, inner_path)
+        is_shared &= staging.set_access(inner_path, access or own_access((0o777 if info.is_dir else 0o666) & ~umask()))
+    return is_shared
 
 
 def describe_copy(source: Directory, copy: Directory, *, given: bool) -> tuple[str, ...]:
     """Return what the query of a copy needs before it starts. ``given`` is the result of ``share_copy``."""
     warnings = [] if given or not is_local(source.root) else [_describe_owner(source.root, copy.root)]
     for folder in find_schema_logs(copy):
-        place = f"{copy.root}/{folder}".rpartition("/")[0]
+        log_location = f"{copy.root}/{folder}".rpartition("/")[0]
         warnings.append(
             f"{copy.root}/{folder} is the schema log of a Delta source. Start the query with its new place: "
-            f'.option("schemaTrackingLocation", "{place}")'
+            f'.option("schemaTrackingLocation", "{log_location}")'
         )
     return tuple(warnings)
 
 
 def _describe_owner(source: str, copy: str) -> str:
     """Return a warning that the copy belongs to this user, and the command that gives it to the source's owner."""
-    owner, me = read_access(source).owner_name, own_access(0).owner_name
+    owner, user = read_access(source).owner_name, own_access(0).owner_name
     return (
-        f"{copy} belongs to {me}, who cannot give files to the owner of the source ({owner}). Before a query of "
+        f"{copy} belongs to {user}, who cannot give files to the owner of the source ({owner}). Before a query of "
         f"{owner} uses it, run as root: chown -R --reference={source} {copy}"
     )
 
@@ -114,11 +114,11 @@ def _access_of_root(source: Directory) -> Access:
 
 def copy_state_files(source: Directory, staging: LocalDirectory, paths: Iterable[str]) -> None:
     """Copy state files with their checksum files."""
-    for file in paths:
-        _, spark = layout.checksum_files(file)
-        checksums = (*layout.checksum_files(file), *layout.checksum_files(spark))
-        staging.mkdirs(file.rpartition("/")[0])
-        for path in (file, *(path for path in checksums if source.stat(path) is not None)):
+    for state_path in paths:
+        _, spark_checksum = layout.checksum_files(state_path)
+        checksums = (*layout.checksum_files(state_path), *layout.checksum_files(spark_checksum))
+        staging.mkdirs(state_path.rpartition("/")[0])
+        for path in (state_path, *(path for path in checksums if source.stat(path) is not None)):
             _copy_file(source, staging, path)
 
 
@@ -133,13 +133,13 @@ def write_report(runs: Runs, staging: LocalDirectory, run: str, report: dict[str
     The logs of the copy are complete.
     """
     logs = read_logs(runs.files)
-    planned = planned_batch(runs, logs)
-    digest = digest_of(staging, layout.offset_file(planned)) if planned is not None else None
+    batch = planned_batch(runs, logs)
+    digest = digest_of(staging, layout.offset_file(batch)) if batch is not None else None
     report = {**report, LONGEST_GAP: longest_gap_ms(runs, logs), PLANNED: digest}
     path = report_path(run)
     staging.mkdirs(path.rpartition("/")[0])
-    with staging.writer(path) as new:
-        new.write(json.dumps(report, indent=1).encode())
+    with staging.writer(path) as report_file:
+        report_file.write(json.dumps(report, indent=1).encode())
 
 
 @defer_signals()
@@ -161,11 +161,11 @@ def finish_copy(staging: LocalDirectory, destination: LocalDirectory) -> None:
 def _sync_names(staging: LocalDirectory, path: str) -> None:
     """Sync the names of the files, whose content is synced when it is written. Remove files of repeated tasks."""
     for info in staging.list(path):
-        inner = f"{path}/{info.name}" if path else info.name
+        inner_path = f"{path}/{info.name}" if path else info.name
         if info.is_dir:
-            _sync_names(staging, inner)
+            _sync_names(staging, inner_path)
         elif _ATTEMPT.search(info.name):
-            staging.remove(inner)
+            staging.remove(inner_path)
     staging.sync(path)
 
 
@@ -180,25 +180,25 @@ def _copy_tree(source: Directory, staging: LocalDirectory, path: str, home: str,
 
     ``home`` is the final path of the copy.
     """
-    real = source.real_path(path)
-    if real in above:
+    real_path = source.real_path(path)
+    if real_path in above:
         raise RefusedError(
             f"{source.root}/{path} is a symbolic link to a folder above it, so a copy would never end. Remove the "
             "link, or compact in place"
         )
     for info in source.list(path):
-        inner = f"{path}/{info.name}" if path else info.name
-        if inner == OWN:
+        inner_path = f"{path}/{info.name}" if path else info.name
+        if inner_path == OWN:
             continue
         if info.is_dir:
-            staging.mkdirs(inner)
-            _copy_tree(source, staging, inner, home, (*above, real))
-        elif (own := own_paths(inner)) is not None:
+            staging.mkdirs(inner_path)
+            _copy_tree(source, staging, inner_path, home, (*above, real_path))
+        elif (file_with_paths := own_paths(inner_path)) is not None:
             # Spark opens schema files by these absolute paths, which would lead to the source.
-            with staging.writer(inner) as new:
-                new.write(own.moved_to(source, home))
-        elif not _is_state_file(inner) and own_paths(layout.strip_checksum(inner)) is None:
-            _copy_file(source, staging, inner)
+            with staging.writer(inner_path) as new_file:
+                new_file.write(file_with_paths.moved_to(source, home))
+        elif not _is_state_file(inner_path) and own_paths(layout.strip_checksum(inner_path)) is None:
+            _copy_file(source, staging, inner_path)
 
 
 def _is_state_file(path: str) -> bool:
@@ -210,5 +210,5 @@ def _is_state_file(path: str) -> bool:
 
 
 def _copy_file(source: Directory, staging: LocalDirectory, path: str) -> None:
-    with source.open(path) as old, staging.writer(path) as new:
-        shutil.copyfileobj(old, new, _PIECE)
+    with source.open(path) as source_file, staging.writer(path) as new_file:
+        shutil.copyfileobj(source_file, new_file, _PIECE)

@@ -45,8 +45,8 @@ def prune(target: str, *, confirm: Callable[[Backup], bool] | None = None) -> li
     files = open_existing(target)
     with files.lock():
         runs = refuse_if_interrupted(files)
-        needed = next((backup for backup in _find(runs) if backup.needed_to_undo), None)
-        if needed is not None and confirm is not None and not confirm(needed):
+        needed_backup = next((backup for backup in _find(runs) if backup.needed_to_undo), None)
+        if needed_backup is not None and confirm is not None and not confirm(needed_backup):
             return []
         command = f"ttlsnap history {shell_word(files.root)} --prune"
         with explain_errors(f"Only backups were removed. After fixing the error, run again: {command}", StorageError):
@@ -54,19 +54,19 @@ def prune(target: str, *, confirm: Callable[[Backup], bool] | None = None) -> li
 
 
 def _find(runs: Runs) -> list[Backup]:
-    files, ended = runs.files, [journal for journal in runs.journals if journal.status != "open"]
-    for held in find_held_tables(files, [journal.run for journal in ended]):
+    files, ended_journals = runs.files, [journal for journal in runs.journals if journal.status != "open"]
+    for table in find_held_tables(files, [journal.run for journal in ended_journals]):
         raise RefusedError(
-            f"{files.root}/{held.path} is missing, but {held.needed_by} needs it. The only copy is in the backup "
-            f"of run {held.run}. Nothing was removed. First run: ttlsnap doctor {shell_word(files.root)} --fix "
+            f"{files.root}/{table.path} is missing, but {table.needed_by} needs it. The only copy is in the backup "
+            f"of run {table.run}. Nothing was removed. First run: ttlsnap doctor {shell_word(files.root)} --fix "
             "table-in-backup"
         )
     undoable = undoable_run(runs)
-    found = []
-    for journal in ended:
+    backups = []
+    for journal in ended_journals:
         run = journal.run
         folder = find_backup(files, run)
         if files.stat(folder) is not None and not only_copies(files, run, journal):
             sizes = [info.size for info in files.list_tree(folder).values()]
-            found.append(Backup(run, len(sizes), sum(sizes), needed_to_undo=run == undoable))
-    return found
+            backups.append(Backup(run, len(sizes), sum(sizes), needed_to_undo=run == undoable))
+    return backups

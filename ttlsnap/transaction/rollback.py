@@ -86,11 +86,11 @@ def rollback(
         run = Rollback(runs, places)
         refuse_if_running(runs, query_id(files), stopped=stopped)
         change_in_place(run)
-        done = f"Run {run.undone.run} is rolled back (as run {run.id})."
-        with explain_errors(done):
+        outcome = f"Run {run.undone.run} is rolled back (as run {run.id})."
+        with explain_errors(outcome):
             _remove_empty_folders(files, run.undone)
         run.warnings += take_back_if_allowed(files, run.undone.run, places)
-        with explain_errors(done):
+        with explain_errors(outcome):
             logs = read_logs(files)
             run.warnings += [*describe_obstacles(files, logs), *warn_of_early_snapshots(files, logs, runs=run.runs)]
         return run.report
@@ -104,10 +104,10 @@ class Rollback(Run):
         self.undone = _find_last(runs)
         super().__init__(runs, new_run_id(), list_activity(files))
         self._places, self._logs = places, read_logs(files)
-        self._committed = _refuse_moved_on(files, self.undone, self._logs)
-        self._planned = runs.find_planning(self._logs)
-        self._back = _find_old_files(files, self.undone, self._committed)
-        self._digests = _identify(files, self.undone, self._back)
+        self._last_committed = _refuse_moved_on(files, self.undone, self._logs)
+        self._planning_journal = runs.find_planning(self._logs)
+        self._moves_back = _find_old_files(files, self.undone, self._last_committed)
+        self._digests = _identify(files, self.undone, self._moves_back)
 
     def stage(self, place: WorkPlace) -> None:
         """Do nothing: the old files are in the backup of the run."""
@@ -116,48 +116,53 @@ class Rollback(Run):
         return True
 
     def journal(self) -> Journal:
-        files, last, back = self.files, self.undone, self._back
-        moves = _plan_moves(files, last, self.id, back, self._committed)
+        files, last_run, moves_back = self.files, self.undone, self._moves_back
+        moves = _plan_moves(files, last_run, self.id, moves_back, self._last_committed)
         # A planned batch that Spark has begun to run stays and is run again. The sink may already have its number.
-        has_planned = self._planned is not None and self._planned.run == last.run
-        is_ours = has_planned and not _has_later_state(files, self.before, last)
-        if last.kind == "migrate" and not is_ours:
-            _refuse_begun(files, last, self._logs, self.before)
-        infos = stat_files(files, [move.source for move in back])
-        record_take_back(files, last.run, self.id, self._places)
+        has_planned = self._planning_journal is not None and self._planning_journal.run == last_run.run
+        is_ours = has_planned and not _has_later_state(files, self.before, last_run)
+        if last_run.kind == "migrate" and not is_ours:
+            _refuse_begun(files, last_run, self._logs, self.before)
+        infos = stat_files(files, [move.source for move in moves_back])
+        record_take_back(files, last_run.run, self.id, self._places)
         return Journal(
             run=self.id,
             number=self.runs.next_number,
             kind="rollback",
-            batch=last.batch,
-            fence=last.fence if is_ours else fence_file(self._logs, moves),
+            batch=last_run.batch,
+            fence=last_run.fence if is_ours else fence_file(self._logs, moves),
             moves=tuple(moves),
             status="open",
-            undoes=last.run,
-            logs=_logs_after(files, last, back),
-            replaces=last.planned if is_ours else None,
+            undoes=last_run.run,
+            logs=_logs_after(files, last_run, moves_back),
+            replaces=last_run.planned if is_ours else None,
             published=tuple(
-                FileFacts(m.target, infos[m.source].size, infos[m.source].mtime_ns, self._digests.get(m.target))
-                for m in back
+                FileFacts(
+                    move_back.target,
+                    infos[move_back.source].size,
+                    infos[move_back.source].mtime_ns,
+                    self._digests.get(move_back.target),
+                )
+                for move_back in moves_back
             ),
         )
 
     def check_again(self) -> None:
-        if self.undone.has_new_state and self._committed == self.undone.batch:
+        if self.undone.has_new_state and self._last_committed == self.undone.batch:
             _require_loadable(self.files)
 
     @property
     def report(self) -> RollbackReport:
         """The report of the published rollback."""
-        last, committed = self.undone, self._committed
+        last_run, last_committed = self.undone, self._last_committed
         return RollbackReport(
             self.files.root,
             self.id,
-            last.run,
-            len(self._back),
+            last_run.run,
+            len(self._moves_back),
             tuple(self.warnings),
-            last.kind,
-            committed if committed < last.batch else None,
+            last_run.kind,
+            last_committed if last_committed < last_run.batch else None,
         )
 
 
@@ -168,30 +173,32 @@ def undoable_run(runs: Runs) -> str | None:
     """
     files = runs.files
     try:
-        last = _find_last(runs)
+        last_run = _find_last(runs)
     except RefusedError:
         return None
     try:
-        _find_old_files(files, last, _refuse_moved_on(files, last, read_logs(files)))
+        _find_old_files(files, last_run, _refuse_moved_on(files, last_run, read_logs(files)))
     except RefusedError:
         return None
     except TtlsnapError:
         pass
-    return last.run
+    return last_run.run
 
 
 def _find_last(runs: Runs) -> Journal:
     """Return the last published run. Raise RefusedError if there is none, or if it is a rollback."""
-    last = next((journal for journal in reversed(runs.journals) if journal.status == "done"), None)
-    if last is None or last.kind == "rollback":
-        if last is not None:
-            after = f": the last run, {last.run}, is a rollback itself"
+    last_run = next((journal for journal in reversed(runs.journals) if journal.status == "done"), None)
+    if last_run is None or last_run.kind == "rollback":
+        if last_run is not None:
+            explanation = f": the last run, {last_run.run}, is a rollback itself"
         elif any(map(partial(_made_copy, runs), runs.ids)):
-            after = ": this checkpoint is a copy. Use the original, which the run that made the copy did not change"
+            explanation = (
+                ": this checkpoint is a copy. Use the original, which the run that made the copy did not change"
+            )
         else:
-            after = ""
-        raise RefusedError(f"{runs.files.root}: there is no run to roll back{after}")
-    return last
+            explanation = ""
+        raise RefusedError(f"{runs.files.root}: there is no run to roll back{explanation}")
+    return last_run
 
 
 def _made_copy(runs: Runs, run: str) -> bool:
@@ -202,60 +209,81 @@ def _made_copy(runs: Runs, run: str) -> bool:
         return False
 
 
-def _find_old_files(files: Directory, last: Journal, committed: int) -> list[FileMove]:
+def _find_old_files(files: Directory, last_run: Journal, last_committed: int) -> list[FileMove]:
     """Return the moves of the replaced files from the backup to their places. Raise RefusedError if one is missing."""
-    kept = [move for move in last.to_backup if not _is_withdrawn(files, move.source, last.batch, committed)]
-    lost = [path for path in last.preserved if files.stat(path) is None]
-    backup = find_backup(files, last.run)
-    back = [*(FileMove(m.target, m.source) for m in kept), *(FileMove(f"{backup}/{p}", p) for p in lost)]
-    if len(find_existing(files, [move.source for move in back])) < len(back):
-        raise RefusedError(f"{files.root}: the backup of run {last.run} was removed, so the run cannot be rolled back")
-    return back
+    kept_moves = [
+        move for move in last_run.to_backup if not _is_withdrawn(files, move.source, last_run.batch, last_committed)
+    ]
+    lost_paths = [path for path in last_run.preserved if files.stat(path) is None]
+    backup_folder = find_backup(files, last_run.run)
+    moves_back = [
+        *(FileMove(kept_move.target, kept_move.source) for kept_move in kept_moves),
+        *(FileMove(f"{backup_folder}/{lost_path}", lost_path) for lost_path in lost_paths),
+    ]
+    if len(find_existing(files, [move.source for move in moves_back])) < len(moves_back):
+        raise RefusedError(
+            f"{files.root}: the backup of run {last_run.run} was removed, so the run cannot be rolled back"
+        )
+    return moves_back
 
 
-def _identify(files: Directory, last: Journal, back: Sequence[FileMove]) -> dict[str, str | None]:
+def _identify(files: Directory, last_run: Journal, moves_back: Sequence[FileMove]) -> dict[str, str | None]:
     """Return the digests of the old files, by their places. Raise RefusedError if one is not the replaced file."""
-    known = {facts.path: facts for facts in last.replaced}
-    moves = [move for move in back if move.target in known]
-    there = stat_files(files, [move.source for move in moves])
+    facts_by_path = {facts.path: facts for facts in last_run.replaced}
+    moves = [move for move in moves_back if move.target in facts_by_path]
+    infos = stat_files(files, [move.source for move in moves])
 
-    def is_as_it_was(move: FileMove) -> bool:
-        return is_same(files, replace(known[move.target], path=move.source), there.get(move.source))
+    def is_unchanged(move: FileMove) -> bool:
+        return is_same(files, replace(facts_by_path[move.target], path=move.source), infos.get(move.source))
 
-    others = [move.source for move, same in zip(moves, each(files, is_as_it_was, moves), strict=True) if not same]
-    if others:
+    changed_paths = [
+        move.source
+        for move, move_is_unchanged in zip(moves, each(files, is_unchanged, moves), strict=True)
+        if not move_is_unchanged
+    ]
+    if changed_paths:
         raise RefusedError(
-            f"{files.root}/{others[0]} is not the file that run {last.run} replaced (files like this: {len(others)}), "
-            "so the run cannot be rolled back. Another program wrote it, or it is damaged. Nothing was changed"
+            f"{files.root}/{changed_paths[0]} is not the file that run {last_run.run} replaced (files like this: "
+            f"{len(changed_paths)}), so the run cannot be rolled back. Another program wrote it, or it is damaged. "
+            "Nothing was changed"
         )
-    return {path: facts.digest for path, facts in known.items()}
+    return {path: facts.digest for path, facts in facts_by_path.items()}
 
 
-def _refuse_begun(files: Directory, last: Journal, logs: Logs, listing: Listing) -> None:
+def _refuse_begun(files: Directory, last_run: Journal, logs: Logs, listing: Listing) -> None:
     """Raise RefusedError if Spark has begun a batch with the settings of a migration: it would run again with them."""
-    replaced = {move.target for move in last.new}
-    later = [batch for batch in logs.offsets if batch > last.batch and layout.offset_file(batch) not in replaced]
-    if later or _has_later_state(files, listing, last):
+    replaced_paths = {move.target for move in last_run.new}
+    later_batches = [
+        batch for batch in logs.offsets if batch > last_run.batch and layout.offset_file(batch) not in replaced_paths
+    ]
+    if later_batches or _has_later_state(files, listing, last_run):
         raise RefusedError(
-            f"{files.root}: batch {last.batch + 1} was begun after the migration {last.run}, with its settings. It "
-            "would run again with them, on the old state. Nothing was changed. Start the query: it can only continue "
-            "with the migrated state"
+            f"{files.root}: batch {last_run.batch + 1} was begun after the migration {last_run.run}, with its "
+            "settings. It would run again with them, on the old state. Nothing was changed. Start the query: it can "
+            "only continue with the migrated state"
         )
 
 
-def _logs_after(files: Directory, last: Journal, back: Sequence[FileMove]) -> tuple[FileFacts, ...]:
+def _logs_after(files: Directory, last_run: Journal, moves_back: Sequence[FileMove]) -> tuple[FileFacts, ...]:
     """Return the identities of the logs of the batch as they will be after the rollback."""
-    sources = {move.target: move.source for move in back}
-    paths = [layout.offset_file(last.batch), layout.commit_file(last.batch)]
-    found = [facts_of(files, [sources.get(path, path)]) for path in paths]
-    return tuple(replace(facts, path=path) for path, there in zip(paths, found, strict=True) for facts in there)
+    sources = {move.target: move.source for move in moves_back}
+    paths = [layout.offset_file(last_run.batch), layout.commit_file(last_run.batch)]
+    facts_of_logs = [facts_of(files, [sources.get(path, path)]) for path in paths]
+    return tuple(
+        replace(facts, path=path)
+        for path, facts_of_log in zip(paths, facts_of_logs, strict=True)
+        for facts in facts_of_log
+    )
 
 
-def _has_later_state(files: Directory, listing: Listing, last: Journal) -> bool:
+def _has_later_state(files: Directory, listing: Listing, last_run: Journal) -> bool:
     """Return whether Spark has started to run a batch after the run: there are state files of it, and new ones."""
-    known = {facts.path: facts for facts in last.leftovers}
-    later = [path for path in listing if is_later(path, last.batch)]
-    return any(path not in known or not is_same(files, known[path], listing[path]) for path in later)
+    leftovers_by_path = {facts.path: facts for facts in last_run.leftovers}
+    later_paths = [path for path in listing if is_later(path, last_run.batch)]
+    return any(
+        path not in leftovers_by_path or not is_same(files, leftovers_by_path[path], listing[path])
+        for path in later_paths
+    )
 
 
 def _require_loadable(files: Directory) -> None:
@@ -263,8 +291,8 @@ def _require_loadable(files: Directory) -> None:
     try:
         checkpoint = open_checkpoint(files, tolerate_damage=True)
         state_store = open_state_store(checkpoint)
-        for kept in (kept for operator in checkpoint.operators for kept in operator.stores):
-            lineages_of(checkpoint, state_store, kept)
+        for store in (store for operator in checkpoint.operators for store in operator.stores):
+            lineages_of(checkpoint, state_store, store)
     except CorruptionError as error:
         raise RefusedError(
             error.text + ". Spark cannot load the old state without it, so the run cannot be rolled back. Nothing was "
@@ -274,77 +302,89 @@ def _require_loadable(files: Directory) -> None:
         return  # the files that an unknown format needs are not known
 
 
-def _refuse_moved_on(files: Directory, last: Journal, logs: Logs) -> int:
-    """Return the last committed batch. Raise RefusedError unless the files that ``last`` replaced belong to it.
+def _refuse_moved_on(files: Directory, last_run: Journal, logs: Logs) -> int:
+    """Return the last committed batch. Raise RefusedError unless the files that ``last_run`` replaced belong to it.
 
     It is the run's batch, or an earlier one. In the second case the run's batch was set back.
     """
-    committed = _last_committed(files, last, logs)
-    if committed < last.batch and last.kind == "repair":
+    last_committed = _last_committed(files, last_run, logs)
+    if last_committed < last_run.batch and last_run.kind == "repair":
         raise RefusedError(
-            f"{files.root}: batch {last.batch} was set back after the repair {last.run}, so the files that it replaced "
-            "no longer belong to the logs. Nothing was changed. The query can be started"
+            f"{files.root}: batch {last_run.batch} was set back after the repair {last_run.run}, so the files that it "
+            "replaced no longer belong to the logs. Nothing was changed. The query can be started"
         )
-    if committed > last.batch:
+    if last_committed > last_run.batch:
         raise RefusedError(
-            f"{files.root}: batch {committed} was committed after run {last.run} (batch {last.batch}), and the old "
-            "state is not the state of that batch. Use an older copy of the checkpoint instead"
+            f"{files.root}: batch {last_committed} was committed after run {last_run.run} (batch {last_run.batch}), "
+            "and the old state is not the state of that batch. Use an older copy of the checkpoint instead"
         )
-    if committed == last.batch and not has_its_batch(files, last):
+    if last_committed == last_run.batch and not has_its_batch(files, last_run):
         raise RefusedError(
-            f"{files.root}: batch {last.batch} was run again after run {last.run}, so neither the new nor the old "
-            f"state belongs to it. Run: ttlsnap doctor {shell_word(files.root)}"
+            f"{files.root}: batch {last_run.batch} was run again after run {last_run.run}, so neither the new nor the "
+            f"old state belongs to it. Run: ttlsnap doctor {shell_word(files.root)}"
         )
-    others = [path for path in find_rewritten(files, last) if not _is_withdrawn(files, path, last.batch, committed)]
-    there = find_existing(files, others)
-    overwritten = [path for path in others if path in there]
-    if overwritten:
+    rewritten_paths = [
+        path
+        for path in find_rewritten(files, last_run)
+        if not _is_withdrawn(files, path, last_run.batch, last_committed)
+    ]
+    present_paths = find_existing(files, rewritten_paths)
+    overwritten_paths = [path for path in rewritten_paths if path in present_paths]
+    if overwritten_paths:
         raise RefusedError(
-            f"{files.root}/{overwritten[0]} is not the file that run {last.run} published (files like this: "
-            f"{len(overwritten)}). A query has overwritten it, or it is damaged. Nothing was changed. Run: ttlsnap "
-            f"doctor {shell_word(files.root)}"
+            f"{files.root}/{overwritten_paths[0]} is not the file that run {last_run.run} published (files like this: "
+            f"{len(overwritten_paths)}). A query has overwritten it, or it is damaged. Nothing was changed. Run: "
+            f"ttlsnap doctor {shell_word(files.root)}"
         )
     # While the run's batch is the last one, a missing file only has to make way for an old one.
-    if others and committed < last.batch:
+    if rewritten_paths and last_committed < last_run.batch:
         raise RefusedError(
-            f"{files.root}/{others[0]} is missing, although run {last.run} published it (such files: {len(others)}), "
-            f"and batch {last.batch} was set back since. Nothing was changed. Run: ttlsnap doctor "
-            f"{shell_word(files.root)}"
+            f"{files.root}/{rewritten_paths[0]} is missing, although run {last_run.run} published it (such files: "
+            f"{len(rewritten_paths)}), and batch {last_run.batch} was set back since. Nothing was changed. Run: "
+            f"ttlsnap doctor {shell_word(files.root)}"
         )
-    return committed
+    return last_committed
 
 
-def _last_committed(files: Directory, last: Journal, logs: Logs) -> int:
+def _last_committed(files: Directory, last_run: Journal, logs: Logs) -> int:
     """Return the last committed batch, or -1. If a run has moved the earlier logs away, its backup knows it."""
     if logs.commits:
         return logs.commits[-1]
-    moved = [name for folder, _, name in (m.source.rpartition("/") for m in last.to_backup) if folder == layout.COMMITS]
-    earlier = [batch for name in moved if (batch := layout.parse_number(name)) is not None and batch < last.batch]
-    if last.kind == "migrate" and (earlier or last.batch == 0):
-        return max(earlier, default=-1)
+    moved_names = [
+        name
+        for folder, _, name in (move.source.rpartition("/") for move in last_run.to_backup)
+        if folder == layout.COMMITS
+    ]
+    earlier_batches = [
+        batch for name in moved_names if (batch := layout.parse_number(name)) is not None and batch < last_run.batch
+    ]
+    if last_run.kind == "migrate" and (earlier_batches or last_run.batch == 0):
+        return max(earlier_batches, default=-1)
     folder = layout.COMMITS if logs.offsets else layout.OFFSETS
     raise RefusedError(f"{files.root}: its {folder} folder is empty, so the last batch is unknown")
 
 
-def _is_withdrawn(files: Directory, path: str, batch: int, committed: int) -> bool:
+def _is_withdrawn(files: Directory, path: str, batch: int, last_committed: int) -> bool:
     """Return whether a file belongs to a batch that was set back.
 
     A snapshot of it would hide the batch's new result. Its log would bring the batch back, unless somebody has left the
     offsets in place, so that the batch runs again with the same input.
     """
-    if committed == batch:
+    if last_committed == batch:
         return False
-    name = layout.strip_checksum(path)
-    folder, _, number = name.rpartition("/")
-    if name.startswith(f"{layout.LEDGERS}/"):
+    file_path = layout.strip_checksum(path)
+    folder, _, log_name = file_path.rpartition("/")
+    if file_path.startswith(f"{layout.LEDGERS}/"):
         return True  # it may have times of that batch
     if folder in (layout.COMMITS, layout.OFFSETS):
-        return layout.parse_number(number) == batch and files.stat(name) is None
-    return layout.is_newer_snapshot(name, committed + 1)
+        return layout.parse_number(log_name) == batch and files.stat(file_path) is None
+    return layout.is_newer_snapshot(file_path, last_committed + 1)
 
 
-def _plan_moves(files: Directory, last: Journal, run: str, back: Sequence[FileMove], committed: int) -> list[FileMove]:
-    """Return the moves of the files in the way to the rollback's own backup, and of the old files ``back``.
+def _plan_moves(
+    files: Directory, last_run: Journal, run: str, moves_back: Sequence[FileMove], last_committed: int
+) -> list[FileMove]:
+    """Return the moves of the files in the way to the rollback's own backup, and of the old files ``moves_back``.
 
     The files in the way are those that the run published, and snapshots of a batch that was started since and not
     committed. Such a snapshot was computed from the state that is removed. When the batch runs again, it replaces its
@@ -353,19 +393,26 @@ def _plan_moves(files: Directory, last: Journal, run: str, back: Sequence[FileMo
     If the run's batch was set back, it runs again. Then all its snapshots are in the way, also those that Spark wrote
     of partitions that the run left alone, and all ledgers of written times.
     """
-    replaced = [move.target for move in last.new]
-    kinds = {path.rpartition(".")[2] for path in replaced} & set(layout.SNAPSHOTS)
-    version, ledgers = last.batch + 1, []
-    if committed < last.batch:
-        kinds, version, ledgers = set(layout.SNAPSHOTS), committed + 1, [*files.list_tree(layout.LEDGERS)]
-    newer = [path for path in list_activity(files) if kinds and layout.is_newer_snapshot(path, version, *kinds)]
-    lost = set(last.preserved)  # only missing ones come back, so nothing is in their way
-    in_the_way = [*replaced, *newer, *ledgers, *(move.target for move in back if move.target not in lost)]
-    return [*plan_backup(files, run, in_the_way), *back]
+    replaced_paths = [move.target for move in last_run.new]
+    kinds = {path.rpartition(".")[2] for path in replaced_paths} & set(layout.SNAPSHOTS)
+    version, ledgers = last_run.batch + 1, []
+    if last_committed < last_run.batch:
+        kinds, version, ledgers = set(layout.SNAPSHOTS), last_committed + 1, [*files.list_tree(layout.LEDGERS)]
+    newer_snapshots = [
+        path for path in list_activity(files) if kinds and layout.is_newer_snapshot(path, version, *kinds)
+    ]
+    preserved_paths = set(last_run.preserved)  # only missing ones come back, so nothing is in their way
+    paths_in_the_way = [
+        *replaced_paths,
+        *newer_snapshots,
+        *ledgers,
+        *(move.target for move in moves_back if move.target not in preserved_paths),
+    ]
+    return [*plan_backup(files, run, paths_in_the_way), *moves_back]
 
 
-def _remove_empty_folders(files: Directory, last: Journal) -> None:
+def _remove_empty_folders(files: Directory, last_run: Journal) -> None:
     """Remove empty folders for tables, which the undone run had created."""
-    folders = {move.target.rpartition("/")[0] for move in last.new}
-    shared = sorted(folder for folder in folders if folder.rpartition("/")[2] in layout.SHARED)
-    each(files, files.remove_folder, shared)
+    folders = {move.target.rpartition("/")[0] for move in last_run.new}
+    shared_folders = sorted(folder for folder in folders if folder.rpartition("/")[2] in layout.SHARED)
+    each(files, files.remove_folder, shared_folders)

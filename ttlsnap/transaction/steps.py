@@ -132,10 +132,10 @@ def change_in_place(run: Run, scratch: str | None = None) -> bool:
     run.runs = discard_leftovers(run.runs)
     run.warnings += [*warn_of_only_copies(run.runs), *run.deliver_waiting()]
     # On a local disk, the work is in the run's own folder, so that its files need only be renamed.
-    own = f"{files.root}/{scratch_path(run.id)}" if is_local(files.root) else None
+    scratch_folder = f"{files.root}/{scratch_path(run.id)}" if is_local(files.root) else None
     with discard_after_error(files, run.id):
         files.mkdirs(layout.run_directory(run.id))
-        _stage(run, WorkPlace(files.root, staged_path(run.id, ""), own), scratch)
+        _stage(run, WorkPlace(files.root, staged_path(run.id, ""), scratch_folder), scratch)
         if not run.is_wanted():
             discard_run(files, run.id)
             return False
@@ -230,10 +230,10 @@ class StateRun(Run, Generic[AnyReport]):
 
     def stage(self, place: WorkPlace) -> None:
         report = self.work(place)
-        backup = f"{self.files.root}/{layout.run_directory(self.id)}/backup"
+        backup_folder = f"{self.files.root}/{layout.run_directory(self.id)}/backup"
         self.report = replace(
             report,
-            backup=backup if report.published else None,
+            backup=backup_folder if report.published else None,
             destination=self.options.output,
         )
 
@@ -351,9 +351,9 @@ def _carry_out(run: StateRun[AnyReport], scratch: str | None) -> AnyReport:
 def _foresee(run: StateRun[AnyReport], refusals: Sequence[str], scratch: str | None) -> AnyReport:
     """Return the report of a dry run, with warnings about what a run would refuse."""
     _stage(run, WorkPlace(run.files.root, None, None), scratch)
-    more, others = run.foresee()
-    run.warnings += [*refusals, *more, *others]
-    return replace(run.whole_report.unpublished(), refused=bool((*refusals, *more)))
+    more_refusals, more_warnings = run.foresee()
+    run.warnings += [*refusals, *more_refusals, *more_warnings]
+    return replace(run.whole_report.unpublished(), refused=bool((*refusals, *more_refusals)))
 
 
 def _copy(run: StateRun[AnyReport], destination: LocalDirectory, scratch: str | None) -> AnyReport:
@@ -372,7 +372,7 @@ def _copy(run: StateRun[AnyReport], destination: LocalDirectory, scratch: str | 
         refuse_if_interrupted(files)  # the lock may not keep out other machines
         refuse_if_changed(files, run.before)
         run.check()
-        given = share_copy(files, staging)
+        is_shared = share_copy(files, staging)
         finish_copy(staging, destination)
-    run.warnings += [*run.deliver(destination), *describe_copy(files, destination, given=given)]
+    run.warnings += [*run.deliver(destination), *describe_copy(files, destination, given=is_shared)]
     return run.whole_report
