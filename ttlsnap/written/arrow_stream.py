@@ -22,14 +22,14 @@ _BUFFER = struct.Struct("<qq")
 
 def expanded_size(stream: pa.Buffer) -> int:
     """Return the bytes of all buffers of a stream. Raise ValueError or ``pa.ArrowException`` for another form."""
-    found = 0
+    total_size = 0
     for message in pa.ipc.MessageReader.open_stream(pa.BufferReader(stream)):
         if message.type == "record batch":
             try:
-                found += sum(_sizes(memoryview(message.metadata), memoryview(message.body)))
+                total_size += sum(_sizes(memoryview(message.metadata), memoryview(message.body)))
             except struct.error as error:
                 raise ValueError(f"a message is truncated ({error})") from error
-    return found
+    return total_size
 
 
 def _sizes(metadata: memoryview, body: memoryview) -> Iterator[int]:
@@ -52,14 +52,14 @@ def _sizes(metadata: memoryview, body: memoryview) -> Iterator[int]:
 
 def _field(metadata: memoryview, table: int, number: int) -> int | None:
     """Return the position of a table's field; None if the table does not have it."""
-    (back,) = struct.unpack_from("<i", metadata, table)
+    (distance,) = struct.unpack_from("<i", metadata, table)
     # In FlatBuffers, a table begins with the distance to the list of its fields' places.
-    fields = table - back
+    fields = table - distance
     if fields < 0:
         raise ValueError("a table of a message is not where it should be")
-    (size,) = struct.unpack_from("<H", metadata, fields)
-    place = 4 + 2 * number
-    (offset,) = struct.unpack_from("<H", metadata, fields + place) if place < size else (0,)
+    (list_size,) = struct.unpack_from("<H", metadata, fields)
+    position = 4 + 2 * number
+    (offset,) = struct.unpack_from("<H", metadata, fields + position) if position < list_size else (0,)
     return table + offset if offset else None
 
 

@@ -63,11 +63,11 @@ class WrittenTimes:
     @classmethod
     def of(cls, parts: Iterable[tuple[Hashes, Int64s, Mask]], rest_ms: int) -> WrittenTimes:
         """Return the times in ``parts``, newest first: the first one that has a hash decides."""
-        found = list(parts)
-        if not found:
+        known_parts = list(parts)
+        if not known_parts:
             return cls(np.zeros(0, np.uint64), np.zeros(0, np.int64), np.zeros(0, np.bool_), rest_ms)
-        hashes, first = np.unique(np.concatenate([part[0] for part in found]), return_index=True)
-        times, older = (np.concatenate([part[n] for part in found])[first] for n in (1, 2))
+        hashes, first_positions = np.unique(np.concatenate([part[0] for part in known_parts]), return_index=True)
+        times, older = (np.concatenate([part[column] for part in known_parts])[first_positions] for column in (1, 2))
         return cls(hashes, times, older, rest_ms)
 
     def of_keys(self, keys: Rows) -> tuple[Int64s, Mask]:
@@ -79,10 +79,10 @@ class WrittenTimes:
         """Return the same for the hashes of keys, in milliseconds."""
         if not len(self.hashes):
             return np.full(len(hashes), self.rest_ms), np.ones(len(hashes), np.bool_)
-        place = np.minimum(np.searchsorted(self.hashes, hashes), len(self.hashes) - 1)
-        found = self.hashes[place] == hashes
-        older: Mask = ~found | self.older[place]
-        return np.where(found, self.times_ms[place], self.rest_ms), older
+        positions = np.minimum(np.searchsorted(self.hashes, hashes), len(self.hashes) - 1)
+        is_known = self.hashes[positions] == hashes
+        older: Mask = ~is_known | self.older[positions]
+        return np.where(is_known, self.times_ms[positions], self.rest_ms), older
 
 
 _SKEW_MS = 600_000  # what the clock of a storage may be behind that of a driver
@@ -150,33 +150,37 @@ class History:
     ) -> dict[str, WrittenTimes]:
         """Return the times of the keys of each state in a partition. Raise CorruptionError for damage."""
         ledgers = {name: self._usable_ledger(files, lineage, state) for name, state in states.items()}
-        needed = min((ledger.facts.version if ledger is not None else 0 for ledger in ledgers.values()), default=0)
-        written: dict[str, list[Part]] = {name: [] for name in states}
-        first = lineage.version + 1
+        ledger_version = min(
+            (ledger.facts.version if ledger is not None else 0 for ledger in ledgers.values()), default=0
+        )
+        parts_of_states: dict[str, list[Part]] = {name: [] for name in states}
+        first_version = lineage.version + 1
         for file, changes in store.writes(files, lineage, states):
             version, batch = file.version, self.at(file.version)
             if batch.version == version and file.mtime_ns // 1_000_000 + _SKEW_MS < batch.time_ms:
                 break  # it is older than its batch: left by a query that later went back to an older one
-            first, time = version, batch.time_ms
+            first_version, time_ms = version, batch.time_ms
             for name, keys in changes:
-                if name in written and len(keys):
+                if name in parts_of_states and len(keys):
                     hashes = np.unique(hash_keys(keys))
-                    written[name].append((hashes, np.full(len(hashes), time), np.zeros(len(hashes), np.bool_)))
+                    parts_of_states[name].append(
+                        (hashes, np.full(len(hashes), time_ms), np.zeros(len(hashes), np.bool_))
+                    )
             # The ledger has what older files would say.
-            if version <= needed + 1:
+            if version <= ledger_version + 1:
                 break
         # Before the first known change, everything was written. Without any, nothing is known but the state itself.
-        begins = self.at(first).time_ms
-        found = {}
+        first_time_ms = self.at(first_version).time_ms
+        times_of_states = {}
         for name, state in states.items():
-            ledger, parts = ledgers[name], written[name]
-            if ledger is not None and (first <= ledger.facts.version + 1 or state.written_once):
+            ledger, parts = ledgers[name], parts_of_states[name]
+            if ledger is not None and (first_version <= ledger.facts.version + 1 or state.written_once):
                 parts = [*parts, (ledger.hashes, ledger.times_ms, ledger.older)]
-                rest = begins if first > ledger.facts.version + 1 else ledger.facts.time_ms
+                rest_ms = first_time_ms if first_version > ledger.facts.version + 1 else ledger.facts.time_ms
             else:
-                rest = begins
-            found[name] = WrittenTimes.of(parts, rest)
-        return found
+                rest_ms = first_time_ms
+            times_of_states[name] = WrittenTimes.of(parts, rest_ms)
+        return times_of_states
 
     def _usable_ledger(self, files: Directory, lineage: Lineage, state: StateDescriptor) -> Ledger | None:
         ledger = read_ledger(files, ledger_path(lineage.new_snapshot, state.state))
@@ -188,15 +192,15 @@ class History:
         """Return whether a ledger of a state in a partition belongs to this history."""
         if facts.query != self.query or facts.version > self.now.version:
             return False
-        number, run = self.runs.get("/".join(lineage.new_snapshot.split("/")[:3]), (0, ""))
+        newest_number, newest_run = self.runs.get("/".join(lineage.new_snapshot.split("/")[:3]), (0, ""))
         # A later run changed this partition and wrote no ledger, so this one does not know what it did.
-        if number >= facts.number and run != facts.run:
+        if newest_number >= facts.number and newest_run != facts.run:
             return False
-        retained = next((batch for batch in self.batches if batch.version == facts.version), None)
-        if retained is None:
+        retained_batch = next((batch for batch in self.batches if batch.version == facts.version), None)
+        if retained_batch is None:
             # The log is gone, so the query may have gone back to an older batch since. It had still seen the keys.
             return state.written_once and facts.version < self.batches[0].version
-        return facts.digest in (retained.digest, retained.whole)
+        return facts.digest in (retained_batch.digest, retained_batch.whole)
 
 
 def history_to_keep(checkpoint: Checkpoint, runs: Runs, *, is_asked: bool) -> History | None:
@@ -211,18 +215,20 @@ def history_of(checkpoint: Checkpoint, runs: Runs) -> History:
     files = checkpoint.files
     batches = [batch for batch in checkpoint.logs.offsets if batch <= checkpoint.batch.id]
     facts = each(files, lambda batch: _facts(files, batch), batches)
-    facts, told = _correct_clock(facts)
-    times = list(accumulate((fact.time_ms for fact in facts), max))
-    back_ms, batch = max(((time - fact.time_ms, fact.version - 1) for time, fact in zip(times, facts, strict=True)))
+    facts, wrong_clock = _correct_clock(facts)
+    times_ms = list(accumulate((fact.time_ms for fact in facts), max))
+    back_ms, batch = max(
+        ((time_ms - fact.time_ms, fact.version - 1) for time_ms, fact in zip(times_ms, facts, strict=True))
+    )
     if back_ms > _SKEW_MS:
-        told = (
+        wrong_clock = (
             f"batch {batch} began {format_duration(back_ms * 1000)} before an earlier batch, by its log. What it wrote "
             f"counts as written at the time of the earlier batch, for {WRITTEN}"
         )
-    facts = [replace(fact, time_ms=time) for fact, time in zip(facts, times, strict=True)]
-    numbers = runs.newest, runs.next_number
-    known = frozenset(map(state_of, list_ledgers(files)))
-    return History(tuple(facts), checkpoint.query_id or "", *numbers, known, wrong_clock=told)
+    facts = [replace(fact, time_ms=time_ms) for fact, time_ms in zip(facts, times_ms, strict=True)]
+    newest_and_next = runs.newest, runs.next_number
+    known_states = frozenset(map(state_of, list_ledgers(files)))
+    return History(tuple(facts), checkpoint.query_id or "", *newest_and_next, known_states, wrong_clock=wrong_clock)
 
 
 def _correct_clock(facts: Sequence[BatchFacts]) -> tuple[list[BatchFacts], str | None]:
@@ -230,18 +236,18 @@ def _correct_clock(facts: Sequence[BatchFacts]) -> tuple[list[BatchFacts], str |
 
     If no batch has a possible time, the times are left as they are: they are compared with each other.
     """
-    possible = [fact.time_ms for fact in facts if fact.time_ms >= _EARLIEST_MS]
-    if not possible or len(possible) == len(facts):
+    possible_ms = [fact.time_ms for fact in facts if fact.time_ms >= _EARLIEST_MS]
+    if not possible_ms or len(possible_ms) == len(facts):
         return list(facts), None
     corrected: list[BatchFacts] = []
-    following = possible[-1]
+    following_ms = possible_ms[-1]
     for fact in reversed(facts):
-        following = fact.time_ms if fact.time_ms >= _EARLIEST_MS else following
-        corrected.insert(0, replace(fact, time_ms=following))
-    wrong = [fact.version - 1 for fact in facts if fact.time_ms < _EARLIEST_MS]
+        following_ms = fact.time_ms if fact.time_ms >= _EARLIEST_MS else following_ms
+        corrected.insert(0, replace(fact, time_ms=following_ms))
+    wrong_batches = [fact.version - 1 for fact in facts if fact.time_ms < _EARLIEST_MS]
     return corrected, (
-        f"the clock of batch {wrong[-1]} was before 2016, by its log (batches like this: {len(wrong)}). What it wrote "
-        f"counts as written at the time of the next batch, for {WRITTEN}"
+        f"the clock of batch {wrong_batches[-1]} was before 2016, by its log (batches like this: "
+        f"{len(wrong_batches)}). What it wrote counts as written at the time of the next batch, for {WRITTEN}"
     )
 
 

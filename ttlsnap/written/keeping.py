@@ -40,20 +40,22 @@ class LedgerBuilder:
 
     def write(self, staging: Staging) -> tuple[str, ...]:
         """Stage the ledgers. Return the paths where they belong."""
-        written = []
+        paths = []
         for state, parts in self._parts.items():
-            none = (np.zeros(0, np.uint64), np.zeros(0, np.int64), np.zeros(0, np.bool_))
-            hashes, times, older = (np.concatenate([part[n] for part in (none, *parts)]) for n in range(3))
+            no_entries = (np.zeros(0, np.uint64), np.zeros(0, np.int64), np.zeros(0, np.bool_))
+            hashes, times, older = (
+                np.concatenate([part[column] for part in (no_entries, *parts)]) for column in range(3)
+            )
             # lexsort sorts by its last key first.
             order = np.lexsort((~older, -times, hashes))
-            first = order[np.append(True, hashes[order][1:] != hashes[order][:-1])] if len(order) else order
-            ledger = Ledger(self._facts, hashes[first], times[first], older[first])
+            first_of_keys = order[np.append(True, hashes[order][1:] != hashes[order][:-1])] if len(order) else order
+            ledger = Ledger(self._facts, hashes[first_of_keys], times[first_of_keys], older[first_of_keys])
             path = ledger_path(self._snapshot, state)
-            staged = staging.place(path)
-            staging.files.mkdirs(staged.rpartition("/")[0])
-            staging.files.replace(staged, ledger.to_bytes(path))
-            written.append(path)
-        return tuple(written)
+            path_in_staging = staging.place(path)
+            staging.files.mkdirs(path_in_staging.rpartition("/")[0])
+            staging.files.replace(path_in_staging, ledger.to_bytes(path))
+            paths.append(path)
+        return tuple(paths)
 
 
 class KeptTimes:
@@ -74,25 +76,29 @@ class KeptTimes:
     ) -> None:
         self._staging = staging
         self._times: dict[StateId, WrittenTimes] = {}
-        self._asked: set[StateId] = set()
+        self._asked_states: set[StateId] = set()
         self._builders: dict[str, LedgerBuilder] = {}
         self.others: dict[StateId, StateDescriptor] = {}
         for part in parts if history is not None else ():
             assert history is not None
-            asked = part.states if history.is_asked else ()
-            known = [s for s in (*part.states, *part.others) if history.keeps(s)] if staging is not None else []
-            states = {state.state: state for state in (*known, *asked)}
+            asked_states = part.states if history.is_asked else ()
+            known_states = (
+                [candidate for candidate in (*part.states, *part.others) if history.keeps(candidate)]
+                if staging is not None
+                else []
+            )
+            states = {state.state: state for state in (*known_states, *asked_states)}
             if not states:
                 continue
             times = history.times(files, part.state_store, part.lineage, states)
-            self._times |= {(part.name, name): found for name, found in times.items()}
-            self._asked |= {(part.name, state.state) for state in asked}
-            self.others |= {(part.name, state.state): state for state in known if state not in part.states}
+            self._times |= {(part.name, name): written_times for name, written_times in times.items()}
+            self._asked_states |= {(part.name, state.state) for state in asked_states}
+            self.others |= {(part.name, state.state): state for state in known_states if state not in part.states}
             self._builders[part.name] = LedgerBuilder(part.lineage.new_snapshot, history.facts_for(run), states)
 
     def of(self, place: StateId) -> WrittenTimes | None:
         """Return the times of a state; None if nobody asked for them."""
-        return self._times[place] if place in self._asked else None
+        return self._times[place] if place in self._asked_states else None
 
     def keep(self, place: StateId, keys: Rows) -> None:
         """Note entries that stay."""
@@ -100,9 +106,9 @@ class KeptTimes:
             hashes = hash_keys(keys)
             self.keep_hashes(place, hashes, hashes)
 
-    def keep_hashes(self, place: StateId, hashes: Hashes, before: Hashes) -> None:
-        """Note entries that stay, by the hashes of their keys, and of the keys that they had ``before``."""
-        self._builders[place[0]].add(place[1], hashes, *self._times[place].of_hashes(before))
+    def keep_hashes(self, place: StateId, hashes: Hashes, hashes_before: Hashes) -> None:
+        """Note entries that stay, by the hashes of their keys, now and before (``hashes_before``)."""
+        self._builders[place[0]].add(place[1], hashes, *self._times[place].of_hashes(hashes_before))
 
     def has_ledger(self, place: StateId) -> bool:
         """Return whether a state gets a new ledger."""
@@ -124,12 +130,12 @@ class KeptTimes:
 def place_ledgers(files: Directory, run: str, paths: Iterable[str]) -> list[str]:
     """Move the new ledgers of a run that publishes nothing to their places. Return a warning if that fails."""
 
-    def place(path: str) -> None:
+    def move_ledger(path: str) -> None:
         files.mkdirs(path.rpartition("/")[0])
         files.rename(staged_path(run, path), path, overwrite=True)
 
     try:
-        each(files, place, list(paths))
+        each(files, move_ledger, list(paths))
     except TtlsnapError as error:
         return ["the ledger of written times was not kept: " + error.text]
     return []
@@ -151,7 +157,7 @@ def renew_ledgers(
     """
     if history is None or not history.known:
         return ()
-    files, store = checkpoint.files, open_state_store(checkpoint)
+    files, state_store = checkpoint.files, open_state_store(checkpoint)
 
     def renew(part: StorePartition) -> tuple[str, ...]:
         states = {state.state: state for state in part.others}
@@ -165,8 +171,8 @@ def renew_ledgers(
 
     parts = []
     for operator in checkpoint.operators:
-        for kept in operator.stores if operator.id not in operators else ():
-            states = tuple(state for state in states_of(checkpoint, operator, kept) if history.keeps(state))
+        for store in operator.stores if operator.id not in operators else ():
+            states = tuple(state for state in states_of(checkpoint, operator, store) if history.keeps(state))
             if states:
-                parts += [replace(part, others=states) for part in partitions_of(checkpoint, store, kept)]
+                parts += [replace(part, others=states) for part in partitions_of(checkpoint, state_store, store)]
     return tuple(path for paths in each(files, renew, parts) for path in paths)

@@ -39,8 +39,8 @@ Hashes = npt.NDArray[np.uint64]
 
 def hash_keys(keys: Rows) -> Hashes:
     """Return the hash of each key: its CRC32C and its Murmur3 hash (uint64[n])."""
-    nothing = Rows(np.zeros(0, np.uint8), np.zeros(len(keys), np.int64), np.zeros(len(keys), np.int64))
-    checksums = row_checksums(keys, nothing).astype(np.uint64)
+    no_values = Rows(np.zeros(0, np.uint8), np.zeros(len(keys), np.int64), np.zeros(len(keys), np.int64))
+    checksums = row_checksums(keys, no_values).astype(np.uint64)
     hashes = hash_columns([keys.to_arrow()], [BinaryType()], first_seeds(len(keys)))
     return checksums << np.uint64(32) | hashes.astype(np.uint32).astype(np.uint64)
 
@@ -90,16 +90,18 @@ class Ledger:
         options = pa.ipc.IpcWriteOptions(compression="zstd")
         with pa.ipc.new_stream(stream, _SCHEMA, options=options) as writer:
             writer.write_batch(batch)
-        rest = stream.getvalue()
+        stream_bytes = stream.getvalue()
         facts = to_json(self.facts)
         return (
-            json.dumps({"format": _FORMAT, **facts, "checksum": _checksum(path, facts, rest)}).encode() + b"\n" + rest
+            json.dumps({"format": _FORMAT, **facts, "checksum": _checksum(path, facts, stream_bytes)}).encode()
+            + b"\n"
+            + stream_bytes
         )
 
 
-def _checksum(path: str, facts: Mapping[str, Any], rest: bytes) -> str:
+def _checksum(path: str, facts: Mapping[str, Any], stream_bytes: bytes) -> str:
     """Return the XXH3 of everything in a ledger, and of the place where it belongs."""
-    return xxhash.xxh3_128_hexdigest(json.dumps([path, facts], sort_keys=True).encode() + b"\n" + rest)
+    return xxhash.xxh3_128_hexdigest(json.dumps([path, facts], sort_keys=True).encode() + b"\n" + stream_bytes)
 
 
 def ledger_path(snapshot: str, state: str) -> str:
@@ -119,17 +121,17 @@ def list_ledgers(files: Directory) -> list[str]:
     """Return the paths of all ledgers."""
     folders = [LEDGERS]
     for level in range(3):
-        found = each(files, files.list, folders)
+        infos_of_folders = each(files, files.list, folders)
         folders = [
             f"{folder}/{info.name}"
-            for folder, infos in zip(folders, found, strict=True)
+            for folder, infos in zip(folders, infos_of_folders, strict=True)
             for info in infos
             if info.is_dir and (level == 2 or parse_number(info.name) is not None)
         ]
-    found = each(files, files.list, folders)
+    infos_of_folders = each(files, files.list, folders)
     return [
         f"{folder}/{info.name}"
-        for folder, infos in zip(folders, found, strict=True)
+        for folder, infos in zip(folders, infos_of_folders, strict=True)
         for info in infos
         if info.name.endswith(_ENDING) and not info.is_dir
     ]
@@ -140,17 +142,17 @@ def read_ledger(files: Directory, path: str) -> Ledger | None:
     if files.stat(path) is None:
         return None
     data = files.read(path, _MAX_BYTES)
-    end = data.find(b"\n", 0, _MAX_HEADER)
+    header_end = data.find(b"\n", 0, _MAX_HEADER)
     try:
-        head = parse_json(data[:end])
-        if head["format"] != _FORMAT:
+        header = parse_json(data[:header_end])
+        if header["format"] != _FORMAT:
             return None
-        rest, facts = data[end + 1 :], {field.name: head[field.name] for field in fields(LedgerFacts)}
-        if head["checksum"] != _checksum(path, facts, rest):
+        stream_bytes, facts = data[header_end + 1 :], {field.name: header[field.name] for field in fields(LedgerFacts)}
+        if header["checksum"] != _checksum(path, facts, stream_bytes):
             raise ValueError("it has another checksum")
-        stream = pa.py_buffer(rest)
-        if (size := expanded_size(stream)) > max(_FREE_BYTES, _EXPANSION * len(rest)):
-            raise ValueError(f"its {len(rest):,} bytes expand to {size:,}")
+        stream = pa.py_buffer(stream_bytes)
+        if (size := expanded_size(stream)) > max(_FREE_BYTES, _EXPANSION * len(stream_bytes)):
+            raise ValueError(f"its {len(stream_bytes):,} bytes expand to {size:,}")
         table = pa.ipc.open_stream(stream).read_all()
         # Arrow itself does not check what it reads.
         table.validate(full=True)
