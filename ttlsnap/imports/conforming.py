@@ -103,10 +103,10 @@ class Conforming:
         """Put the marked rows into ``misfits``, with their keys."""
         key_columns = [name for name in ("key", "map_key") if name in columns]
         for row_numbers, reason, values in self._refused_rows:
-            first = row_numbers[:EXAMPLES]
-            key_texts = [_texts(columns[name].take(pa.array(first)), f"{name} ") for name in key_columns]
-            keys_of_rows = [", ".join(texts) for texts in zip(*key_texts, strict=True)] or ["a row"] * len(first)
-            value_texts = [""] * len(first) if values is None else _texts(values.slice(0, len(first)), ": ")
+            first_rows = row_numbers[:EXAMPLES]
+            key_texts = [_texts(columns[name].take(pa.array(first_rows)), f"{name} ") for name in key_columns]
+            keys_of_rows = [", ".join(texts) for texts in zip(*key_texts, strict=True)] or ["a row"] * len(first_rows)
+            value_texts = [""] * len(first_rows) if values is None else _texts(values.slice(0, len(first_rows)), ": ")
             examples = [f"{row}: {reason}{text}" for row, text in zip(keys_of_rows, value_texts, strict=True)]
             self.misfits.add(reason, len(np.unique(row_numbers)), examples)
 
@@ -120,8 +120,8 @@ class Conforming:
         return np.flatnonzero(is_kept)
 
     def _struct(self, values: Any, kind: T.StructType, place: str, normal: bool, rows: Int64s) -> pa.Array:
-        state_names = distinct_names([f.name for f in kind.fields])
-        table_names = distinct_names([f.name for f in values.type])
+        state_names = distinct_names([named_field.name for named_field in kind.fields])
+        table_names = distinct_names([named_field.name for named_field in values.type])
         unknown = [name for name in table_names if name not in state_names]
         if unknown:
             raise UsageError(
@@ -164,12 +164,12 @@ class Conforming:
             raise UsageError(f"{self.where}: {place}: a null has entries")
         keys = self.conform(values.keys.slice(start, size), kind.key, f"{place}.key", rows=row_of_entry)
         inner_values = values.items.slice(start, size)
-        items = self.conform(inner_values, kind.value, f"{place}.value", rows=row_of_entry)
+        converted_values = self.conform(inner_values, kind.value, f"{place}.value", rows=row_of_entry)
         if not kind.value_contains_null and inner_values.null_count:
             self.mark(inner_values.is_null(), f"{place}.value", "is null", rows=row_of_entry)
         self._mark_duplicates(keys, row_of_entry, f"{place}.key")
         mask = values.is_null() if values.null_count else None
-        return pa.MapArray.from_arrays(offsets, keys, items, mask=mask)
+        return pa.MapArray.from_arrays(offsets, keys, converted_values, mask=mask)
 
     def _mark_duplicates(self, keys: Any, rows: Int64s, place: str) -> None:
         """Mark the rows whose maps have a key more than once. Keys are compared as JSON."""

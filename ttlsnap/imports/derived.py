@@ -62,11 +62,11 @@ def new_entries(table: ImportTable, parts: Parts) -> NewEntries:
         entries.append((link.counts, keys.take(firsts), long_rows(counts), None))
     elif isinstance(link, TimedSide):
         times = times_of_rows(state, values, state.value_schema)
-        timed = _with_number(table, keys, times)
-        codes = encode_keys([timed.to_arrow()])
+        timed_keys = _with_number(table, keys, times)
+        codes = encode_keys([timed_keys.to_arrow()])
         order = np.argsort(codes, kind="stable")
-        entries.append((state, timed.take(order), values.take(order), codes[order]))
-        entries.append((link.times, timed.take(order), null_rows(len(keys)), codes[order]))
+        entries.append((state, timed_keys.take(order), values.take(order), codes[order]))
+        entries.append((link.times, timed_keys.take(order), null_rows(len(keys)), codes[order]))
     elif isinstance(link, Timers):
         moments = read_numbers(keys, 2, 1)
         elements = struct_rows(keys, 2, 0)

@@ -215,17 +215,17 @@ class FilledPartition:
                 for new_state, keys, _, _ in imported.new.parts:
                     if new_state.store == store.name:
                         times.add(new_state.place, keys, self.written_ms)
-            written = builder.finish()
+            built_partition = builder.finish()
         return PartitionResult(
             store.operator,
             store.name,
             store.partition,
             bytes_before=lineage.size,
-            bytes_after=written.size,
-            staged=None if staging is None else written.files,
-            rewrite=written.rewrite,
-            reused=written.reused,
-            superseded=written.superseded,
+            bytes_after=built_partition.size,
+            staged=None if staging is None else built_partition.files,
+            rewrite=built_partition.rewrite,
+            reused=built_partition.reused,
+            superseded=built_partition.superseded,
             ledgers=times.write_ledgers(store.name),
         )
 
@@ -264,14 +264,14 @@ class _Imported:
 
     def kept(self, place: StateId, rows: Rows, result: FilledResult, entries: int) -> np.ndarray:
         """Return which stored keys stay (bool[n]); count those that do not, or that exclude an insert."""
-        primary = self._table.state.place == place
+        is_primary = self._table.state.place == place
         if self._mode == "replace":
-            if primary:
+            if is_primary:
                 result.replaced[self._table.name] += entries
             return np.zeros(len(rows), np.bool_)
         identity = identities(self._table, place, rows)
         is_imported = self._index.has(identity)
-        if primary and is_imported.any():
+        if is_primary and is_imported.any():
             count, name = int(is_imported.sum()), self._table.name
             if self._mode == "insert":
                 examples = self._show(identity.take(np.flatnonzero(is_imported)[:EXAMPLES]), f"{name}: ")

@@ -67,7 +67,7 @@ def plan_import(
     if unknown:
         raise UsageError(f"{checkpoint.target} has no state for the table {unknown[0]}; it has {', '.join(tables)}")
     chosen_tables = {name: table for name, table in tables.items() if not names or name in names}
-    filled = tuple(_filled(checkpoint, source, chosen_tables, asked=bool(names) or selection != Selection()))
+    filled = tuple(_filled(checkpoint, source, chosen_tables, are_named=bool(names) or selection != Selection()))
     for state in filled:
         _require_known_placement(checkpoint, state.table)
         for file in state.files:
@@ -99,7 +99,7 @@ def _tables(checkpoint: Checkpoint, selection: Selection | AnyOf) -> dict[str, I
 
 
 def _filled(
-    checkpoint: Checkpoint, source: str, tables: dict[str, ImportTable], *, asked: bool
+    checkpoint: Checkpoint, source: str, tables: dict[str, ImportTable], *, are_named: bool
 ) -> Iterator[FilledState]:
     """Yield the tables with their files."""
     table_sources = find_tables(source)
@@ -110,10 +110,10 @@ def _filled(
         yield FilledState(table, tuple(find_files(source)))
         return
     missing = [name for name in tables if name not in table_sources]
-    if missing and (asked or len(missing) == len(tables)):
+    if missing and (are_named or len(missing) == len(tables)):
         raise UsageError(f"--from {source} has no table {missing[0]}; it has {', '.join(table_sources)}")
     unknown = [name for name in table_sources if name not in tables]
-    if unknown and not asked:
+    if unknown and not are_named:
         raise UsageError(
             f"--from {source} has the table {unknown[0]}, but {checkpoint.target} has no such state; it has "
             f"{', '.join(tables)}. Choose tables with --table"

@@ -126,7 +126,13 @@ class Import(PlannedRun[ImportReport]):
         if place.below is not None:
             staging = Staging(open_directory(place.root), place.below)
             staged = [file for result in results for file in result.staged or ()]
-            settled = iter(each(staging.files, lambda f: settle(staging.files, f, staging.place(f.target)), staged))
+            settled = iter(
+                each(
+                    staging.files,
+                    lambda staged_file: settle(staging.files, staged_file, staging.place(staged_file.target)),
+                    staged,
+                )
+            )
             results = [
                 result if result.staged is None else replace(result, staged=tuple(next(settled) for _ in result.staged))
                 for result in results
@@ -184,8 +190,12 @@ class Import(PlannedRun[ImportReport]):
             ]
             stores = [store for store in plan.stores if store.operator == operator.id]
             kept_of_stores = {
-                s.store: tuple(k for k in kept_states if k.operator == s.operator and k.store == s.store)
-                for s in stores
+                store_plan.store: tuple(
+                    kept_state
+                    for kept_state in kept_states
+                    if kept_state.operator == store_plan.operator and kept_state.store == store_plan.store
+                )
+                for store_plan in stores
             }
             for number in range(len(self._partitions(operator.id))):
                 tasks.append(
@@ -193,7 +203,10 @@ class Import(PlannedRun[ImportReport]):
                         run_id=plan.run,
                         history=plan.history,
                         written_ms=max(self._written_ms, plan.checkpoint.batch.timestamp_ms),
-                        stores=tuple(replace(s.partitions[number], others=kept_of_stores[s.store]) for s in stores),
+                        stores=tuple(
+                            replace(store_plan.partitions[number], others=kept_of_stores[store_plan.store])
+                            for store_plan in stores
+                        ),
                         tables=tuple(table for table, _ in tables_of_operator),
                         sources=tuple(numbers for _, numbers in tables_of_operator),
                         mode=self._mode,
@@ -204,7 +217,9 @@ class Import(PlannedRun[ImportReport]):
         return tasks
 
     def _partitions(self, operator: int) -> tuple[int, ...]:
-        return next(o.stores[0].partitions for o in self.checkpoint.operators if o.id == operator)
+        return next(
+            candidate.stores[0].partitions for candidate in self.checkpoint.operators if candidate.id == operator
+        )
 
     def _check(self, results: Sequence[ReadRows]) -> None:
         self._require_fits(results)
@@ -264,7 +279,7 @@ class Import(PlannedRun[ImportReport]):
             sources=tuple(source_positions(checkpoint.files, checkpoint.batch.id)),
             bytes_before=sum(result.bytes_before for result in self.results),
             bytes_after=sum(result.bytes_after for result in self.results),
-            warnings=(*self._empty(tables), *(f"{words} ({count:,} rows)" for words, count in warnings.items())),
+            warnings=(*self._empty(tables), *(f"{warning} ({count:,} rows)" for warning, count in warnings.items())),
         )
 
     def _empty(self, tables: Sequence[ImportedTable]) -> list[str]:

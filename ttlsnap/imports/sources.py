@@ -154,7 +154,11 @@ def find_files(source: str) -> list[TableFile]:
         raise UsageError(f"--from {source}: it has {_UNFINISHED}, so it is still being written, or not complete")
     _refuse_other_logs(source, [info.name for info in infos])
     folders = [info.name for info in infos if info.is_dir and not _is_hidden(info.name)]
-    other_names = [i.name for i in infos if not i.is_dir and not i.name.endswith(_SUFFIX) and not _is_hidden(i.name)]
+    other_names = [
+        file_info.name
+        for file_info in infos
+        if not file_info.is_dir and not file_info.name.endswith(_SUFFIX) and not _is_hidden(file_info.name)
+    ]
     if other_names:
         raise UsageError(f"--from {source}: {other_names[0]} is not a Parquet file, whose name ends with {_SUFFIX}")
     parquet = [info for info in infos if not info.is_dir and info.name.endswith(_SUFFIX) and not _is_hidden(info.name)]

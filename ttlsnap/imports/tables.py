@@ -119,9 +119,9 @@ class ImportTable:
             own_values = _children(value, count, self._own_values)
             value = _struct([*own_values, columns[join.MATCHED]], self.state.value_schema)
         conforming.show(columns)
-        kept = conforming.kept(count)
-        keys = _encoded(key, self.identity.key_schema, kept, count)
-        values = _encoded(value, self.state.value_schema, kept, count)
+        kept_rows = conforming.kept(count)
+        keys = _encoded(key, self.identity.key_schema, kept_rows, count)
+        values = _encoded(value, self.state.value_schema, kept_rows, count)
         return keys, values
 
     def _columns(self, batch: pa.RecordBatch, conforming: Conforming) -> dict[str, pa.Array]:
@@ -177,17 +177,17 @@ def _struct(columns: Sequence[pa.Array], schema: StructType) -> pa.StructArray:
 def _children(value: pa.StructArray | None, count: int, schema: StructType) -> list[pa.Array]:
     if value is None:
         return [pa.nulls(count) for _ in schema.fields]
-    return [value.field(place) for place in range(len(schema))]
+    return [value.field(number) for number in range(len(schema))]
 
 
-def _encoded(structs: pa.StructArray | None, schema: StructType, kept: Int64s | None, count: int) -> Rows:
+def _encoded(structs: pa.StructArray | None, schema: StructType, kept_rows: Int64s | None, count: int) -> Rows:
     """Return the rows of some structs; of nothing but voids if there are none."""
     if structs is None:
         if [type(field.type) for field in schema.fields] == [NullType]:
-            return null_rows(count if kept is None else len(kept))
+            return null_rows(count if kept_rows is None else len(kept_rows))
         structs = _empty_structs(schema, count)
-    if kept is not None:
-        structs = structs.take(pa.array(kept))
+    if kept_rows is not None:
+        structs = structs.take(pa.array(kept_rows))
     return encode(structs, as_nullable(schema))
 
 

@@ -38,8 +38,8 @@ def find_untimely(table: ImportTable, keys: Rows, values: Rows, watermark_ms: in
     """Return what is too early in some rows. The times are those of the last batch."""
     untimely, link = Untimely(), table.link
     if isinstance(link, Variable) and link.index is not None:
-        expired = read_numbers(values, 2, 1) <= batch_ms
-        untimely.expired = expired if expired.any() else None
+        is_expired = read_numbers(values, 2, 1) <= batch_ms
+        untimely.expired = is_expired if is_expired.any() else None
     elif isinstance(link, Timers):
         clock = batch_ms if table.state.state.startswith("$proc") else watermark_ms
         times = read_numbers(keys, 2, 1)
