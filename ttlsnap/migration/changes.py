@@ -166,16 +166,16 @@ def find_target(checkpoint: Checkpoint, changes: Changes) -> NewSettings:
         spark_name = SETTINGS[name][0]
         if name in settings and settings[name] != conf.get(spark_name):
             pinned[spark_name] = settings[name]
-    needed = [(name, *_SINCE[name]) for name in pinned if name != SHUFFLE_PARTITIONS]
-    needed += [(_TABLE_FORMAT, *_SINCE[_TABLE_FORMAT])] if PROVIDER in pinned and provider == "rocksdb" else []
-    needed += [(ENCODING, *_SINCE[ENCODING])] if new_format > old_format else []
-    needed += [_JOIN_SINCE[pinned[join.FORMAT]]] if pinned.get(join.FORMAT) in _JOIN_SINCE else []
-    for name, change, since in needed:
+    requirements = [(name, *_SINCE[name]) for name in pinned if name != SHUFFLE_PARTITIONS]
+    requirements += [(_TABLE_FORMAT, *_SINCE[_TABLE_FORMAT])] if PROVIDER in pinned and provider == "rocksdb" else []
+    requirements += [(ENCODING, *_SINCE[ENCODING])] if new_format > old_format else []
+    requirements += [_JOIN_SINCE[pinned[join.FORMAT]]] if pinned.get(join.FORMAT) in _JOIN_SINCE else []
+    for name, change, first_version in requirements:
         if name not in conf:
             raise UnsupportedError(
-                f"{checkpoint.target}: {change} needs Spark {since}, and the last batch ran with an older version, "
-                f"which did not record {name}. Run the query for a batch with Spark {since} or later, and repeat the "
-                "command"
+                f"{checkpoint.target}: {change} needs Spark {first_version}, and the last batch ran with an older "
+                f"version, which did not record {name}. Run the query for a batch with Spark {first_version} or later, "
+                "and repeat the command"
             )
     session = {SETTINGS[name][0]: settings[name] for name in ("changelog", "checkpoint-format") if name in settings}
     if new_format == 2:

@@ -91,7 +91,7 @@ class NewStore:
     @property
     def families(self) -> FamilyChanges:
         """How the column families change."""
-        return FamilyChanges(all_new=tuple(f.name for f in self.store.families), internal=self.internal)
+        return FamilyChanges(all_new=tuple(family.name for family in self.store.families), internal=self.internal)
 
 
 @dataclass(frozen=True)
@@ -120,12 +120,20 @@ class Evolution:
 
     def renamed(self, operator: int) -> dict[str, str]:
         """Return the new names of an operator's states by their old ones, for those that have another name."""
-        return {s.state: s.new_name for s in self.states if s.operator == operator and s.new_name != s.state}
+        return {
+            state.state: state.new_name
+            for state in self.states
+            if state.operator == operator and state.new_name != state.state
+        }
 
     def switched(self, operator: int) -> dict[str, bool]:
         """Return whether an operator's variables have a TTL, by their old names, for those where it changes."""
-        evolutions = (s for s in self.states if s.operator == operator and s.expiry is not None)
-        return {s.state: s.expiry.has for s in evolutions if s.expiry is not None and s.expiry.had != s.expiry.has}
+        evolutions = (state for state in self.states if state.operator == operator and state.expiry is not None)
+        return {
+            state.state: state.expiry.has
+            for state in evolutions
+            if state.expiry is not None and state.expiry.had != state.expiry.has
+        }
 
     def families(self, operator: int, store: str) -> FamilyChanges:
         """Return how the column families of a store change."""
@@ -133,7 +141,7 @@ class Evolution:
             return self.new_stores[operator].families
         place = (operator, store)
         # Only families with entries need an id. Spark gives one to the others if it uses them.
-        made_names = (name for s in self.states if (s.operator, s.store) == place for name in s.made)
+        made_names = (name for state in self.states if (state.operator, state.store) == place for name in state.made)
         return FamilyChanges(self.renamed(operator), frozenset(self.removed.get(place, ())), tuple(sorted(made_names)))
 
 

@@ -118,9 +118,18 @@ class MigrationPlan:
             return {}
         asked_states = set()
         if self.history.is_asked and self.compaction is not None:
-            asked_states = {(s.operator, s.place) for plan in self.compaction.stores for s in plan.seen_states}
-        old_names = [s.state for s in store.states if self.history.keeps(s) or (s.operator, s.place) in asked_states]
-        remaining, renamed = {s.state for s in store.new_states}, {e.state: e.new_name for e in store.evolutions}
+            asked_states = {
+                (state.operator, state.place) for plan in self.compaction.stores for state in plan.seen_states
+            }
+        old_names = [
+            state.state
+            for state in store.states
+            if self.history.keeps(state) or (state.operator, state.place) in asked_states
+        ]
+        remaining, renamed = (
+            {state.state for state in store.new_states},
+            {evolution.state: evolution.new_name for evolution in store.evolutions},
+        )
         return {name: new_name for name in old_names if (new_name := renamed.get(name, name)) in remaining}
 
     def is_joined(self, operator: Operator) -> bool:
@@ -169,18 +178,22 @@ def plan_migration(
     state_store = open_state_store(checkpoint)
     target = find_target(checkpoint, changes)
     conf = {**checkpoint.batch.conf, **target.pinned}
-    after = with_schemas_of(replace(checkpoint, batch=replace(checkpoint.batch, conf=conf)), evolution)
-    new_store = open_state_store(after)
+    new_checkpoint = with_schemas_of(replace(checkpoint, batch=replace(checkpoint.batch, conf=conf)), evolution)
+    new_store = open_state_store(new_checkpoint)
     states = describe(checkpoint)
-    new_states = [_with_hash(state, evolution) for state in describe(after)]
+    new_states = [_with_hash(state, evolution) for state in describe(new_checkpoint)]
     _require_complete(checkpoint, states, new_states)
     unused = find_unused(checkpoint)
-    kept = [state for state in unused if state.state not in evolution.removed.get((state.operator, state.store), ())]
-    _require_known(checkpoint, kept, new_states)
-    states, new_states = [*states, *unused], [*new_states, *kept]
-    single: tuple[int, ...] = ()
+    kept_unused = [
+        state for state in unused if state.state not in evolution.removed.get((state.operator, state.store), ())
+    ]
+    _require_known(checkpoint, kept_unused, new_states)
+    states, new_states = [*states, *unused], [*new_states, *kept_unused]
+    single_operators: tuple[int, ...] = ()
     if changes.partitions is not None:
-        single = tuple(operator.id for operator in checkpoint.operators if _is_single(checkpoint, operator, states))
+        single_operators = tuple(
+            operator.id for operator in checkpoint.operators if _is_single(checkpoint, operator, states)
+        )
     # The files of every store change with the provider and the other settings, and otherwise with their number.
     all_change = new_store != state_store or target.checkpoint_format != checkpoint.batch.checkpoint_format
     old_counts = {
@@ -189,14 +202,19 @@ def plan_migration(
         for store in operator.stores
     }
     new_counts = {
-        place: count if place[0] in single else changes.partitions or count for place, count in old_counts.items()
+        place: count if place[0] in single_operators else changes.partitions or count
+        for place, count in old_counts.items()
     }
     changing_operators = {place[0] for place in old_counts if all_change or new_counts[place] != old_counts[place]}
     changing_operators |= {state.operator for state in evolution.states if state.changes_bytes}
     changing_operators |= {place[0] for place, names in evolution.removed.items() if names}
     if changing_operators and compaction is not None:
         changing_operators |= {store.operator for group in compaction.groups for store in group}
-    transformed = {(s.operator, s.store) for group in compaction.groups for s in group} if compaction else set()
+    transformed = (
+        {(planned_store.operator, planned_store.store) for group in compaction.groups for planned_store in group}
+        if compaction
+        else set()
+    )
     stores = []
     ids: dict[tuple[int, str], tuple[str, ...]] = {}
     for operator in checkpoint.operators:
@@ -225,7 +243,7 @@ def plan_migration(
                 )
             )
     nothing_changes = not stores and not evolution.changes
-    if nothing_changes and single and len(single) == len(checkpoint.operators):
+    if nothing_changes and single_operators and len(single_operators) == len(checkpoint.operators):
         raise NothingToMigrateError(
             f"{checkpoint.target}: Spark runs every operator of this query in a single partition, so another number "
             "has no effect. Nothing was changed. Leave --partitions out"
@@ -235,18 +253,20 @@ def plan_migration(
             f"{checkpoint.target}: Spark does not record whether it writes changelogs, so there is nothing to change. "
             f"Set {CHANGELOG} in the query's session"
         )
-    partitions = changes.partitions or max(len(store.partitions) for o in checkpoint.operators for store in o.stores)
+    partitions = changes.partitions or max(
+        len(store.partitions) for query_operator in checkpoint.operators for store in query_operator.stores
+    )
     return MigrationPlan(
         new_run_id() if compaction is None else compaction.run,
         checkpoint,
-        after,
+        new_checkpoint,
         listing,
         state_store,
         new_store,
         target,
         partitions,
         tuple(stores),
-        single,
+        single_operators,
         compaction,
         evolution,
         history_to_keep(checkpoint, runs, is_asked=False) if compaction is None else compaction.history,
@@ -255,7 +275,12 @@ def plan_migration(
 
 def _with_hash(state: StateDescriptor, evolution: Evolution) -> StateDescriptor:
     place = (state.operator, state.store, state.state)
-    choices = [e.hashes_days for e in evolution.states if (e.operator, e.new_store or e.store, e.new_name) == place]
+    choices = [
+        state_evolution.hashes_days
+        for state_evolution in evolution.states
+        if (state_evolution.operator, state_evolution.new_store or state_evolution.store, state_evolution.new_name)
+        == place
+    ]
     return next((replace(state, hashes_days=hashes_days) for hashes_days in choices if hashes_days is not None), state)
 
 
@@ -309,7 +334,12 @@ def old_files(plan: MigrationPlan) -> list[str]:
     """Return every state file of the migrated operators, of all versions."""
     files = plan.checkpoint.files
     operators = sorted({store.operator for store in plan.stores})
-    places = [(o.id, p) for o in plan.checkpoint.operators if o.id in operators for p in _partitions(plan, o.id)]
+    places = [
+        (operator.id, partition)
+        for operator in plan.checkpoint.operators
+        if operator.id in operators
+        for partition in _partitions(plan, operator.id)
+    ]
     paths_of_partitions = each(files, lambda place: list(_files_of(plan, *place)), places)
     return [path for paths in paths_of_partitions for path in paths] + old_documents(plan)
 

@@ -109,27 +109,31 @@ def new_documents(plan: MigrationPlan, files: Directory, home: str) -> dict[str,
     ids = {
         operator.id: [list(ids_of_partition) for ids_of_partition in zip(*store_ids, strict=True)]
         for operator in plan.checkpoint.operators
-        if (store_ids := [g[0].ids for g in plan.groups if g[0].operator == operator.id and g[0].ids])
+        if (store_ids := [group[0].ids for group in plan.groups if group[0].operator == operator.id and group[0].ids])
     }
     if ids or plan.checkpoint.batch.unique_ids:
         documents[layout.commit_file(batch)] = with_unique_ids(files, batch, ids).encode()
-    numbers = {store.operator: (len(store.lineages), store.partitions) for store in plan.stores}
+    partition_counts = {store.operator: (len(store.lineages), store.partitions) for store in plan.stores}
     for operator, new_operator in zip(plan.checkpoint.operators, plan.after.operators, strict=True):
         path = metadata_file(files, operator.id, batch)
-        count, partitions = numbers.get(operator.id, (0, 0))
+        partitions_before, partitions = partition_counts.get(operator.id, (0, 0))
         if plan.is_joined(operator):
             assert path is not None
             (store,) = new_operator.stores
             with_store = with_one_store(files, path, home, store.name, store.schema_file, partitions)
             documents[new_metadata_file(operator.id, batch)] = with_store
             continue
-        prefixes = {store: n for (number, store), n in plan.evolution.prefixes.items() if number == operator.id}
+        prefixes = {
+            store: column_count
+            for (number, store), column_count in plan.evolution.prefixes.items()
+            if number == operator.id
+        }
         properties: tuple[Any, ...] = ()
         properties_of = attrgetter("variables", "time_mode", "output_mode")
         if properties_of(operator) != properties_of(new_operator):
             properties = properties_of(new_operator)
-        if path is not None and (count != partitions or prefixes or properties):
-            documents[path] = with_changes(files, path, count, partitions, prefixes, *properties)
+        if path is not None and (partitions_before != partitions or prefixes or properties):
+            documents[path] = with_changes(files, path, partitions_before, partitions, prefixes, *properties)
     return documents | _new_schemas(plan, files)
 
 
@@ -211,7 +215,11 @@ def _refuse_files_as_folders(files: Directory, store: StoreMigration) -> None:
         obstacles = [path] if not info.is_dir else []
         folder = store.becomes.directory(number)
         if info.is_dir and number >= len(store.lineages) and folder != path:
-            obstacles = [f"{path}/{i.name}" for i in files.list(path) if f"{path}/{i.name}" == folder and not i.is_dir]
+            obstacles = [
+                f"{path}/{inner_info.name}"
+                for inner_info in files.list(path)
+                if f"{path}/{inner_info.name}" == folder and not inner_info.is_dir
+            ]
         if obstacles:
             raise RefusedError(
                 f"{files.root}/{obstacles[0]} is a file, and the folder of partition {number} belongs there. Remove "

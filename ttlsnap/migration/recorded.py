@@ -16,7 +16,7 @@ def with_schemas_of(checkpoint: Checkpoint, evolution: Evolution) -> Checkpoint:
     """Return the checkpoint with the new schemas of its states."""
     widens = checkpoint.batch.conf.get(ALWAYS_NULLABLE, "false").lower() == "true"
 
-    def evolved(operator: Operator) -> Operator:
+    def evolve_operator(operator: Operator) -> Operator:
         if operator.id in evolution.new_stores:
             return replace(operator, stores=(evolution.new_stores[operator.id].store,))
         stores = [
@@ -31,9 +31,9 @@ def with_schemas_of(checkpoint: Checkpoint, evolution: Evolution) -> Checkpoint:
         names, ttls = evolution.renamed(operator.id), evolution.switched(operator.id)
         removed = {name for store in operator.stores for name in evolution.removed.get((operator.id, store.name), ())}
         variables = (
-            replace(v, name=names.get(v.name, v.name), ttl=ttls.get(v.name, v.ttl))
-            for v in operator.variables
-            if v.name not in removed
+            replace(variable, name=names.get(variable.name, variable.name), ttl=ttls.get(variable.name, variable.ttl))
+            for variable in operator.variables
+            if variable.name not in removed
         )
         time_mode, output_mode = evolution.modes.get(operator.id, (operator.time_mode, operator.output_mode))
         return replace(
@@ -44,19 +44,26 @@ def with_schemas_of(checkpoint: Checkpoint, evolution: Evolution) -> Checkpoint:
             output_mode=output_mode,
         )
 
-    return replace(checkpoint, operators=tuple(map(evolved, checkpoint.operators)))
+    return replace(checkpoint, operators=tuple(map(evolve_operator, checkpoint.operators)))
 
 
 def _families(
     operator: Operator, store: Store, evolution: Evolution, *, widens: bool
 ) -> tuple[ColumnFamilySchema, ...]:
     place = (operator.id, store.name)
-    evolutions = {s.state: s for s in evolution.states if (s.operator, s.store) == place}
+    evolutions = {state.state: state for state in evolution.states if (state.operator, state.store) == place}
     removed, added = evolution.removed.get(place, ()), evolution.added.get(place, ())
-    families = [_evolved(f, evolutions.get(f.name), widens=widens) for f in store.families if f.name not in removed]
+    families = [
+        _evolved(family, evolutions.get(family.name), widens=widens)
+        for family in store.families
+        if family.name not in removed
+    ]
     if not removed and not added:
         return tuple(families)
-    families += [replace(f, key=as_nullable(f.key), value=as_nullable(f.value)) if widens else f for f in added]
+    families += [
+        replace(family, key=as_nullable(family.key), value=as_nullable(family.value)) if widens else family
+        for family in added
+    ]
     return tuple(sorted(families, key=attrgetter("name")))  # Spark's own order
 
 

@@ -97,7 +97,7 @@ class MigrationReport(RunReport):
         dropped += sum(sum(counts.values()) for counts in (self.expired, self.merged, self.unused))
         rewritten = self.compaction.totals.rewritten if self.compaction is not None else 0
         bytes_before, bytes_after = (
-            sum(getattr(s, name) for s in self.stores) for name in ("bytes_before", "bytes_after")
+            sum(getattr(store, name) for store in self.stores) for name in ("bytes_before", "bytes_after")
         )
         return Counts(self.entries + dropped, self.entries, dropped, rewritten, bytes_before, bytes_after)
 

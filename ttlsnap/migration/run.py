@@ -222,14 +222,14 @@ class Migration(StateRun[MigrationReport]):
 
     def _move(self, place: WorkPlace) -> None:
         """Split the old partitions and build the new ones."""
-        plan, staging_root, below = self.plan, place.root, place.below
-        sources = list(self._sources(staging_root, below))
+        plan, staging_root, staged_below = self.plan, place.root, place.below
+        sources = list(self._sources(staging_root, staged_below))
         targets: list[Target] = [
-            self._target(first_target, group, number, staging_root, below)
+            self._target(first_target, group, number, staging_root, staged_below)
             for first_target, group in self._groups
             for number in range(group[0].partitions)
         ]
-        targets += self._ledger_tasks(staging_root, below)
+        targets += self._ledger_tasks(staging_root, staged_below)
         self._listener.planned(len(sources) + len(targets))
         move = Move(plan.checkpoint.target, plan.state_store, sources, targets, self._check, place.scratch)
         source_results, target_results = self._engine.move(move, self._listener.partition_done, self._listener.progress)
@@ -245,9 +245,12 @@ class Migration(StateRun[MigrationReport]):
         for group, partitions in zip(plan.groups, new_partitions, strict=True):
             store, splits = group[0], [split for _ in group for split in next(splits_of_stores)]
             if not store.stays:
-                where, what = f"{plan.checkpoint.target}: {store.states[0]}", "entries of the old ones"
+                where, description = f"{plan.checkpoint.target}: {store.states[0]}", "entries of the old ones"
                 require_all(
-                    where, what, [split.sent for split in splits], [partition.received for partition in partitions]
+                    where,
+                    description,
+                    [split.sent for split in splits],
+                    [partition.received for partition in partitions],
                 )
             elif any(lineage.snapshot is None for lineage in store.lineages):
                 self._require_same_families(
@@ -283,25 +286,25 @@ class Migration(StateRun[MigrationReport]):
         """The number of new partitions, which is the number of the first ledgers."""
         return sum(group[0].partitions for group in self.plan.groups)
 
-    def _ledger_tasks(self, staging_root: str, below: str | None) -> Iterator[LedgerTask]:
+    def _ledger_tasks(self, staging_root: str, staged_below: str | None) -> Iterator[LedgerTask]:
         """Yield a target for the ledgers of each new partition, in their order, if times are kept."""
         history = self.plan.history
-        if history is None or below is None:
+        if history is None or staged_below is None:
             return
         facts = history.facts_for(self.plan.run)
         for _, group in self._groups:
             # Where entries stay, the partition's own target writes the ledgers.
-            kept = None if group[0].stays else self.plan.kept(group[0])
-            states = kept.new if kept is not None else ()
+            kept_states = None if group[0].stays else self.plan.kept(group[0])
+            states = kept_states.new if kept_states is not None else ()
             for number in range(group[0].partitions):
-                yield LedgerTask(group[0].new_snapshot(number), states, facts, staging_root, below)
+                yield LedgerTask(group[0].new_snapshot(number), states, facts, staging_root, staged_below)
 
     @property
     def _with_first(self) -> list[tuple[int, StoreMigration]]:
         """The stores, each with the number of its first target."""
         return [(first_target, store) for first_target, group in self._groups for store in group]
 
-    def _sources(self, staging_root: str, below: str | None) -> Iterator[SplitTask]:
+    def _sources(self, staging_root: str, staged_below: str | None) -> Iterator[SplitTask]:
         """Yield a task for each old partition; linked stores that transformers see or that become one share theirs."""
         plan = self.plan
         stores_by_place = {
@@ -309,7 +312,7 @@ class Migration(StateRun[MigrationReport]):
         }
         compaction_tasks = []
         if plan.compaction is not None:
-            compaction_tasks = plan.compaction.tasks(staging_root, below, expired=self.archive is not None)
+            compaction_tasks = plan.compaction.tasks(staging_root, staged_below, expired=self.archive is not None)
         for task in compaction_tasks:
             places = [(task.operator, store.name) for store in task.stores]
             yield self._source([stores_by_place[place] for place in places], task.partition, task)
@@ -334,13 +337,15 @@ class Migration(StateRun[MigrationReport]):
         operator = stores[0][1].operator
         links: tuple[Link, ...] = ()
         if operator in plan.evolution.new_stores:
-            links = links_of(plan.checkpoint, next(o for o in plan.checkpoint.operators if o.id == operator))
+            links = links_of(
+                plan.checkpoint, next(candidate for candidate in plan.checkpoint.operators if candidate.id == operator)
+            )
         return SplitTask(
             plan.checkpoint.target, old_partitions, plan.state_store, plan.new_store, compaction, stay, links
         )
 
     def _old(self, store: StoreMigration, first_target: int, partition: int) -> OldPartition:
-        kept = None if self.options.dry_run else self.plan.kept(store)
+        kept_states = None if self.options.dry_run else self.plan.kept(store)
         return OldPartition(
             where=f"{self.plan.checkpoint.target}/{store.store.directory(partition)}",
             name=store.store.name,
@@ -353,12 +358,17 @@ class Migration(StateRun[MigrationReport]):
             lineage=store.lineages[partition],
             evolutions=store.evolutions,
             families=self.plan.evolution.families(store.operator, store.store.name),
-            kept=kept,
-            ledgers=None if kept is None or store.stays else self._partitions + first_target,
+            kept=kept_states,
+            ledgers=None if kept_states is None or store.stays else self._partitions + first_target,
         )
 
     def _target(
-        self, first_target: int, group: tuple[StoreMigration, ...], partition: int, staging_root: str, below: str | None
+        self,
+        first_target: int,
+        group: tuple[StoreMigration, ...],
+        partition: int,
+        staging_root: str,
+        staged_below: str | None,
     ) -> BuildTask:
         store = group[0]
         return BuildTask(
@@ -374,7 +384,7 @@ class Migration(StateRun[MigrationReport]):
             facts=self.plan.history.facts_for(self.plan.run) if self.plan.history is not None else None,
             state_store=self.plan.new_store,
             staging_root=staging_root,
-            staged_below=below,
+            staged_below=staged_below,
         )
 
     def _model(self, store: StoreMigration, partition: int) -> Lineage:
@@ -389,7 +399,9 @@ class Migration(StateRun[MigrationReport]):
         """Return what became of the old partitions of each store, in their order; nothing where entries stay."""
         splits = {(split.first, split.name, split.partition): split for result in results for split in result.splits}
         return [
-            [] if store.stays else [splits[first_target, store.store.name, p] for p in range(len(store.lineages))]
+            []
+            if store.stays
+            else [splits[first_target, store.store.name, partition] for partition in range(len(store.lineages))]
             for first_target, store in self._with_first
         ]
 
@@ -481,8 +493,8 @@ class Migration(StateRun[MigrationReport]):
             }
             # The new partitions are not those of the results, but their sum is the size of the store.
             results = [
-                replace(r, bytes_after=0 if r.partition else sizes.get((r.operator, r.store), 0))
-                for r in self._compacted
+                replace(result, bytes_after=0 if result.partition else sizes.get((result.operator, result.store), 0))
+                for result in self._compacted
             ]
             compaction = self._runner.report(results)
         return MigrationReport(
@@ -525,6 +537,6 @@ def _report_store(group: Sequence[StoreMigration], new_partitions: Sequence[Buil
         partitions_before=len(store.lineages),
         bytes_before=sum(store.size for store in group),
         partitions=tuple(
-            NewPartition(n, partition.entries, partition.size) for n, partition in enumerate(new_partitions)
+            NewPartition(number, partition.entries, partition.size) for number, partition in enumerate(new_partitions)
         ),
     )

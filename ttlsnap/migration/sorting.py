@@ -161,13 +161,15 @@ class Converter:
             raise UnsupportedError(f"{self._old_partition.where}: {state}: {state.opaque}")
         count_misfits, times = self._counter(evolution), None
         if evolution.expiry is not None:
-            values, times, kept, missing = evolution.expiry.apply(StateEntries.of(state, batch.keys, batch.values))
-            if missing:
-                count_misfits("birth", missing)
-            self.expired[str(evolution)] += len(batch) - len(kept)
+            values, times, kept_entries, missing_births = evolution.expiry.apply(
+                StateEntries.of(state, batch.keys, batch.values)
+            )
+            if missing_births:
+                count_misfits("birth", missing_births)
+            self.expired[str(evolution)] += len(batch) - len(kept_entries)
             rows = evolve_values(evolution, user_part(state) or state.value_schema, values, count_misfits)
             rows = with_expiry(rows, times) if evolution.expiry.has else rows
-            batch = with_values(batch, self._source, new_state, rows, kept)
+            batch = with_values(batch, self._source, new_state, rows, kept_entries)
         elif evolution.converter is not None:
             rows = self._converted(evolution.converter, state, new_state, batch, count_misfits)
             batch = with_values(batch, self._source, new_state, rows)
@@ -185,8 +187,8 @@ class Converter:
         else:
             new_rows = evolve_keys(evolution, state.key_schema, batch.keys, count_misfits)
             stored_entries = with_keys(batch, self._target, new_state, new_rows, self._family(new_state.state))
-            firsts = new_rows.take(_firsts(batch))
-            yield Converted(batch.state, *stored_entries, batch.stored[2], firsts, new_state.state, firsts)
+            first_keys = new_rows.take(_firsts(batch))
+            yield Converted(batch.state, *stored_entries, batch.stored[2], first_keys, new_state.state, first_keys)
         if evolution.expiry is not None:
             kinds = derived_of(new_state.state, has_ttl=evolution.expiry.has)
             for name in evolution.made:
@@ -234,18 +236,21 @@ class Converter:
         self, batch: EntryBatch, state: StateDescriptor, kind: str, times: Int64s | None, new_rows: Rows | None
     ) -> Converted:
         """Return the entries of a ``state`` that Spark keeps beside the elements of a variable, one for each key."""
-        firsts = _firsts(batch)
-        rows, keys = batch.stored[2], batch.keys.take(firsts) if new_rows is None else new_rows.take(firsts)
+        first_entries = _firsts(batch)
+        rows, keys = (
+            batch.stored[2],
+            batch.keys.take(first_entries) if new_rows is None else new_rows.take(first_entries),
+        )
         if kind == "count":
-            numbers = np.diff(firsts, append=len(batch))
+            numbers = np.diff(first_entries, append=len(batch))
         else:
             assert times is not None
-            numbers = np.minimum.reduceat(times, firsts)
+            numbers = np.minimum.reduceat(times, first_entries)
         values = long_rows(numbers)
         if kind == "index":
-            keys, values = keys_by_time(state, numbers, keys), null_rows(len(firsts))
+            keys, values = keys_by_time(state, numbers, keys), null_rows(len(first_entries))
         stored_entries = self._target.encode(state, keys, values, family=self._family(state.state))
-        return Converted(batch.state, *stored_entries, rows, None if new_rows is None else new_rows.take(firsts))
+        return Converted(batch.state, *stored_entries, rows, None if new_rows is None else new_rows.take(first_entries))
 
     def _family(self, name: str) -> int | None:
         """Return the id of a column family, given by its new name; None if keys have no ids."""
@@ -334,9 +339,11 @@ class Sorter:
         misplaced = [keys for keys in (check.result() for check in self._checks.values()) if keys is not None]
         example = ""
         if misplaced:
-            first = misplaced[0]
-            places_text = f" is in partition {first.partition}, and belongs to partition {first.belongs_to}"
-            example = quote(first.example) + places_text
+            first_misplaced = misplaced[0]
+            places_text = (
+                f" is in partition {first_misplaced.partition}, and belongs to partition {first_misplaced.belongs_to}"
+            )
+            example = quote(first_misplaced.example) + places_text
         return Split(
             self._old_partition.first,
             self._old_partition.name,

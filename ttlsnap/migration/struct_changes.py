@@ -106,7 +106,9 @@ def normalizing(change: Change | None, new_type: T.DataType) -> Change | None:
         case Cast(narrow), T.FloatType() | T.DoubleType():
             return Cast(narrow, normalize=True)
         case StructChange() | None, T.StructType() as struct_type:
-            columns = change.columns if change is not None else tuple(Take(n) for n in range(len(struct_type)))
+            columns = (
+                change.columns if change is not None else tuple(Take(ordinal) for ordinal in range(len(struct_type)))
+            )
             pairs = zip(columns, struct_type.fields, strict=True)
             new_columns = tuple(_normalizing_column(column, field.type) for column, field in pairs)
             return change if new_columns == columns else StructChange(new_columns)
@@ -130,38 +132,45 @@ def normalized(values: pa.Array) -> pa.Array:
     return pa.array(floats, values.type, mask=np.asarray(values.is_null()) if values.null_count else None)
 
 
-def is_wider(old: T.DataType, new: T.DataType) -> bool:
-    """Return whether Spark casts every value of ``old`` to ``new`` without loss."""
-    old, new = T.physical(old), T.physical(new)
-    match old, new:
+def is_wider(old_type: T.DataType, new_type: T.DataType) -> bool:
+    """Return whether Spark casts every value of ``old_type`` to ``new_type`` without loss."""
+    old_type, new_type = T.physical(old_type), T.physical(new_type)
+    match old_type, new_type:
         case T.DecimalType(), T.DecimalType():
-            return new.scale >= old.scale and new.precision - new.scale >= old.precision - old.scale
-        case _, T.DecimalType() if isinstance(old, _INTEGERS):
-            return new.precision - new.scale >= _DIGITS[type(old)]
+            return (
+                new_type.scale >= old_type.scale
+                and new_type.precision - new_type.scale >= old_type.precision - old_type.scale
+            )
+        case _, T.DecimalType() if isinstance(old_type, _INTEGERS):
+            return new_type.precision - new_type.scale >= _DIGITS[type(old_type)]
         case T.FloatType(), T.DoubleType():
             return True
-        case _, T.FloatType() | T.DoubleType() if isinstance(old, _INTEGERS):
-            return _BITS[type(old)] <= _EXACT[type(new)] + 1
+        case _, T.FloatType() | T.DoubleType() if isinstance(old_type, _INTEGERS):
+            return _BITS[type(old_type)] <= _EXACT[type(new_type)] + 1
         case T.DateType(), T.TimestampNTZType():
             return True
         case _, T.StringType():
-            return isinstance(old, (*_INTEGERS, T.BooleanType)) and new == T.StringType()
-    return isinstance(old, _INTEGERS) and isinstance(new, _INTEGERS) and _BITS[type(old)] < _BITS[type(new)]
+            return isinstance(old_type, (*_INTEGERS, T.BooleanType)) and new_type == T.StringType()
+    return (
+        isinstance(old_type, _INTEGERS)
+        and isinstance(new_type, _INTEGERS)
+        and _BITS[type(old_type)] < _BITS[type(new_type)]
+    )
 
 
-def is_narrower(old: T.DataType, new: T.DataType) -> bool:
-    """Return whether some values of ``old`` have their exact equal in ``new``, and others do not."""
-    old, new = T.physical(old), T.physical(new)
-    match old, new:
+def is_narrower(old_type: T.DataType, new_type: T.DataType) -> bool:
+    """Return whether some values of ``old_type`` have their exact equal in ``new_type``, and others do not."""
+    old_type, new_type = T.physical(old_type), T.physical(new_type)
+    match old_type, new_type:
         case T.DecimalType(), T.DecimalType():
-            return old != new
+            return old_type != new_type
         case T.DecimalType(), _:
-            return isinstance(new, _INTEGERS) and old.scale + _DIGITS[T.LongType] <= _MAX_DIGITS
+            return isinstance(new_type, _INTEGERS) and old_type.scale + _DIGITS[T.LongType] <= _MAX_DIGITS
         case _, T.DecimalType():
-            return isinstance(old, _INTEGERS) and not is_wider(old, new)
+            return isinstance(old_type, _INTEGERS) and not is_wider(old_type, new_type)
         case T.StringType(), _:
-            return old == T.StringType() and isinstance(new, _INTEGERS)
-    return isinstance(old, _NUMBERS) and isinstance(new, _NUMBERS) and old != new
+            return old_type == T.StringType() and isinstance(new_type, _INTEGERS)
+    return isinstance(old_type, _NUMBERS) and isinstance(new_type, _NUMBERS) and old_type != new_type
 
 
 def apply(
@@ -212,9 +221,9 @@ def _changed(values: pa.Array, change: Change, new_type: T.DataType, place: str,
             children = [_changed(values.values, change.element, new_type.element, f"{place}.element", misfits)]
             kind = pa.large_list(children[0].type)
         case MapChange(), T.MapType():
-            items = _changed(values.items, change.value, new_type.value, f"{place}.value", misfits)
-            kind = pa.map_(values.keys.type, items.type)
-            children = [pa.StructArray.from_arrays([values.keys, items], names=["key", "value"])]
+            map_values = _changed(values.items, change.value, new_type.value, f"{place}.value", misfits)
+            kind = pa.map_(values.keys.type, map_values.type)
+            children = [pa.StructArray.from_arrays([values.keys, map_values], names=["key", "value"])]
         case Normalize(), _:
             return normalized(values)
         case Cast(narrow, normalize), _:

@@ -101,8 +101,19 @@ class SplitTask:
         """See ``Source.targets``."""
         if self.stay:
             return ()
-        firsts = [(first, s.partitions) for s in self.stores for first in (s.first, s.ledgers) if first is not None]
-        return sorted({n for first, partitions in firsts for n in range(first, first + partitions)})
+        targets_with_counts = [
+            (first_target, store.partitions)
+            for store in self.stores
+            for first_target in (store.first, store.ledgers)
+            if first_target is not None
+        ]
+        return sorted(
+            {
+                target
+                for first_target, partitions in targets_with_counts
+                for target in range(first_target, first_target + partitions)
+            }
+        )
 
     def split(self, folder: Path, progress: Progress) -> SplitResult:
         """See ``Source.split``.
@@ -151,9 +162,9 @@ class SplitTask:
     def read(self, folder: Path, target: int) -> Iterator[Entries]:
         """See ``Source.read``."""
         for number, store in enumerate(self.stores if not self.stay else ()):
-            for first, name in ((store.first, str(number)), (store.ledgers, f"{number}{_TIMES}")):
-                if first is not None and first <= target < first + store.partitions:
-                    yield from read_spill(folder / name, target - first, store.partitions)
+            for first_target, name in ((store.first, str(number)), (store.ledgers, f"{number}{_TIMES}")):
+                if first_target is not None and first_target <= target < first_target + store.partitions:
+                    yield from read_spill(folder / name, target - first_target, store.partitions)
 
 
 def _fetch_nothing(place: StateId, mask: Mask) -> Rows:
@@ -215,7 +226,7 @@ class BuildTask:
             entries = self._read_old(files, converter, families, folder, ledgers)
         build = self.state_store.build(files, self.like, self.target, staging, str(folder), self.families)
 
-        def received() -> Iterator[Entries]:
+        def receive_entries() -> Iterator[Entries]:
             for keys, values in entries:
                 fingerprint.add(keys, values)
                 yield keys, values
@@ -224,7 +235,7 @@ class BuildTask:
 
         entries_kept, key_arrays = 0, []
         with build as builder:
-            entries_to_put: Iterable[Entries] = received()
+            entries_to_put: Iterable[Entries] = receive_entries()
             if self.lists:
                 entries_to_put = [merge_lists(entries_to_put, self.state_store)]
             elif self.merged is not None:
@@ -238,11 +249,13 @@ class BuildTask:
                 raise RefusedError(
                     f"{self.root}: with the new keys, several entries would have the same key. Nothing was changed"
                 )
-            written = builder.finish()
+            built_partition = builder.finish()
         misfits = dict(converter.misfits) if converter is not None else {}
         unused = dict(converter.unused) if converter is not None else {}
         paths = ledgers.write(staging) if ledgers is not None and staging is not None else ()
-        return Built(entries_kept, fingerprint, written.size, written.files, misfits, families, paths, unused)
+        return Built(
+            entries_kept, fingerprint, built_partition.size, built_partition.files, misfits, families, paths, unused
+        )
 
     def _read_old(
         self,

@@ -39,10 +39,12 @@ class KeptStates:
 class MovingTimes:
     """The times of the entries of an old partition."""
 
-    def __init__(self, kept: KeptStates | None, files: Directory, store: StateStore, lineage: Lineage) -> None:
-        states = {state.state: state for state in kept.states} if kept is not None else {}
-        self._times = kept.history.times(files, store, lineage, states) if kept is not None and states else {}
-        self._numbers = {name: number for number, name in enumerate(kept.new)} if kept is not None else {}
+    def __init__(self, kept_states: KeptStates | None, files: Directory, store: StateStore, lineage: Lineage) -> None:
+        states = {state.state: state for state in kept_states.states} if kept_states is not None else {}
+        self._times = (
+            kept_states.history.times(files, store, lineage, states) if kept_states is not None and states else {}
+        )
+        self._numbers = {name: number for number, name in enumerate(kept_states.new)} if kept_states is not None else {}
 
     def of(self, state: str, keys: Rows, new_state: str, new_keys: Rows) -> tuple[Hashes, Int64s, Mask] | None:
         """Return the hashes of new keys, and the times of the old ones; None if they are not kept."""

@@ -59,8 +59,10 @@ def unused_variables(checkpoint: Checkpoint) -> dict[Place, tuple[str, ...]]:
 def split_drops(checkpoint: Checkpoint, names: Iterable[str]) -> tuple[list[str], list[str]]:
     """Return the names of unused variables, such as ``last`` or ``0.default.last``, and the other names."""
     names = list(names)
-    known = {name for place in unused_variables(checkpoint) for name in (place.state, str(place))} if names else set()
-    return [name for name in names if name in known], [name for name in names if name not in known]
+    known_names = (
+        {name for place in unused_variables(checkpoint) for name in (place.state, str(place))} if names else set()
+    )
+    return [name for name in names if name in known_names], [name for name in names if name not in known_names]
 
 
 def drop_unused(checkpoint: Checkpoint, evolution: Evolution, names: Collection[str]) -> Evolution:
