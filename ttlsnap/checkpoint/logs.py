@@ -202,12 +202,12 @@ def source_offsets(files: Directory, batch: int) -> list[str]:
     return [line.strip() for line in lines if line.strip()]
 
 
-def read_file_logs(files: Directory, batch: int, before: Mapping[int, int]) -> dict[int, int]:
+def read_file_logs(files: Directory, batch: int, positions_before: Mapping[int, int]) -> dict[int, int]:
     """Return the positions of sources that read files, in the sources' own logs, by the number of the source.
 
-    ``before`` has the positions at an earlier batch. Raises as ``read_batch`` does. Raises CorruptionError for an
-    offset that is truncated or that its source did not write. The same is true of a position that is missing or lower
-    than in ``before``.
+    ``positions_before`` has the positions at an earlier batch. Raises as ``read_batch`` does. Raises CorruptionError
+    for an offset that is truncated or that its source did not write. The same is true of a position that is missing or
+    lower than in ``positions_before``.
     """
     path = layout.offset_file(batch)
     lines = _offset_lines(files, path)
@@ -222,7 +222,7 @@ def read_file_logs(files: Directory, batch: int, before: Mapping[int, int]) -> d
             raise CorruptionError(f"{files.root}/{path}: the offset of source {source} {error}") from error
         if position is not None:
             positions[source] = position
-    for source, earlier_position in before.items():
+    for source, earlier_position in positions_before.items():
         if source not in positions:
             message = f"source {source} reads files, and its offset is gone, or is not one of such a source"
             raise CorruptionError(f"{files.root}/{path}: {message}")

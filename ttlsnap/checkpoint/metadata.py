@@ -108,14 +108,14 @@ def with_schema_paths_under(files: Directory, path: str, home: str) -> bytes:
 def with_changes(
     files: Directory,
     path: str,
-    before: int,
+    partitions_before: int,
     partitions: int,
     prefixes: Mapping[str, int],
     variables: Sequence[StateVariable] | None = None,
     time_mode: str | None = None,
     output_mode: str | None = None,
 ) -> bytes:
-    """Return the operator metadata file ``path`` with another number of partitions in place of ``before``.
+    """Return the operator metadata file ``path`` with another number of partitions in place of ``partitions_before``.
 
     ``prefixes`` has the new numbers of prefix columns by store. ``variables`` are the new state variables, and
     ``time_mode`` and ``output_mode`` are the new modes, if any of these changes.
@@ -126,7 +126,7 @@ def with_changes(
     with _as_spark_writes(f"{files.root}/{path}"):
         document = parse_json(body)
         for store in require_type(document["stateStoreInfo"], list):
-            if store["numPartitions"] == before:
+            if store["numPartitions"] == partitions_before:
                 store["numPartitions"] = partitions
             if store["storeName"] in prefixes:
                 store["numColsPrefixKey"] = prefixes[store["storeName"]]

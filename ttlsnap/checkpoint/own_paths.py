@@ -87,21 +87,21 @@ def operator_metadata(files: Directory) -> list[str]:
     return [metadata_file.path for folder in folders for metadata_file in _in_folder(files, folder)]
 
 
-def find_schema_logs(files: Directory, below: str = "", above: tuple[str, ...] = ()) -> Iterator[str]:
+def find_schema_logs(files: Directory, folder: str = "", folders_above: tuple[str, ...] = ()) -> Iterator[str]:
     """Yield the folders of the schema logs of Delta sources. Links out of the checkpoint are not followed."""
     try:
-        real_path = files.real_path(below)
+        real_path = files.real_path(folder)
     except RefusedError:
         return
-    if real_path in above:
+    if real_path in folders_above:
         return
-    for info in files.list(below):
-        path = f"{below}/{info.name}" if below else info.name
+    for info in files.list(folder):
+        path = f"{folder}/{info.name}" if folder else info.name
         if not info.is_dir or path in _OTHERS:
             continue
         if info.name.startswith("_schema_log_"):
             yield path
-        yield from find_schema_logs(files, path, (*above, real_path))
+        yield from find_schema_logs(files, path, (*folders_above, real_path))
 
 
 def _in_folder(files: Directory, folder: str) -> Iterator[OwnPaths]:

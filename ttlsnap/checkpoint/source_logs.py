@@ -32,22 +32,25 @@ class SourceLog:
     missing: int | None
 
 
-def list_source_log(files: Directory, source: int, last: int) -> SourceLog:
-    """Return the log of a source whose position in the offsets is ``last``. Raise RefusedError if it leads outside."""
+def list_source_log(files: Directory, source: int, last_number: int) -> SourceLog:
+    """Return the log of a source whose offset is ``last_number``. Raise RefusedError if the log leads outside."""
     folder = f"{layout.SOURCES}/{source}"
     infos_by_name = {file.name: file for file in files.list(folder)}
     numbers = {name: layout.parse_number(name.removesuffix(_COMPACT)) for name in infos_by_name}
     batches = {name: number for name, number in numbers.items() if number is not None}
     compact_numbers = [number for name, number in batches.items() if name.endswith(_COMPACT)]
     # Spark writes a ``.compact`` file in place of every tenth file by default (CompactibleFileStreamLog).
-    first_number = max((number for number in compact_numbers if number <= last), default=-1)
+    first_number = max((number for number in compact_numbers if number <= last_number), default=-1)
     # Spark reads all of them, up to the newest.
-    last = max(
-        (last, *(number for name, number in batches.items() if name.isdigit() and not infos_by_name[name].is_dir))
+    last_number = max(
+        (
+            last_number,
+            *(number for name, number in batches.items() if name.isdigit() and not infos_by_name[name].is_dir),
+        )
     )
     # The search ends at the first missing file, even if a damaged offset names a huge number.
     missing_number = next(
-        (number for number in range(first_number + 1, last + 1) if str(number) not in infos_by_name), None
+        (number for number in range(first_number + 1, last_number + 1) if str(number) not in infos_by_name), None
     )
     # A ``.compact`` file repeats what all files before it have, so Spark reads none of these.
     names_to_read = (
