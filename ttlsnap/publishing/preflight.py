@@ -133,17 +133,17 @@ def require_ownership(files: Directory, paths: Sequence[str], *, dry_run: bool =
     writes nothing, and only knows that on a local file system only root can give files to other users and groups.
     """
     path_with_access = zip(paths, each(files, lambda path: access_of_new(files, path), paths), strict=True)
-    own = own_access(0)
+    process_access = own_access(0)
     wanted_accesses = {
         (access.owner, access.group): (path, access) for path, access in path_with_access if access is not None
     }
-    wanted_accesses.pop((own.owner, own.group), None)
+    wanted_accesses.pop((process_access.owner, process_access.group), None)
     if dry_run:
-        own_groups = (own.group, *os.getgroups())
+        own_groups = (process_access.group, *os.getgroups())
         foreign = [
             path_with_access
             for (owner, group), path_with_access in wanted_accesses.items()
-            if owner != own.owner or group not in own_groups
+            if owner != process_access.owner or group not in own_groups
         ]
         if foreign and is_local(files.root) and os.geteuid() != 0:
             raise _refusal(files, *foreign[0])

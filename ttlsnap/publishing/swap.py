@@ -76,7 +76,7 @@ def swap(
     # The journal survives a power cut, so the staged files that it names must, too.
     sync_names(files, [move.source for move in journal.moves if move.source.startswith(f"{layout.RUNS}/")])
     new_folders = find_new_folders(files, journal)
-    begun, fence = False, Fence.ABSENT
+    moves_begun, fence = False, Fence.ABSENT
     try:
         reserve_space(files, journal)
         write_journal(files, journal)
@@ -90,16 +90,16 @@ def swap(
         # A batch may have begun before the fence was in place. From here on, none can begin.
         check()
         _require_sources(files, journal)
-        begun = True
+        moves_begun = True
         apply(files, journal)
         _require_targets(files, journal)
         # A batch that had begun can still commit, and Spark's maintenance can upload a snapshot.
         recheck()
         remove_empty_folders(files, journal)
     except BaseException as error:
-        _give_up(files, journal, error, fence, begun=begun, new_folders=new_folders)
+        _give_up(files, journal, error, fence, moves_begun=moves_begun, new_folders=new_folders)
         if isinstance(error, StorageError):
-            sentence_start = "The run was undone, so the" if begun else "The"
+            sentence_start = "The run was undone, so the" if moves_begun else "The"
             raise StorageError(error.text + f"\n{sentence_start} checkpoint is as it was before") from error
         raise
     try:
@@ -147,7 +147,7 @@ def finish(files: Directory, journal: Journal) -> None:
         _require_targets(files, journal)
         refuse_activity(files, journal, listing_before)
     except BusyError as error:
-        _give_up(files, journal, error, Fence.PRESENT, begun=True)
+        _give_up(files, journal, error, Fence.PRESENT, moves_begun=True)
         outcome = f". Run {journal.run} was undone, so the checkpoint is as it was before"
         raise BusyError(error.text + outcome) from error
     remove_empty_folders(files, journal)
@@ -227,17 +227,17 @@ def _give_up(
     error: BaseException,
     fence: Fence,
     *,
-    begun: bool,
+    moves_begun: bool,
     new_folders: Sequence[str] | None = None,
 ) -> None:
-    """Undo what was ``begun`` after an error, or say that ``recover`` is needed."""
+    """Undo the moves after an error if ``moves_begun``, or say that ``recover`` is needed."""
     try:
         if read_journal(files, journal.run) is None:
             return  # the journal could not be written, so nothing else was done
         free_space(files, journal)
         if not files.failures_are_final:
             journal = take_over(files, journal)
-        if begun:
+        if moves_begun:
             complete_halves(files, journal)
             undo(files, journal, new_folders)
         fence = Fence.MAYBE if fence is not Fence.ABSENT else fence
