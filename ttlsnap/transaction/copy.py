@@ -175,13 +175,15 @@ def discard_copy(staging: LocalDirectory) -> None:
     shutil.rmtree(staging.root, ignore_errors=True)
 
 
-def _copy_tree(source: Directory, staging: LocalDirectory, path: str, home: str, above: tuple[str, ...] = ()) -> None:
+def _copy_tree(
+    source: Directory, staging: LocalDirectory, path: str, home: str, folders_above: tuple[str, ...] = ()
+) -> None:
     """Copy everything below ``path`` except state files, which are chosen one by one, and ttlsnap's own folder.
 
     ``home`` is the final path of the copy.
     """
     real_path = source.real_path(path)
-    if real_path in above:
+    if real_path in folders_above:
         raise RefusedError(
             f"{source.root}/{path} is a symbolic link to a folder above it, so a copy would never end. Remove the "
             "link, or compact in place"
@@ -192,7 +194,7 @@ def _copy_tree(source: Directory, staging: LocalDirectory, path: str, home: str,
             continue
         if info.is_dir:
             staging.mkdirs(inner_path)
-            _copy_tree(source, staging, inner_path, home, (*above, real_path))
+            _copy_tree(source, staging, inner_path, home, (*folders_above, real_path))
         elif (file_with_paths := own_paths(inner_path)) is not None:
             # Spark opens schema files by these absolute paths, which would lead to the source.
             with staging.writer(inner_path) as new_file:
