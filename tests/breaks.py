@@ -281,7 +281,7 @@ BREAKS = (
     Break(
         "a row that another writer has changed is dropped",
         "delta/rewriting.py",
-        'f"WHEN MATCHED AND s.gone{same} THEN DELETE"',
+        'f"WHEN MATCHED AND s.gone{row_condition} THEN DELETE"',
         'f"WHEN MATCHED AND s.gone THEN DELETE"',
         "test_statement.py",
     ),
@@ -300,7 +300,7 @@ BREAKS = (
     Break(
         "rows that a deletion vector marks as deleted come back",
         "delta/vectors.py",
-        "kept[np.fromiter(self._bitmap & BitMap64(range(first, first + size)), np.int64) - first] = False",
+        "kept[np.fromiter(self._bitmap & BitMap64(range(first_row, first_row + size)), np.int64) - first_row] = False",
         "pass",
     ),
     Break(

@@ -90,15 +90,17 @@ def alter_table(
     require_delta(session, jars)
     with files.lock(), delta_session(session, jars=jars, master=master) as spark:
         for number, statement in enumerate(statements):
-            current = read_table(files).version
-            if number == 0 and current != version:
-                raise BusyError(f"{files.root}: another writer has committed version {current}. Nothing was changed")
-            words = {"run": run, "kind": MIGRATE, "target": files.root, "part": number, "rules": [statement]}
+            current_version = read_table(files).version
+            if number == 0 and current_version != version:
+                raise BusyError(
+                    f"{files.root}: another writer has committed version {current_version}. Nothing was changed"
+                )
+            run_metadata = {"run": run, "kind": MIGRATE, "target": files.root, "part": number, "rules": [statement]}
             try:
-                commit(spark, files, statement, words)
+                commit(spark, files, statement, run_metadata)
             except TtlsnapError as error:
-                done = f"{number} of {len(statements)} statements ran" if number else "Nothing was changed"
+                progress_text = f"{number} of {len(statements)} statements ran" if number else "Nothing was changed"
                 undo = f". To undo them: ttlsnap rollback {shell_word(files.root)}" if number else ""
-                raise type(error)(error.text + f"\n{statement}\n{done}{undo}") from error
-    after = read_table(files).version
-    return replace(report, published=True, version_after=after, seconds=time.monotonic() - started)
+                raise type(error)(error.text + f"\n{statement}\n{progress_text}{undo}") from error
+    version_after = read_table(files).version
+    return replace(report, published=True, version_after=version_after, seconds=time.monotonic() - started)

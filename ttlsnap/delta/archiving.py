@@ -145,15 +145,15 @@ def _deliver_one(files: LocalDirectory, run: str, places: AllowedPlaces, spark: 
     if not _take_back(files, run, places):
         note = _read_note(files, _note_of(run))
         if note is not None and _settle(spark, files, run, note, None):
-            found = places.find(note.expired_to, run, "deliver")
-            if found is None:
+            receiver = places.find(note.expired_to, run, "deliver")
+            if receiver is None:
                 raise PlaceNotNamedError(
                     f"the rows that run {run} dropped are still in {files.root}/{layout.run_directory(run)}. The table "
                     f"names {shell_word(note.expired_to)} as their archive, which this command does not name. To "
                     f"archive them, repeat compact with --expired-to {shell_word(note.expired_to)}. To discard them, "
                     "remove that folder"
                 )
-            deliver(files, run, found)
+            deliver(files, run, receiver)
     files.remove_tree(layout.run_directory(run))
 
 
@@ -169,13 +169,13 @@ def take_back(files: LocalDirectory, run: str, target: str, places: AllowedPlace
     Raise PlaceNotNamedError if ``places`` do not allow that; the record of ``record_take_back`` then stays.
     """
     if find_receiver(target) is not None:
-        found = places.find(target, run, "take back")
-        if found is None:
+        receiver = places.find(target, run, "take back")
+        if receiver is None:
             raise PlaceNotNamedError(
                 f"the rows that run {run} dropped are restored. They also stay in {shell_word(target)}, which this "
                 f"command does not name. To remove them there, repeat compact with --expired-to {shell_word(target)}"
             )
-        found.take_back(run)
+        receiver.take_back(run)
     files.remove_tree(layout.run_directory(run))
     _tidy(files)
 
@@ -185,13 +185,13 @@ def _take_back(files: LocalDirectory, run: str, places: AllowedPlaces) -> bool:
     note = _read_note(files, _rollback_of(run))
     if note is None:
         return False
-    undone = [
-        (words.get("undoes"), _run_of(made))
-        for made in _since(files, note.version)
-        if (words := read_run_metadata(made))
+    undone_runs = [
+        (metadata.get("undoes"), _run_of(newer_commit))
+        for newer_commit in _since(files, note.version)
+        if (metadata := read_run_metadata(newer_commit))
     ]
-    undoings = {undoes for undoes, _ in undone}  # a rollback that was too late is undone itself
-    if any(undoes == run and by not in undoings for undoes, by in undone):
+    undoings = {undoes for undoes, _ in undone_runs}  # a rollback that was too late is undone itself
+    if any(undoes == run and undoing_run not in undoings for undoes, undoing_run in undone_runs):
         take_back(files, run, note.expired_to, places)
         return True
     files.remove(_rollback_of(run))
@@ -216,26 +216,35 @@ def _settle(spark: Sparks, files: LocalDirectory, run: str, note: _Note, rows: _
     """
     if files.stat(folder_of(run)) is not None:
         return True
-    newer = _since(files, note.version)
-    mine = {_part(made): made for made in newer if _run_of(made) == run and changes_rows(made)}
-    if not mine:
+    newer_commits = _since(files, note.version)
+    commits_of_part = {
+        _part(run_commit): run_commit
+        for run_commit in newer_commits
+        if _run_of(run_commit) == run and changes_rows(run_commit)
+    }
+    if not commits_of_part:
         return False
     staged = [info.name for info in files.list(_staged_folder(run), (SUFFIX,))]
-    parts: dict[int, list[str]] = {part: [] for part in mine}
+    paths_of_part: dict[int, list[str]] = {part: [] for part in commits_of_part}
     for name in staged:
-        parts.setdefault(int(name.split("-")[0]), []).append(f"{_staged_folder(run)}/{name}")
-    for part, paths in parts.items():
-        made = mine.get(part)
-        if made is not None:
-            before = [each for each in newer if each.version < made.version]
-            undisturbed = all(read_run_metadata(each) is not None and _run_of(each) in (run, None) for each in before)
-            dropped = count_changed_rows([made])[0] if _counts(made) else None
+        paths_of_part.setdefault(int(name.split("-")[0]), []).append(f"{_staged_folder(run)}/{name}")
+    for part, paths in paths_of_part.items():
+        run_commit = commits_of_part.get(part)
+        if run_commit is not None:
+            earlier_commits = [
+                earlier_commit for earlier_commit in newer_commits if earlier_commit.version < run_commit.version
+            ]
+            undisturbed = all(
+                read_run_metadata(earlier_commit) is not None and _run_of(earlier_commit) in (run, None)
+                for earlier_commit in earlier_commits
+            )
+            dropped = count_changed_rows([run_commit])[0] if _counts(run_commit) else None
             if undisturbed and dropped in (None, rows_in(files, paths)):
                 continue
-            _compute_again(spark(), files, run, part, made, dropped, rows)
+            _compute_again(spark(), files, run, part, run_commit, dropped, rows)
         for path in paths:
             files.remove(path)
-        if made is not None:
+        if run_commit is not None:
             for info in files.list(_again_folder(run), (SUFFIX,)):
                 files.rename(f"{_again_folder(run)}/{info.name}", f"{_staged_folder(run)}/{info.name}")
     files.rename(_staged_folder(run), folder_of(run))
@@ -248,7 +257,7 @@ def _compute_again(
     files: LocalDirectory,
     run: str,
     part: int,
-    made: Commit,
+    run_commit: Commit,
     dropped: int | None,
     rows: _Rows | None,
 ) -> None:
@@ -258,18 +267,18 @@ def _compute_again(
     CorruptionError if other rows are found.
     """
     files.remove_tree(_again_folder(run))
-    frame, known = _find_dropped_rows(spark, files, made, rows)
-    found = _write(frame, files, run, part, known, _again_folder(run))
-    if dropped is not None and dropped != found:
+    frame, known_rows = _find_dropped_rows(spark, files, run_commit, rows)
+    rows_found = _write(frame, files, run, part, known_rows, _again_folder(run))
+    if dropped is not None and dropped != rows_found:
         raise CorruptionError(
-            f"{files.root}: the commit of version {made.version} dropped {dropped:,} rows, but it lacks {found:,} rows "
-            f"of version {made.version - 1}. The rows are in version {made.version - 1}; to discard them, remove "
-            f"{files.root}/{layout.run_directory(run)}"
+            f"{files.root}: the commit of version {run_commit.version} dropped {dropped:,} rows, but it lacks "
+            f"{rows_found:,} rows of version {run_commit.version - 1}. The rows are in version "
+            f"{run_commit.version - 1}; to discard them, remove {files.root}/{layout.run_directory(run)}"
         )
 
 
 def _find_dropped_rows(
-    spark: SparkSession, files: LocalDirectory, made: Commit, planned: _Rows | None
+    spark: SparkSession, files: LocalDirectory, run_commit: Commit, planned_rows: _Rows | None
 ) -> tuple[DataFrame, _Rows]:
     """Return the rows that a commit has dropped, and their form: those before it that are missing after it.
 
@@ -278,44 +287,46 @@ def _find_dropped_rows(
     from pyspark.sql import functions as F
 
     with translate_errors(files):
-        old, new = (
+        old_table, new_table = (
             spark.read.format("delta").option("versionAsOf", version).load(table_path(files))
-            for version in (made.version - 1, made.version)
+            for version in (run_commit.version - 1, run_commit.version)
         )
-        schema = parse_struct(old.schema.json())
-        key = [str(name) for name in (read_run_metadata(made) or {}).get("key", [])]
+        schema = parse_struct(old_table.schema.json())
+        key = [str(name) for name in (read_run_metadata(run_commit) or {}).get("key", [])]
         rows = _Rows(schema.names, describe(schema, key))
-        if planned is not None:
-            rows = replace(rows, factories=planned.factories, clock=planned.clock)
-        missing, added = _subtract(old, new, schema), _subtract(new, old, schema)
-        if made.operation == "MERGE":
+        if planned_rows is not None:
+            rows = replace(rows, factories=planned_rows.factories, clock=planned_rows.clock)
+        missing_rows, added_rows = _subtract(old_table, new_table, schema), _subtract(new_table, old_table, schema)
+        if run_commit.operation == "MERGE":
             places = [schema.names.index(name) for name in rows.state.key_schema.names]
-            keys = added.select(*(F.col(f"c{place}").alias(f"k{place}") for place in places))
-            same = [F.col(f"c{place}").eqNullSafe(F.col(f"k{place}")) for place in places]
-            missing = missing.join(keys, functools.reduce(operator.and_, same), "left_anti")
-        return missing, rows
+            keys = added_rows.select(*(F.col(f"c{place}").alias(f"k{place}") for place in places))
+            equal_columns = [F.col(f"c{place}").eqNullSafe(F.col(f"k{place}")) for place in places]
+            missing_rows = missing_rows.join(keys, functools.reduce(operator.and_, equal_columns), "left_anti")
+        return missing_rows, rows
 
 
-def _subtract(one: DataFrame, other: DataFrame, schema: StructType) -> DataFrame:
-    """Return the rows of ``one`` that ``other`` lacks, with columns by position. A row may occur more than once."""
+def _subtract(minuend: DataFrame, subtrahend: DataFrame, schema: StructType) -> DataFrame:
+    """Return the rows of ``minuend`` that ``subtrahend`` lacks, with columns by position. Rows may repeat."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    whole = F.struct(*(F.expr(comparable(quote_identifier(field.name), field.type)) for field in schema))
+    whole_row = F.struct(*(F.expr(comparable(quote_identifier(field.name), field.type)) for field in schema))
     columns = [F.col(quote_identifier(field.name)).alias(f"c{place}") for place, field in enumerate(schema)]
     # Rows are numbered, because Spark's EXCEPT ALL refuses columns with maps.
-    ordered = Window.partitionBy("whole").orderBy(F.lit(0))
-    left = one.select(*columns, whole.alias("whole")).withColumn("nth", F.row_number().over(ordered))
-    right = other.select(whole.alias("there")).groupBy("there").count()
-    found = left.join(right, left["whole"].eqNullSafe(right["there"]), "left")
-    return found.where("nth > coalesce(count, 0)").select(*(f"c{place}" for place in range(len(columns))))
+    window = Window.partitionBy("whole").orderBy(F.lit(0))
+    minuend_rows = minuend.select(*columns, whole_row.alias("whole")).withColumn("nth", F.row_number().over(window))
+    subtrahend_counts = subtrahend.select(whole_row.alias("there")).groupBy("there").count()
+    joined_rows = minuend_rows.join(
+        subtrahend_counts, minuend_rows["whole"].eqNullSafe(subtrahend_counts["there"]), "left"
+    )
+    return joined_rows.where("nth > coalesce(count, 0)").select(*(f"c{place}" for place in range(len(columns))))
 
 
 def _write(frame: DataFrame, files: LocalDirectory, run: str, part: int, rows: _Rows, folder: str) -> int:
     """Write the rows of ``frame`` into ``folder``, a file for each task that has some. Return their number."""
     names, state, factories, clock = rows.names, rows.state, rows.factories, rows.clock
 
-    def work(given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
 
         context = TaskContext.get()
@@ -323,7 +334,7 @@ def _write(frame: DataFrame, files: LocalDirectory, run: str, part: int, rows: _
         scratch = scratch_name(path)  # two attempts at one task must not meet
         transformers: StateTransformers[TableEntries] = StateTransformers(state, factories, clock)
         with ExpiredWriter(files, scratch, run) as writer:
-            for batch in given:
+            for batch in batches:
                 entries = TableEntries.of_batch(state, batch.rename_columns(list(names)))
                 writer.add(entries, transformers.moments(entries))
         if writer.written:
@@ -331,38 +342,38 @@ def _write(frame: DataFrame, files: LocalDirectory, run: str, part: int, rows: _
         yield pa.RecordBatch.from_pydict({"rows": [writer.written]})
 
     with translate_errors(files):
-        found: int = sum(row[0] for row in on_workers(frame, work, "rows long").collect())
+        row_count: int = sum(row[0] for row in on_workers(frame, work, "rows long").collect())
     access = access_of_new(files, f"{LOG}/new")  # who may read the table may read these
     if access is not None:
         for info in files.list(folder, (SUFFIX,)):
             files.set_access(f"{folder}/{info.name}", access)
-    return found
+    return row_count
 
 
 def _since(files: LocalDirectory, version: int) -> list[Commit]:
     """Return the commits after a version. Raise RefusedError if the log no longer has all of them."""
-    newer = list(itertools.takewhile(lambda made: made.version > version, commits(files)))
-    if newer and newer[-1].version != version + 1:
+    newer_commits = list(itertools.takewhile(lambda table_commit: table_commit.version > version, commits(files)))
+    if newer_commits and newer_commits[-1].version != version + 1:
         raise RefusedError(
-            f"{files.root}: its log now begins with version {newer[-1].version}, so ttlsnap cannot tell whether the "
-            f"run that was interrupted at version {version} was committed. The rows that it was to drop are in "
-            f"{files.root}/{layout.RUNS}; remove that folder when you do not need them any more"
+            f"{files.root}: its log now begins with version {newer_commits[-1].version}, so ttlsnap cannot tell "
+            f"whether the run that was interrupted at version {version} was committed. The rows that it was to drop "
+            f"are in {files.root}/{layout.RUNS}; remove that folder when you do not need them any more"
         )
-    return newer
+    return newer_commits
 
 
-def _run_of(made: Commit) -> Any:
-    return (read_run_metadata(made) or {}).get("run")
+def _run_of(table_commit: Commit) -> Any:
+    return (read_run_metadata(table_commit) or {}).get("run")
 
 
-def _part(made: Commit) -> int:
+def _part(table_commit: Commit) -> int:
     """Return the number of the commit within its run, from 0 on."""
-    return int((read_run_metadata(made) or {}).get("part", [1])[0]) - 1
+    return int((read_run_metadata(table_commit) or {}).get("part", [1])[0]) - 1
 
 
-def _counts(made: Commit) -> bool:
+def _counts(table_commit: Commit) -> bool:
     """Return whether Delta has counted the rows. It need not count those of partitions that it deletes as a whole."""
-    return any(name in made.metrics for name in ("numDeletedRows", "numTargetRowsDeleted"))
+    return any(name in table_commit.metrics for name in ("numDeletedRows", "numTargetRowsDeleted"))
 
 
 def _staged_folder(run: str) -> str:
@@ -389,7 +400,7 @@ def _read_note(files: LocalDirectory, path: str) -> _Note | None:
     if files.stat(path) is None:
         return None
     try:
-        found = require_type(parse_json(files.read(path, _MAX_NOTE)), dict)
-        return _Note(require_type(found["version"], int), require_type(found["expired_to"], str))
+        document = require_type(parse_json(files.read(path, _MAX_NOTE)), dict)
+        return _Note(require_type(document["version"], int), require_type(document["expired_to"], str))
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptionError(f"{files.root}/{path} is not a note of a run: {error}") from error

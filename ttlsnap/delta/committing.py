@@ -41,23 +41,23 @@ class UnsureError(TtlsnapError):
 def read_run_metadata(commit: Commit) -> Mapping[str, Any] | None:
     """Return the metadata that a run has left in its commit; None for a commit that is not of a run."""
     try:
-        found = json.loads(commit.user_metadata or "")
+        user_metadata = json.loads(commit.user_metadata or "")
     except ValueError:
         return None
-    mine = found.get(METADATA) if isinstance(found, dict) else None
-    return mine if isinstance(mine, dict) else None
+    run_metadata = user_metadata.get(METADATA) if isinstance(user_metadata, dict) else None
+    return run_metadata if isinstance(run_metadata, dict) else None
 
 
-def count_changed_rows(made: Sequence[Commit]) -> tuple[int, int]:
+def count_changed_rows(table_commits: Sequence[Commit]) -> tuple[int, int]:
     """Return the numbers of rows that these commits dropped and rewrote, from their ``operationMetrics``; 0 without."""
     kinds = (("numDeletedRows", "numTargetRowsDeleted"), ("numTargetRowsUpdated",))
-    dropped, rewritten = (sum(_first(commit.metrics, names) for commit in made) for names in kinds)
+    dropped, rewritten = (sum(_first(commit.metrics, names) for commit in table_commits) for names in kinds)
     return dropped, rewritten
 
 
-def changes_rows(made: Commit) -> bool:
+def changes_rows(table_commit: Commit) -> bool:
     """Return whether a run's commit drops or rewrites rows; a purge and a new property do not."""
-    return made.operation in ("DELETE", "MERGE")
+    return table_commit.operation in ("DELETE", "MERGE")
 
 
 def _first(metrics: Mapping[str, Any], names: Sequence[str]) -> int:
@@ -74,21 +74,23 @@ def sql_name(files: Directory) -> str:
     return f"delta.{quote_identifier(table_path(files))}"
 
 
-def commit(spark: SparkSession, files: Directory, statement: str | Callable[[], str], words: Mapping[str, Any]) -> None:
-    """Run ``statement`` as one commit with ``words`` in its ``userMetadata``, which no other commit has.
+def commit(
+    spark: SparkSession, files: Directory, statement: str | Callable[[], str], run_metadata: Mapping[str, Any]
+) -> None:
+    """Run ``statement`` as one commit with ``run_metadata`` in its ``userMetadata``, which no other commit has.
 
     If another writer was faster, run it again after a growing pause. Raise BusyError if that happened every time.
     """
-    before, run = newest_version(files), str(words.get("run"))
+    version_before, run = newest_version(files), str(run_metadata.get("run"))
     for attempt in range(1, TRIES + 1):
         note_run(files.root, run, "open")
         try:
-            with set_run_metadata(spark, words), translate_errors(files):
+            with set_run_metadata(spark, run_metadata), translate_errors(files):
                 result = spark.sql(statement if isinstance(statement, str) else statement())
-                changed = result.first() if _CHANGED in result.columns else None
-            if changed is not None and changed[_CHANGED] and not _is_made(files, words, before):
+                first_row = result.first() if _CHANGED in result.columns else None
+            if first_row is not None and first_row[_CHANGED] and not _is_made(files, run_metadata, version_before):
                 raise TtlsnapError(
-                    f"{files.root}: Spark says that it changed {changed[_CHANGED]:,} rows, but the log of this table "
+                    f"{files.root}: Spark says that it changed {first_row[_CHANGED]:,} rows, but the log of this table "
                     "has no such commit. It may have changed another table. Nothing more is done. Look at the "
                     "settings of the Spark session"
                 )
@@ -105,22 +107,26 @@ def commit(spark: SparkSession, files: Directory, statement: str | Callable[[], 
             time.sleep(PAUSE_S * 2**attempt * (0.5 + random.random()))
         except UnsureError:
             # It may fail behind the commit, as in a hook: the log has the last word.
-            if _is_made(files, words, before):
+            if _is_made(files, run_metadata, version_before):
                 note_run(files.root, run, "done")
                 return
             raise
 
 
-def _is_made(files: Directory, words: Mapping[str, Any], before: int) -> bool:
-    """Return whether the table's log has a commit with ``words`` after version ``before``."""
-    return any(read_run_metadata(made) == words for made in commits(files) if made.version > before)
+def _is_made(files: Directory, run_metadata: Mapping[str, Any], version_before: int) -> bool:
+    """Return whether the table's log has a commit with ``run_metadata`` after version ``version_before``."""
+    return any(
+        read_run_metadata(table_commit) == run_metadata
+        for table_commit in commits(files)
+        if table_commit.version > version_before
+    )
 
 
 @contextmanager
-def set_run_metadata(spark: SparkSession, words: Mapping[str, Any]) -> Iterator[None]:
-    """Give commits within the block ``words`` as their user metadata."""
+def set_run_metadata(spark: SparkSession, run_metadata: Mapping[str, Any]) -> Iterator[None]:
+    """Give commits within the block ``run_metadata`` as their user metadata."""
     # Spark would replace variables, as in ${env:HOME}, in the values of settings.
-    text = json.dumps({METADATA: words}).replace("$", "\\u0024")
+    text = json.dumps({METADATA: run_metadata}).replace("$", "\\u0024")
     with set_temporarily(spark, {_USER_METADATA: text}):
         yield
 

@@ -14,17 +14,17 @@ from ttlsnap.delta.report import TableReport
 
 def count_rows(plan: TablePlan, report: TableReport) -> TableReport:
     """Return the report with the counts, and with the number of files that had to be opened."""
-    entries, dropped, opened = 0, 0, 0
+    entries, dropped, files_opened = 0, 0, 0
     for file, decision in zip(plan.live, plan.decided, strict=True):
         rows = file.rows
         if decision is None or rows is None:
-            gone, rows = _read(plan, file)
-            opened += 1
+            dropped_rows, rows = _read(plan, file)
+            files_opened += 1
         else:
-            gone = rows if decision else 0
-        entries, dropped = entries + rows, dropped + gone
+            dropped_rows = rows if decision else 0
+        entries, dropped = entries + rows, dropped + dropped_rows
     counts = replace(report.counts, entries=entries, kept=entries - dropped, dropped=dropped)
-    return replace(report, counts=counts, opened=opened)
+    return replace(report, counts=counts, opened=files_opened)
 
 
 def _read(plan: TablePlan, file: DataFile) -> tuple[int, int]:
@@ -34,8 +34,8 @@ def _read(plan: TablePlan, file: DataFile) -> tuple[int, int]:
     fields = [field for field in plan.table.metadata.schema if field.name in columns]
     dropped = rows = 0
     for batch in read_rows(plan.files, file, fields, by_id=plan.table.metadata.by_id):
-        gone = np.zeros(batch.num_rows, np.bool_)
+        is_dropped = np.zeros(batch.num_rows, np.bool_)
         for _, cutoff in plan.cutoffs:
-            gone |= cutoff.mask(batch)
-        dropped, rows = dropped + int(gone.sum()), rows + batch.num_rows
+            is_dropped |= cutoff.mask(batch)
+        dropped, rows = dropped + int(is_dropped.sum()), rows + batch.num_rows
     return dropped, rows

@@ -58,13 +58,13 @@ class ColumnPath:
 def column_at(schema: StructType, names: Sequence[str]) -> ColumnPath:
     """Return the column with these names, which must exist."""
     physical: list[str] = []
-    found: T.DataType = schema
+    data_type: T.DataType = schema
     for name in names:
-        assert isinstance(found, StructType)
-        step: StructField = next(field for field in found if field.name == name)
-        physical.append(str(step.metadata.get(PHYSICAL, name)))
-        found = step.type
-    return ColumnPath(tuple(names), tuple(physical), found)
+        assert isinstance(data_type, StructType)
+        next_field: StructField = next(field for field in data_type if field.name == name)
+        physical.append(str(next_field.metadata.get(PHYSICAL, name)))
+        data_type = next_field.type
+    return ColumnPath(tuple(names), tuple(physical), data_type)
 
 
 def quote_identifier(name: str) -> str:
@@ -102,17 +102,17 @@ class TableCutoff:
             moment = EPOCH + timedelta(microseconds=micros)
             if isinstance(kind, T.DateType):
                 return f"{name} <= DATE '{moment.date().isoformat()}'"
-            plain = f"{moment.replace(tzinfo=None).isoformat(sep=' ', timespec='microseconds')}"
+            timestamp_text = f"{moment.replace(tzinfo=None).isoformat(sep=' ', timespec='microseconds')}"
             return (
-                f"{name} <= TIMESTAMP_NTZ '{plain}'"
+                f"{name} <= TIMESTAMP_NTZ '{timestamp_text}'"
                 if isinstance(kind, T.TimestampNTZType)
-                else f"{name} <= TIMESTAMP '{plain}Z'"
+                else f"{name} <= TIMESTAMP '{timestamp_text}Z'"
             )
         bits = _BITS[type(kind)]
-        least, most = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
-        if self.most < least:
+        least_number, largest_number = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+        if self.most < least_number:
             return "false"
-        return f"{name} IS NOT NULL" if self.most >= most else f"{name} <= {self.most}{_SUFFIXES[bits]}"
+        return f"{name} IS NOT NULL" if self.most >= largest_number else f"{name} <= {self.most}{_SUFFIXES[bits]}"
 
     def decide(self, file: DataFile) -> bool | None:
         """Return whether all rows of a file are dropped (True), or none (False); None if the file must be read."""
@@ -120,15 +120,17 @@ class TableCutoff:
             value = self._parse(file.partition[self.column.physical[0]], exact=True)
             return None if value is None else value.known and value.most <= self.most
         count = file.stats.get("numRecords")
-        least, most, nulls = (self._bound(file.stats.get(name)) for name in ("minValues", "maxValues", "nullCount"))
+        least_bound, largest_bound, nulls = (
+            self._bound(file.stats.get(name)) for name in ("minValues", "maxValues", "nullCount")
+        )
         # All values are null, and a null is kept. Such a column has no bounds.
         if isinstance(nulls, int) and isinstance(count, int) and nulls >= count:
             return False
-        low, high = self._parse(least, exact=False), self._parse(most, exact=False)
-        if low is not None and low.least > self.most:
+        least_range, largest_range = self._parse(least_bound, exact=False), self._parse(largest_bound, exact=False)
+        if least_range is not None and least_range.least > self.most:
             return False
         # The bounds say nothing about nulls, which are kept.
-        if high is not None and high.most <= self.most and nulls == 0:
+        if largest_range is not None and largest_range.most <= self.most and nulls == 0:
             return True
         return None
 
@@ -137,8 +139,13 @@ class TableCutoff:
         if self.column.physical[0] in file.partition:
             value = self._parse(file.partition[self.column.physical[0]], exact=True)
             return (MIN_INT64, MAX_INT64) if value is None else (value.least, value.most)
-        low, high = (self._parse(self._bound(file.stats.get(name)), exact=False) for name in ("minValues", "maxValues"))
-        return MIN_INT64 if low is None else low.least, MAX_INT64 if high is None else high.most
+        least_range, largest_range = (
+            self._parse(self._bound(file.stats.get(name)), exact=False) for name in ("minValues", "maxValues")
+        )
+        return (
+            MIN_INT64 if least_range is None else least_range.least,
+            MAX_INT64 if largest_range is None else largest_range.most,
+        )
 
     def range_us(self, files: Sequence[DataFile], scale: int) -> tuple[int | None, int | None]:
         """Return the oldest and newest time that the files can have, in microseconds; None if unknown.
@@ -146,7 +153,10 @@ class TableCutoff:
         ``scale`` is the factor from the column's unit to microseconds; a negative one divides.
         """
         bounds = [self.bounds(file) for file in files if file.rows]
-        least, most = min((low for low, _ in bounds), default=MIN_INT64), max((h for _, h in bounds), default=MAX_INT64)
+        least, most = (
+            min((low for low, _ in bounds), default=MIN_INT64),
+            max((high for _, high in bounds), default=MAX_INT64),
+        )
 
         def micros(number: int) -> int:
             return number * scale if scale > 0 else number // -scale
@@ -163,8 +173,8 @@ class TableCutoff:
         numbers = column.view(pa.int32() if isinstance(kind, T.DateType) else pa.int64()) if _is_time(kind) else column
         bound = max(min(self.most, (1 << 63) - 1), -(1 << 63))
         at_most = pc.less_equal(pc.cast(numbers, pa.int64()), pa.scalar(bound, pa.int64()))
-        found: Mask = np.asarray(pc.fill_null(at_most, False))
-        return found if self.most >= -(1 << 63) else np.zeros(len(found), np.bool_)
+        is_expired: Mask = np.asarray(pc.fill_null(at_most, False))
+        return is_expired if self.most >= -(1 << 63) else np.zeros(len(is_expired), np.bool_)
 
     def _bound(self, values: Any) -> Any:
         """Return a bound or the number of nulls of the column, from those of all columns."""

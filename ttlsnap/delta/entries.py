@@ -38,20 +38,20 @@ class TableEntries(StateEntries):
     def of_batch(cls, state: StateDescriptor, batch: pa.RecordBatch) -> TableEntries:
         """Return a batch as a table gives it."""
         size = batch.num_rows
-        new = pa.array([], arrow_type(state.value_schema))
-        return cls(state, np.arange(size), np.zeros(size, np.bool_), batch, new, np.zeros(size, np.int64))
+        new_rows = pa.array([], arrow_type(state.value_schema))
+        return cls(state, np.arange(size), np.zeros(size, np.bool_), batch, new_rows, np.zeros(size, np.int64))
 
     def column(self, name: str | Field) -> pa.Array:
         field = self._field(name)
-        top, *rest = field.path
+        first_name, *inner_names = field.path
         schema = self._schema(field.side)
-        column = self._column(schema, top)
+        column = self._column(schema, first_name)
         if field.side == "value" and self.rewritten.any():
-            both = pa.concat_arrays([column, self.new.field(top)])
-            column = both.take(pa.array(np.where(self.rewritten, len(column) + self.source, self.index)))
+            old_and_new = pa.concat_arrays([column, self.new.field(first_name)])
+            column = old_and_new.take(pa.array(np.where(self.rewritten, len(column) + self.source, self.index)))
         elif len(self.index) != len(column):
             column = column.take(pa.array(self.index))
-        return pc.struct_field(column, rest) if rest else column
+        return pc.struct_field(column, inner_names) if inner_names else column
 
     def words(self, name: str | Field) -> tuple[Int64, Mask]:
         column = self.column(name)
@@ -71,8 +71,10 @@ class TableEntries(StateEntries):
         """Return the new values of the rewritten entries, one struct each."""
         return self.new.take(pa.array(self.source[self.rewritten]))
 
-    def _take(self, kept: Int64) -> TableEntries:
-        return replace(self, index=self.index[kept], rewritten=self.rewritten[kept], source=self.source[kept])
+    def _take(self, kept_places: Int64) -> TableEntries:
+        return replace(
+            self, index=self.index[kept_places], rewritten=self.rewritten[kept_places], source=self.source[kept_places]
+        )
 
     def _replace(self, values: pa.StructArray, mask: Mask) -> TableEntries:
         schema = self.state.value_schema
@@ -86,10 +88,10 @@ class TableEntries(StateEntries):
         for column, field in zip(columns, schema, strict=True):
             if column.null_count and not field.nullable:
                 raise UsageError(f"replace_values: {field.name} cannot be null")
-        new = pa.StructArray.from_arrays(columns, fields=list(arrow_type(schema)))
+        new_rows = pa.StructArray.from_arrays(columns, fields=list(arrow_type(schema)))
         source = self.source.copy()
-        source[mask] = len(self.new) + np.arange(len(new))
-        return replace(self, rewritten=self.rewritten | mask, new=pa.concat_arrays([self.new, new]), source=source)
+        source[mask] = len(self.new) + np.arange(len(new_rows))
+        return replace(self, rewritten=self.rewritten | mask, new=pa.concat_arrays([self.new, new_rows]), source=source)
 
     def _structs(self, side: str) -> pa.StructArray:
         schema = self._schema(side)
@@ -120,8 +122,8 @@ def _words(column: pa.Array) -> Int64:
     """Return the numbers that the words of an UnsafeRow would have; 0 for null."""
     kind = column.type
     if pa.types.is_decimal(kind) and kind.precision <= _LONG_DIGITS:
-        low = np.frombuffer(column.buffers()[1], "<i8")[::2]
-        return low[column.offset : column.offset + len(column)]
+        low_words = np.frombuffer(column.buffers()[1], "<i8")[::2]
+        return low_words[column.offset : column.offset + len(column)]
     if pa.types.is_date32(kind) or pa.types.is_float32(kind):
         column = column.view(pa.int32())
     elif any(is_kind(kind) for is_kind in _LONG):

@@ -36,40 +36,52 @@ def read_retention(metadata: TableMetadata) -> timedelta | None:
     """Return how long the table keeps old files; None if the property is not understood."""
     words = metadata.properties.get(_RETENTION, "interval 1 week").lower().removeprefix("interval").split()
     numbers, units = words[::2], [_UNITS.get(word.removesuffix("s")) for word in words[1::2]]
-    if not words or len(words) % 2 or None in units or not all(n.removeprefix("+").isdigit() for n in numbers):
+    if (
+        not words
+        or len(words) % 2
+        or None in units
+        or not all(number.removeprefix("+").isdigit() for number in numbers)
+    ):
         return None
-    return timedelta(seconds=sum(int(n) * unit for n, unit in zip(numbers, units, strict=True) if unit))
+    return timedelta(seconds=sum(int(number) * unit for number, unit in zip(numbers, units, strict=True) if unit))
 
 
 def check_retention(
-    files: LocalDirectory, metadata: TableMetadata, retention_ms: int | None, yes: bool
+    files: LocalDirectory, metadata: TableMetadata, retention_ms: int | None, is_accepted: bool
 ) -> tuple[str, ...]:
-    """Return a warning for a retention below the table's. Raise UsageError for one without ``yes``."""
+    """Return a warning for a retention below the table's. Raise UsageError for one that is not accepted."""
     if retention_ms is None:
         return ()
-    least = read_retention(metadata)
-    if least is not None and retention_ms >= least / timedelta(milliseconds=1):
+    retention = read_retention(metadata)
+    if retention is not None and retention_ms >= retention / timedelta(milliseconds=1):
         return ()
-    broken = (
+    consequence = (
         f"{files.root} keeps old files for {metadata.properties.get(_RETENTION, 'interval 1 week')}. With a shorter "
         "time, older versions cannot be read or restored (ttlsnap rollback), readers and streams that use one of them "
         "fail, and a write that is in progress may lose its files"
     )
-    if not yes:
-        raise UsageError(f"{broken}. To accept that, add --yes")
-    return (broken,)
+    if not is_accepted:
+        raise UsageError(f"{consequence}. To accept that, add --yes")
+    return (consequence,)
 
 
 def erase(
-    spark: SparkSession, files: LocalDirectory, words: Mapping[str, Any], retention_ms: int | None
+    spark: SparkSession, files: LocalDirectory, run_metadata: Mapping[str, Any], retention_ms: int | None
 ) -> tuple[Erasure, datetime | None]:
     """Purge and vacuum. Return the results, and when the remaining old files may go (None: none, or unknown)."""
     table = read_table(files)
     purged = None
     if any(file.vector is not None for file in live_files(files, table.version)):
-        mine = {**words, "part": "purge"}
-        commit(spark, files, f"REORG TABLE {sql_name(files)} APPLY (PURGE)", mine)
-        purged = next((made.version for made in commits(files) if read_run_metadata(made) == mine), None)
+        purge_metadata = {**run_metadata, "part": "purge"}
+        commit(spark, files, f"REORG TABLE {sql_name(files)} APPLY (PURGE)", purge_metadata)
+        purged = next(
+            (
+                table_commit.version
+                for table_commit in commits(files)
+                if read_run_metadata(table_commit) == purge_metadata
+            ),
+            None,
+        )
     statement = f"VACUUM {sql_name(files)}"
     settings = {_LISTING: str(min(int(str(spark.conf.get(_LISTING))), _LISTING_TASKS))}
     if retention_ms is not None:
@@ -78,16 +90,16 @@ def erase(
         settings[_CHECK] = "false"
     with (
         set_temporarily(spark, settings),
-        set_run_metadata(spark, {**words, "part": "vacuum"}),
+        set_run_metadata(spark, {**run_metadata, "part": "vacuum"}),
         translate_errors(files),
     ):
         spark.sql(statement)
-    left = _list_old_files(files)
-    least = read_retention(table.metadata)
-    gone = None
-    if left and least is not None:
-        gone = datetime.now(UTC) + least
-    return Erasure(purged, retention_ms, None if left is None else len(left)), gone
+    files_left = _list_old_files(files)
+    retention = read_retention(table.metadata)
+    removal_time = None
+    if files_left and retention is not None:
+        removal_time = datetime.now(UTC) + retention
+    return Erasure(purged, retention_ms, None if files_left is None else len(files_left)), removal_time
 
 
 def _list_old_files(files: LocalDirectory) -> list[str] | None:
@@ -97,19 +109,19 @@ def _list_old_files(files: LocalDirectory) -> list[str] | None:
     and partitions by such a column.
     """
     files_of_it = live_files(files, read_table(files).version)
-    live = {place_of(file) for file in files_of_it}
-    if None in live:
+    live_paths = {place_of(file) for file in files_of_it}
+    if None in live_paths:
         return None
-    live |= {path for file in files_of_it if file.vector is not None and (path := vector_path(file.vector))}
+    live_paths |= {path for file in files_of_it if file.vector is not None and (path := vector_path(file.vector))}
     root = Path(files.root)
-    found = []
+    old_paths = []
     for folder, folders, names in os.walk(root):
         folders[:] = [name for name in folders if not _hidden(name)]
         for name in names:
             path = (Path(folder) / name).relative_to(root).as_posix()
-            if path not in live and not _hidden(name):
-                found.append(path)
-    return found
+            if path not in live_paths and not _hidden(name):
+                old_paths.append(path)
+    return old_paths
 
 
 def _hidden(name: str) -> bool:

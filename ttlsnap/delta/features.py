@@ -68,9 +68,9 @@ def check_protocol(files: Directory, table: TableState) -> None:
             f"{files.root} needs reader version {protocol.reader} and writer version {protocol.writer} of Delta's "
             f"protocol; ttlsnap knows {_READER} and {_WRITER}"
         )
-    unknown = sorted({*protocol.reader_features} - READ) + sorted({*protocol.writer_features} - WRITTEN)
-    if unknown:
-        raise UnsupportedError(f"{files.root} has unknown table features: {', '.join(dict.fromkeys(unknown))}")
+    unknown_features = sorted({*protocol.reader_features} - READ) + sorted({*protocol.writer_features} - WRITTEN)
+    if unknown_features:
+        raise UnsupportedError(f"{files.root} has unknown table features: {', '.join(dict.fromkeys(unknown_features))}")
 
 
 def downstream_warnings(files: Directory, table: TableState) -> list[str]:

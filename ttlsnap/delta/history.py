@@ -84,34 +84,34 @@ def table_history(target: str) -> list[TableRun]:
     """Return the runs that the log still has, oldest first."""
     files = open_table(target)
     read_table(files)
-    found: dict[str, list[Commit]] = {}
-    undone: dict[str, str] = {}
-    for made in commits(files):
-        mine = read_run_metadata(made)
-        if mine is not None and layout.is_run(str(mine.get("run"))):
-            run = str(mine["run"])
-            found.setdefault(run, []).insert(0, made)
-            if mine.get(_UNDOES):
-                undone[run] = str(mine[_UNDOES])
+    commits_of_run: dict[str, list[Commit]] = {}
+    undone_runs: dict[str, str] = {}
+    for table_commit in commits(files):
+        run_metadata = read_run_metadata(table_commit)
+        if run_metadata is not None and layout.is_run(str(run_metadata.get("run"))):
+            run = str(run_metadata["run"])
+            commits_of_run.setdefault(run, []).insert(0, table_commit)
+            if run_metadata.get(_UNDOES):
+                undone_runs[run] = str(run_metadata[_UNDOES])
     runs = []
-    for run, parts in found.items():
-        last = parts[-1].timestamp_ms
-        dropped, rewritten = count_changed_rows(parts)
-        kind = "compact" if any(changes_rows(part) for part in parts) else "erase"
-        if any((read_run_metadata(part) or {}).get("kind") == MIGRATE for part in parts):
+    for run, run_commits in commits_of_run.items():
+        last_ms = run_commits[-1].timestamp_ms
+        dropped, rewritten = count_changed_rows(run_commits)
+        kind = "compact" if any(changes_rows(run_commit) for run_commit in run_commits) else "erase"
+        if any((read_run_metadata(run_commit) or {}).get("kind") == MIGRATE for run_commit in run_commits):
             kind = MIGRATE
         runs.append(
             TableRun(
                 run=run,
-                kind="rollback" if run in undone else kind,
-                versions=tuple(part.version for part in parts),
-                at=None if last is None else iso(last * MICROS),
+                kind="rollback" if run in undone_runs else kind,
+                versions=tuple(run_commit.version for run_commit in run_commits),
+                at=None if last_ms is None else iso(last_ms * MICROS),
                 dropped=dropped,
                 rewritten=rewritten,
-                undoes=undone.get(run),
-                expired_to=_text((read_run_metadata(parts[0]) or {}).get("expired_to")),
-                made_at=_text((read_run_metadata(parts[0]) or {}).get("target")),
-                rules=_texts((read_run_metadata(parts[0]) or {}).get("rules")),
+                undoes=undone_runs.get(run),
+                expired_to=_text((read_run_metadata(run_commits[0]) or {}).get("expired_to")),
+                made_at=_text((read_run_metadata(run_commits[0]) or {}).get("target")),
+                rules=_texts((read_run_metadata(run_commits[0]) or {}).get("rules")),
             )
         )
     return runs[::-1]
@@ -150,55 +150,62 @@ def rollback_table(
     places = AllowedPlaces.of(expired_to, confirm)
     runs = table_history(target)
     undoings = {run.undoes for run in runs}
-    undone = {run.undoes for run in runs if run.run not in undoings}
-    last = next((run for run in reversed(runs) if run.kind in ("compact", MIGRATE) and run.run not in undone), None)
-    if last is None:
+    undone_runs = {run.undoes for run in runs if run.run not in undoings}
+    last_run = next(
+        (run for run in reversed(runs) if run.kind in ("compact", MIGRATE) and run.run not in undone_runs), None
+    )
+    if last_run is None:
         raise RefusedError(f"{files.root}: its log has no run of ttlsnap to roll back")
-    first = last.versions[0]
-    since = [made for made in commits(files) if made.version >= first]
-    gone = _removed_files(files, first - 1, table.version)
-    if gone:
-        more = f" and {len(gone) - 1:,} more" if gone[1:] else ""
+    first_version = last_run.versions[0]
+    later_commits = [table_commit for table_commit in commits(files) if table_commit.version >= first_version]
+    missing_files = _removed_files(files, first_version - 1, table.version)
+    if missing_files:
+        more_text = f" and {len(missing_files) - 1:,} more" if missing_files[1:] else ""
         raise RefusedError(
-            f"{files.root}: run {last.run} made version {first}, and can no longer be rolled back: version {first - 1} "
-            f"needs files that do not exist: {gone[0]}{more}. VACUUM removes such files after the table's retention, "
-            f"and so does --erase. RESTORE cannot bring them back either. {_describe_archive(last)}"
+            f"{files.root}: run {last_run.run} made version {first_version}, and can no longer be rolled back: version "
+            f"{first_version - 1} needs files that do not exist: {missing_files[0]}{more_text}. VACUUM removes such "
+            f"files after the table's retention, and so does --erase. RESTORE cannot bring them back either. "
+            f"{_describe_archive(last_run)}"
         )
-    others = [made for made in since if read_run_metadata(made) is None and made.operation not in _VACUUM]
-    if others or len(since) != table.version - first + 1:
+    foreign_commits = [
+        table_commit
+        for table_commit in later_commits
+        if read_run_metadata(table_commit) is None and table_commit.operation not in _VACUUM
+    ]
+    if foreign_commits or len(later_commits) != table.version - first_version + 1:
         raise RefusedError(
-            f"{files.root}: run {last.run} made version {first}, and others have written to the table since (it is at "
-            f"{table.version}). A rollback would lose their changes. To accept that: RESTORE TABLE {sql_name(files)} "
-            f"TO VERSION AS OF {first - 1}"
+            f"{files.root}: run {last_run.run} made version {first_version}, and others have written to the table "
+            f"since (it is at {table.version}). A rollback would lose their changes. To accept that: RESTORE TABLE "
+            f"{sql_name(files)} TO VERSION AS OF {first_version - 1}"
         )
-    words = {"run": new_run_id(), _UNDOES: last.run}
+    run_metadata = {"run": new_run_id(), _UNDOES: last_run.run}
     with files.lock(), delta_session(session, jars=jars, master=master) as spark:
-        told = warnings if warnings is not None else []
-        archive = last.expired_to if last.was_made_at(files.root) else None
-        if last.expired_to is not None and archive is None:
-            told.append(describe_left_behind(last.expired_to))
+        told_warnings = warnings if warnings is not None else []
+        archive = last_run.expired_to if last_run.was_made_at(files.root) else None
+        if last_run.expired_to is not None and archive is None:
+            told_warnings.append(describe_left_behind(last_run.expired_to))
         if archive is not None:
-            if last.dropped:
-                require_receiver(archive, last.run, places)
-            record_take_back(files, last.run, table.version, archive)
-        _restore(spark, files, first - 1, words, table.version)
+            if last_run.dropped:
+                require_receiver(archive, last_run.run, places)
+            record_take_back(files, last_run.run, table.version, archive)
+        _restore(spark, files, first_version - 1, run_metadata, table.version)
         if archive is not None:
             try:
-                with explain_failed_take_back(last.run):
-                    take_back(files, last.run, archive, places)
+                with explain_failed_take_back(last_run.run):
+                    take_back(files, last_run.run, archive, places)
             except PlaceNotNamedError as error:
-                told.append(error.text)
-    return last, read_table(files).version
+                told_warnings.append(error.text)
+    return last_run, read_table(files).version
 
 
-def _removed_files(files: LocalDirectory, version: int, newest: int) -> list[str]:
+def _removed_files(files: LocalDirectory, version: int, last_version: int) -> list[str]:
     """Return the files that a version needs and that do not exist; also one of the log."""
     log = find_gap(files, version)
     if log is not None:
         return [log]
     paths = {path for file in live_files(files, version) for path in _paths_of(file)}
-    kept = {path for file in live_files(files, newest) for path in _paths_of(file)}
-    return sorted(path for path in paths - kept if files.stat(path) is None)
+    kept_paths = {path for file in live_files(files, last_version) for path in _paths_of(file)}
+    return sorted(path for path in paths - kept_paths if files.stat(path) is None)
 
 
 def _paths_of(file: DataFile) -> list[str]:
@@ -213,19 +220,23 @@ def _describe_archive(run: TableRun) -> str:
     return f"The dropped rows are in {run.expired_to}"
 
 
-def _restore(spark: SparkSession, files: LocalDirectory, version: int, words: Mapping[str, Any], checked: int) -> None:
+def _restore(
+    spark: SparkSession, files: LocalDirectory, version: int, run_metadata: Mapping[str, Any], checked: int
+) -> None:
     """Restore once: a second attempt would lose rows written in between. Raise RefusedError if there are such rows."""
-    busy = f"{files.root}: another writer is active; stop the stream first. Nothing was undone"
+    busy_text = f"{files.root}: another writer is active; stop the stream first. Nothing was undone"
     if newest_version(files) != checked:
-        raise RefusedError(busy)
+        raise RefusedError(busy_text)
     try:
-        with set_run_metadata(spark, words), translate_errors(files):
+        with set_run_metadata(spark, run_metadata), translate_errors(files):
             spark.sql(f"RESTORE TABLE {sql_name(files)} TO VERSION AS OF {version}")
     except ConflictError as error:
-        raise RefusedError(f"{busy}.\n" + error.text) from error
-    mine = next(made.version for made in commits(files) if read_run_metadata(made) == words)
-    if mine != checked + 1:
+        raise RefusedError(f"{busy_text}.\n" + error.text) from error
+    restored_version = next(
+        table_commit.version for table_commit in commits(files) if read_run_metadata(table_commit) == run_metadata
+    )
+    if restored_version != checked + 1:
         # Somebody came in between, and was undone: to what was there just before.
-        with set_run_metadata(spark, {"run": new_run_id(), _UNDOES: words["run"]}), translate_errors(files):
-            spark.sql(f"RESTORE TABLE {sql_name(files)} TO VERSION AS OF {mine - 1}")
-        raise RefusedError(busy)
+        with set_run_metadata(spark, {"run": new_run_id(), _UNDOES: run_metadata["run"]}), translate_errors(files):
+            spark.sql(f"RESTORE TABLE {sql_name(files)} TO VERSION AS OF {restored_version - 1}")
+        raise RefusedError(busy_text)

@@ -108,55 +108,61 @@ def inspect_table(
     rows = StateInspection(
         state, state.state, sum_known(file.size for file in live), sum_known(file.rows for file in live)
     )
-    made = list(commits(files))
-    found = TableInspection(
+    table_commits = list(commits(files))
+    inspection = TableInspection(
         target=files.root,
         table=table,
         rows=rows,
         live=live,
         last=find_last_write(files),
-        runs=len({words["run"] for commit in made if (words := read_run_metadata(commit)) and words.get("run")}),
+        runs=len(
+            {
+                run_metadata["run"]
+                for commit in table_commits
+                if (run_metadata := read_run_metadata(commit)) and run_metadata.get("run")
+            }
+        ),
     )
     if age and timestamp is not None:
-        rows.age = _ages(found, files, state, timestamp, clock_of(files, now))
+        rows.age = _ages(inspection, files, state, timestamp, clock_of(files, now))
     if entries:
-        found.samples = _samples(found, files, state, entries)
-    return found
+        inspection.samples = _samples(inspection, files, state, entries)
+    return inspection
 
 
-def describe_last_write(found: TableInspection) -> str:
+def describe_last_write(inspection: TableInspection) -> str:
     """Return when rows were last written by anything but a run."""
-    moment = found.last.timestamp_ms if found.last else None
+    moment = inspection.last.timestamp_ms if inspection.last else None
     return "unknown" if moment is None else str(iso(moment * MICROS))
 
 
 def _ages(
-    found: TableInspection, files: LocalDirectory, state: StateDescriptor, timestamp: str, clock: Clock
+    inspection: TableInspection, files: LocalDirectory, state: StateDescriptor, timestamp: str, clock: Clock
 ) -> dict[str, Any]:
     field = timestamp_field(state, in_columns(timestamp, state))
     side = state.key_schema if field.field.side == "key" else state.value_schema
     column = side.fields[field.field.path[0]]
     ages = Ages(AgeField(field, clock.now(TimeCharacteristic.PROCESSING)))
     count = 0
-    for file in found.live:
-        for batch in read_rows(files, file, [column], by_id=found.table.metadata.by_id):
+    for file in inspection.live:
+        for batch in read_rows(files, file, [column], by_id=inspection.table.metadata.by_id):
             ages.add(TableEntries.of_batch(state, batch))
             count += batch.num_rows
-    found.rows.entries = count
+    inspection.rows.entries = count
     return ages.to_json()
 
 
 def _samples(
-    found: TableInspection, files: LocalDirectory, state: StateDescriptor, wanted: int
+    inspection: TableInspection, files: LocalDirectory, state: StateDescriptor, limit: int
 ) -> list[dict[str, Any]]:
     samples: list[dict[str, Any]] = []
     place = {"operator": 0, "store": state.store, "state": state.state, "partition": None}
-    metadata = found.table.metadata
-    for file in found.live:
+    metadata = inspection.table.metadata
+    for file in inspection.live:
         for batch in read_rows(files, file, list(metadata.schema), by_id=metadata.by_id):
-            few = TableEntries.of_batch(state, batch.slice(0, wanted - len(samples)))
-            pairs = zip(to_json_values(few.key_structs), to_json_values(few.value_structs), strict=True)
+            entries = TableEntries.of_batch(state, batch.slice(0, limit - len(samples)))
+            pairs = zip(to_json_values(entries.key_structs), to_json_values(entries.value_structs), strict=True)
             samples += [{**place, "key": key, "value": value} for key, value in pairs]
-            if len(samples) >= wanted:
+            if len(samples) >= limit:
                 return samples
     return samples

@@ -80,17 +80,17 @@ class TableMetadata:
                 return tuple(require_type(name, str) for name in require_type(parse_json(text), list))
         return tuple(name.strip() for name in text.split(",") if name.strip())
 
-    def key_of(self, named: Sequence[str], table: str) -> tuple[str, ...]:
-        """Return the columns ``named`` for a key, as the table spells them; by default those that it has recorded.
+    def key_of(self, key_names: Sequence[str], table: str) -> tuple[str, ...]:
+        """Return the columns ``key_names`` of a key, as the table spells them; by default those that it has recorded.
 
         Raise UsageError for a column that the table does not have.
         """
-        spelled = {name.lower(): name for name in self.schema.names}  # to Spark's SQL they are the same
-        for name in named or self.key:
-            if name.lower() not in spelled:
+        spelling_of = {name.lower(): name for name in self.schema.names}  # to Spark's SQL they are the same
+        for name in key_names or self.key:
+            if name.lower() not in spelling_of:
                 columns = ", ".join(self.schema.names)
                 raise UsageError(f"{table} has no column {name}; its columns are {columns}")
-        return tuple(dict.fromkeys(spelled[name.lower()] for name in named or self.key))
+        return tuple(dict.fromkeys(spelling_of[name.lower()] for name in key_names or self.key))
 
 
 @dataclass(frozen=True)
@@ -104,8 +104,8 @@ class TableState:
 
 def key_property(names: Sequence[str]) -> str:
     """Return the value of the property that names these columns."""
-    plain = all(name == name.strip() and "," not in name and not name.startswith("[") for name in names)
-    return ",".join(names) if plain else json.dumps(list(names))
+    has_plain_names = all(name == name.strip() and "," not in name and not name.startswith("[") for name in names)
+    return ",".join(names) if has_plain_names else json.dumps(list(names))
 
 
 def set_key(names: Sequence[str]) -> str:
@@ -135,18 +135,20 @@ def read_table(files: Directory) -> TableState:
     or metadata, and UnsupportedError if a catalog holds the commits.
     """
     names = [info.name for info in files.list(LOG)]
-    commits = sorted(int(found[1]) for name in names if (found := _COMMIT.fullmatch(name)))
-    checkpoint, parts = _newest_checkpoint(names)
-    if not commits and not parts:
+    commits = sorted(int(name_match[1]) for name in names if (name_match := _COMMIT.fullmatch(name)))
+    checkpoint, part_names = _newest_checkpoint(names)
+    if not commits and not part_names:
         raise NotACheckpointError(f"{files.root} is not a Delta table: its {LOG} has no commit")
-    later = [version for version in commits if checkpoint is None or version > checkpoint]
-    first = 0 if checkpoint is None else checkpoint + 1
-    if later != list(range(first, first + len(later))):
-        missing = next(version for version in range(first, later[-1]) if version not in later)
-        raise CorruptionError(f"{files.root}/{LOG}/{missing:020d}.json is missing; newer versions need it")
+    later_versions = [version for version in commits if checkpoint is None or version > checkpoint]
+    first_version = 0 if checkpoint is None else checkpoint + 1
+    if later_versions != list(range(first_version, first_version + len(later_versions))):
+        missing_version = next(
+            version for version in range(first_version, later_versions[-1]) if version not in later_versions
+        )
+        raise CorruptionError(f"{files.root}/{LOG}/{missing_version:020d}.json is missing; newer versions need it")
     protocol: dict[str, Any] | None = None
     metadata: dict[str, Any] | None = None
-    for name in [*parts, *(f"{version:020d}.json" for version in later)]:
+    for name in [*part_names, *(f"{version:020d}.json" for version in later_versions)]:
         for kind, action in _actions(files, f"{LOG}/{name}"):
             if kind == "protocol":
                 protocol = action
@@ -155,36 +157,42 @@ def read_table(files: Directory) -> TableState:
     if protocol is None or metadata is None:
         raise CorruptionError(f"{files.root}/{LOG} names no {'protocol' if protocol is None else 'metadata'}")
     try:
-        made = _protocol(protocol), _metadata(metadata)
+        log_actions = _protocol(protocol), _metadata(metadata)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise CorruptionError(f"{files.root}/{LOG}: its protocol or metadata has an unknown form: {error!r}") from error
-    elsewhere = [name for name in _ELSEWHERE if name in (*made[0].reader_features, *made[0].writer_features)]
-    if elsewhere:
+    catalog_features = [
+        name for name in _ELSEWHERE if name in (*log_actions[0].reader_features, *log_actions[0].writer_features)
+    ]
+    if catalog_features:
         raise UnsupportedError(
-            f"{files.root}: a catalog, not the log, holds the commits of this table ({elsewhere[0]})"
+            f"{files.root}: a catalog, not the log, holds the commits of this table ({catalog_features[0]})"
         )
-    return TableState(later[-1] if later else (checkpoint or 0), *made)
+    return TableState(later_versions[-1] if later_versions else (checkpoint or 0), *log_actions)
 
 
 def _newest_checkpoint(names: list[str]) -> tuple[int | None, list[str]]:
     """Return the version of the newest complete checkpoint, and its files. Several of one version are equivalent."""
-    whole: dict[int, list[str]] = {}
-    parts: dict[tuple[int, int], list[str]] = {}
+    complete_checkpoints: dict[int, list[str]] = {}
+    parts_of_checkpoint: dict[tuple[int, int], list[str]] = {}
     for name in names:
-        found = _CHECKPOINT.fullmatch(name)
-        if found is None:
+        name_match = _CHECKPOINT.fullmatch(name)
+        if name_match is None:
             continue
-        version = int(found[1])
-        if found[3] is None:
-            whole[version] = [name]
+        version = int(name_match[1])
+        if name_match[3] is None:
+            complete_checkpoints[version] = [name]
             continue
-        count = int(found[3])
-        mine = parts.setdefault((version, count), [])
-        mine.append(name)
+        count = int(name_match[3])
+        part_names = parts_of_checkpoint.setdefault((version, count), [])
+        part_names.append(name)
         # A writer that died can leave only some parts of a checkpoint.
-        if len(mine) == count:
-            whole.setdefault(version, mine)
-    return (max(whole), whole[max(whole)]) if whole else (None, [])
+        if len(part_names) == count:
+            complete_checkpoints.setdefault(version, part_names)
+    return (
+        (max(complete_checkpoints), complete_checkpoints[max(complete_checkpoints)])
+        if complete_checkpoints
+        else (None, [])
+    )
 
 
 def _actions(files: Directory, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -282,36 +290,38 @@ class DataFile:
 
 def newest_version(files: Directory) -> int:
     """Return the number of the last commit; -1 if there is none."""
-    return max((int(one[1]) for info in files.list(LOG) if (one := _COMMIT.fullmatch(info.name))), default=-1)
+    return max(
+        (int(name_match[1]) for info in files.list(LOG) if (name_match := _COMMIT.fullmatch(info.name))), default=-1
+    )
 
 
 def find_gap(files: Directory, version: int) -> str | None:
     """Return the path of a commit that a version needs and that the log no longer has; None if there is none."""
     names = [info.name for info in files.list(LOG)]
-    there = {int(found[1]) for name in names if (found := _COMMIT.fullmatch(name))}
+    versions = {int(name_match[1]) for name in names if (name_match := _COMMIT.fullmatch(name))}
     checkpoint, _ = _newest_checkpoint([name for name in names if _version_of(name) <= version])
-    first = 0 if checkpoint is None else checkpoint + 1
-    missing = next((number for number in range(first, version + 1) if number not in there), None)
-    return None if missing is None else f"{LOG}/{missing:020d}.json"
+    first_version = 0 if checkpoint is None else checkpoint + 1
+    missing_version = next((number for number in range(first_version, version + 1) if number not in versions), None)
+    return None if missing_version is None else f"{LOG}/{missing_version:020d}.json"
 
 
 def _version_of(name: str) -> int:
     """Return the version of a file of the log; -1 for another file."""
-    found = _COMMIT.fullmatch(name) or _CHECKPOINT.fullmatch(name)
-    return -1 if found is None else int(found[1])
+    name_match = _COMMIT.fullmatch(name) or _CHECKPOINT.fullmatch(name)
+    return -1 if name_match is None else int(name_match[1])
 
 
 def live_files(files: Directory, version: int) -> list[DataFile]:
     """Return the data files of a version that ``read_table`` has returned."""
     names = [info.name for info in files.list(LOG) if _version_of(info.name) <= version]
-    checkpoint, parts = _newest_checkpoint(names)
+    checkpoint, part_names = _newest_checkpoint(names)
     live: dict[tuple[str, str], DataFile] = {}
-    for name in parts:
+    for name in part_names:
         for action in _read_added_files(files, f"{LOG}/{name}"):
             live[_identity(action)] = _data_file(files, action)
     for name in sorted(names):
-        found = _COMMIT.fullmatch(name)
-        if found is None or (checkpoint is not None and int(found[1]) <= checkpoint):
+        name_match = _COMMIT.fullmatch(name)
+        if name_match is None or (checkpoint is not None and int(name_match[1]) <= checkpoint):
             continue
         for line in _lines(files, f"{LOG}/{name}"):
             if b'"add"' not in line[:_HEAD] and b'"remove"' not in line[:_HEAD]:
@@ -344,8 +354,8 @@ def _read_added_files(files: Directory, path: str) -> Iterator[dict[str, Any]]:
 def _identity(action: Mapping[str, Any]) -> tuple[str, str]:
     """Return the identity of a file's entry: with a deletion vector, the same file is another entry."""
     vector = action.get("deletionVector") or {}
-    parts = (vector.get("storageType"), vector.get("pathOrInlineDv"), vector.get("offset"))
-    return str(action["path"]), "" if not vector else ":".join(map(str, parts))
+    vector_parts = (vector.get("storageType"), vector.get("pathOrInlineDv"), vector.get("offset"))
+    return str(action["path"]), "" if not vector else ":".join(map(str, vector_parts))
 
 
 def _data_file(files: Directory, action: Mapping[str, Any]) -> DataFile:
@@ -385,26 +395,26 @@ class Commit:
 def commits(files: Directory) -> Iterator[Commit]:
     """Yield the log's commits, newest first. One without its writer's information has only its number."""
     names = (_COMMIT.fullmatch(info.name) for info in files.list(LOG))
-    for version in sorted((int(one[1]) for one in names if one), reverse=True):
+    for version in sorted((int(name_match[1]) for name_match in names if name_match), reverse=True):
         path = f"{LOG}/{version:020d}.json"
-        found = Commit(version, path)
+        table_commit = Commit(version, path)
         for line in _lines(files, path):
             if b'"commitInfo"' not in line[:_HEAD]:
                 continue
-            facts: dict[str, Any] = _parse_action(files, path, line).get("commitInfo", {})
+            commit_info: dict[str, Any] = _parse_action(files, path, line).get("commitInfo", {})
             # With in-commit timestamps, this time counts, and never goes back (PROTOCOL.md).
-            moment = facts.get("inCommitTimestamp", facts.get("timestamp"))
-            metrics, user = facts.get("operationMetrics"), facts.get("userMetadata")
-            found = Commit(
+            moment = commit_info.get("inCommitTimestamp", commit_info.get("timestamp"))
+            metrics, user = commit_info.get("operationMetrics"), commit_info.get("userMetadata")
+            table_commit = Commit(
                 version,
                 path,
                 moment if isinstance(moment, int) else None,
-                str(facts.get("operation", "")),
-                {str(k): str(v) for k, v in metrics.items()} if isinstance(metrics, dict) else {},
+                str(commit_info.get("operation", "")),
+                {str(name): str(value) for name, value in metrics.items()} if isinstance(metrics, dict) else {},
                 user if isinstance(user, str) else None,
             )
             break
-        yield found
+        yield table_commit
 
 
 def changes_data(files: Directory, commit: Commit) -> bool:

@@ -68,11 +68,11 @@ class TablePlan:
         """For each file: dropped completely (True), kept completely (False), or to be read (None)."""
         if self.cutoffs is None:
             return [None] * len(self.live)
-        found = []
+        decisions = []
         for file in self.live:
-            answers = [table.decide(file) for _, table in self.cutoffs]
-            found.append(True if True in answers else None if None in answers else False)
-        return found
+            rule_decisions = [table.decide(file) for _, table in self.cutoffs]
+            decisions.append(True if True in rule_decisions else None if None in rule_decisions else False)
+        return decisions
 
     @property
     def remembered(self) -> bool:
@@ -101,17 +101,17 @@ def plan_table(
 ) -> TablePlan:
     """Return the plan. Raise UsageError for an unknown or missing key, and the errors of the transformers."""
     schema = table.metadata.schema
-    named = table.metadata.key_of(key, files.root)
-    if not named:
+    key_names = table.metadata.key_of(key, files.root)
+    if not key_names:
         raise UsageError(
             f"{files.root}: name the columns of the table's key with --key COLUMN. The table remembers them (property "
             f"{KEY}). Its columns are {', '.join(schema.names)}"
         )
     for field in schema:
         # Spark cannot compare maps, so a MERGE cannot match them.
-        if field.name in named and _has_map(field.type):
+        if field.name in key_names and _has_map(field.type):
             raise UsageError(f"{files.root}: {field.name} is a {field.type.simple_string}, which cannot be a key")
-    state = describe(schema, named)
+    state = describe(schema, key_names)
     clock = clock_of(files, now)
     factories: list[TransformerFactory] = []
     is_off = False
@@ -139,7 +139,7 @@ def plan_table(
     return TablePlan(
         files,
         table,
-        named,
+        key_names,
         state,
         clock,
         tuple(factories),
@@ -162,21 +162,23 @@ def describe(schema: StructType, key: Sequence[str]) -> StateDescriptor:
 
 def in_columns(name: str, state: StateDescriptor) -> str:
     """Return a column's name with its side, ``key`` or ``value``; a name that has a side stays as it is."""
-    top = name.split(".", 1)[0].split(":", 1)[0].strip("`")
-    if top in state.key_schema.names:
+    first_name = name.split(".", 1)[0].split(":", 1)[0].strip("`")
+    if first_name in state.key_schema.names:
         return f"key.{name}"
-    return f"value.{name}" if top in state.value_schema.names or not name.startswith(("key.", "value.")) else name
+    return (
+        f"value.{name}" if first_name in state.value_schema.names or not name.startswith(("key.", "value.")) else name
+    )
 
 
 def clock_of(files: LocalDirectory, now: str) -> Clock:
     """Return the time that ``--now`` names; ``checkpoint`` is when rows were last written by anything but a run."""
     if now == "checkpoint":
-        last = find_last_write(files)
-        if last is None or last.timestamp_ms is None:
+        last_write = find_last_write(files)
+        if last_write is None or last_write.timestamp_ms is None:
             raise UsageError(
                 f"{files.root}: the log no longer records when rows were written; use --now wall, or --now with a time"
             )
-        moment = last.timestamp_ms * MICROS
+        moment = last_write.timestamp_ms * MICROS
     else:
         moment = moment_of(now)
     return Clock(moment, moment, now if now in ("wall", "checkpoint") else "given")
@@ -187,14 +189,14 @@ def find_last_write(files: LocalDirectory) -> Commit | None:
 
     For a table that never had rows, return the newest commit of all.
     """
-    newest = None
-    for made in commits(files):
-        newest = newest or made
+    newest_commit = None
+    for table_commit in commits(files):
+        newest_commit = newest_commit or table_commit
         # A RESTORE brings back rows that were written before.
-        mine = read_run_metadata(made) is not None or made.operation == "RESTORE"
-        if not mine and made.timestamp_ms is not None and changes_data(files, made):
-            return made
-    return newest if newest is not None and not live_files(files, newest.version) else None
+        is_ours = read_run_metadata(table_commit) is not None or table_commit.operation == "RESTORE"
+        if not is_ours and table_commit.timestamp_ms is not None and changes_data(files, table_commit):
+            return table_commit
+    return newest_commit if newest_commit is not None and not live_files(files, newest_commit.version) else None
 
 
 def delete_parts(plan: TablePlan, limits: Limits) -> list[int] | None:
@@ -205,10 +207,10 @@ def delete_parts(plan: TablePlan, limits: Limits) -> list[int] | None:
     otherwise they would be changed more than once.
     """
     assert plan.cutoffs is not None
-    (_, cutoff), *others = plan.cutoffs
+    (_, cutoff), *other_cutoffs = plan.cutoffs
     if not limits:
         return [cutoff.most]
-    if others:
+    if other_cutoffs:
         return None
     spans = []
     for file, decision in zip(plan.live, plan.decided, strict=True):
@@ -216,7 +218,7 @@ def delete_parts(plan: TablePlan, limits: Limits) -> list[int] | None:
             least, most = cutoff.bounds(file)
             spans.append((least, min(most, cutoff.most), file.size))
     spans.sort()
-    parts: list[int] = []
+    part_bounds: list[int] = []
     files = size = 0  # of the part that is being filled
     place = 0
     while place < len(spans):
@@ -224,15 +226,15 @@ def delete_parts(plan: TablePlan, limits: Limits) -> list[int] | None:
         while stop < len(spans) and spans[stop][0] <= end:
             end = max(end, spans[stop][1])
             stop += 1
-        mine = sum(span[2] for span in spans[place:stop])
+        span_size = sum(span[2] for span in spans[place:stop])
         # A single file cannot be cut; more that overlap and are too many can not be told apart by time.
-        if stop - place > 1 and not limits.allow(stop - place, mine):
+        if stop - place > 1 and not limits.allow(stop - place, span_size):
             return None
-        if files and not limits.allow(files + stop - place, size + mine):
-            parts.append(spans[place][0] - 1)
+        if files and not limits.allow(files + stop - place, size + span_size):
+            part_bounds.append(spans[place][0] - 1)
             files = size = 0
-        files, size, place = files + stop - place, size + mine, stop
-    return [*parts, cutoff.most]
+        files, size, place = files + stop - place, size + span_size, stop
+    return [*part_bounds, cutoff.most]
 
 
 def _names(state: StateDescriptor, side: str, path: Sequence[int]) -> list[str]:

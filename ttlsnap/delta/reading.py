@@ -90,37 +90,39 @@ def read_rows(
     """
     path = data_path(files, file)
     physical = [str(column.metadata.get(PHYSICAL, column.name)) for column in columns]
-    gone = None if file.vector is None else deleted_rows(files, file.vector)
-    first = 0
+    deletions = None if file.vector is None else deleted_rows(files, file.vector)
+    first_row = 0
     try:
         with files.open(path) as stream:
             parquet = ParquetRows(stream, size_of(files, path), f"{files.root}/{path}")
-            if gone is not None and gone.last >= parquet.metadata.num_rows:
+            if deletions is not None and deletions.last >= parquet.metadata.num_rows:
                 raise CorruptionError(
                     f"{files.root}/{path} has {parquet.metadata.num_rows:,} rows, but its deletion vector marks the "
-                    f"row {gone.last:,}"
+                    f"row {deletions.last:,}"
                 )
             fields = list(parquet.schema)
-            there = {column.name: place for column in columns if (place := _place(fields, column, by_id)) is not None}
-            wanted = [parquet.schema.names[place] for place in there.values()]
+            place_of_column = {
+                column.name: place for column in columns if (place := _place(fields, column, by_id)) is not None
+            }
+            names_in_file = [parquet.schema.names[place] for place in place_of_column.values()]
             old_calendars = has_old_calendars(parquet.metadata)
             constants = sum(len(file.partition.get(name) or "") for name in physical)
-            for batch in parquet.batches(wanted, constants=constants):
+            for batch in parquet.batches(names_in_file, constants=constants):
                 arrays = []
                 for name, column in zip(physical, columns, strict=True):
                     if name in file.partition:
                         arrays.append(_constant(file.partition[name], column, batch.num_rows))
-                    elif column.name in there:
-                        place = batch.schema.names.index(parquet.schema.names[there[column.name]])
+                    elif column.name in place_of_column:
+                        place = batch.schema.names.index(parquet.schema.names[place_of_column[column.name]])
                         arrays.append(_logical(batch.column(place), column.type, old_calendars, by_id))
                     else:
                         # The file is older than the column.
                         arrays.append(pa.nulls(batch.num_rows, arrow_type(column.type)))
-                made = pa.RecordBatch.from_arrays(arrays, [column.name for column in columns])
-                if gone is not None:
-                    made = made.filter(pa.array(gone.kept(first, batch.num_rows)))
-                first += batch.num_rows
-                yield made
+                rows = pa.RecordBatch.from_arrays(arrays, [column.name for column in columns])
+                if deletions is not None:
+                    rows = rows.filter(pa.array(deletions.kept(first_row, batch.num_rows)))
+                first_row += batch.num_rows
+                yield rows
     except (pa.ArrowException, OSError) as error:
         require_damage(error, f"{files.root}/{path}")
         raise CorruptionError(f"{files.root}/{path} cannot be read: {str(error)[:200]}") from error
@@ -130,19 +132,19 @@ def has_old_calendars(metadata: Any) -> bool:
     """Return whether dates and times use the old calendars of before 1582, as old versions of Spark wrote them.
 
     Source: Spark's ``DataSourceUtils``."""
-    facts = metadata.metadata or {}
-    found = _VERSION.match(facts.get(b"org.apache.spark.version", b""))
+    file_metadata = metadata.metadata or {}
+    version_match = _VERSION.match(file_metadata.get(b"org.apache.spark.version", b""))
     return (
-        b"org.apache.spark.legacyDateTime" in facts
-        or b"org.apache.spark.legacyINT96" in facts
-        or (found is not None and (int(found[1]), int(found[2])) < (3, 1))
+        b"org.apache.spark.legacyDateTime" in file_metadata
+        or b"org.apache.spark.legacyINT96" in file_metadata
+        or (version_match is not None and (int(version_match[1]), int(version_match[2])) < (3, 1))
     )
 
 
 def refuse_old_times(array: Any) -> None:
     """Raise UnsupportedError for a date or a time that differs in the old calendars."""
-    plain = array.cast(pa.int32() if pa.types.is_date(array.type) else pa.timestamp("us")).cast(pa.int64())
-    oldest = pc.min(plain).as_py()
+    numbers = array.cast(pa.int32() if pa.types.is_date(array.type) else pa.timestamp("us")).cast(pa.int64())
+    oldest = pc.min(numbers).as_py()
     if oldest is not None and oldest < (_OLD_DAYS if pa.types.is_date(array.type) else _OLD_MICROS):
         raise UnsupportedError(
             "it has a time before 1900 in the calendar of an old Spark, which ttlsnap does not support"
@@ -183,13 +185,13 @@ def _logical(array: Any, kind: T.DataType, old_calendars: bool, by_id: bool) -> 
             values = _logical(array.values, element, old_calendars, by_id)
             return pa.LargeListArray.from_arrays(array.offsets, values, type=arrow_type(kind), mask=_mask(array))
         case T.MapType(key, item):
-            made = pa.MapArray.from_arrays(
+            entries = pa.MapArray.from_arrays(
                 array.offsets,
                 _logical(array.keys, key, old_calendars, by_id),
                 _logical(array.items, item, old_calendars, by_id),
                 mask=_mask(array),
             )
-            return made.cast(arrow_type(kind))
+            return entries.cast(arrow_type(kind))
     if isinstance(kind, T.VariantType) and array.type.get_field_index("typed_value") >= 0:
         raise UnsupportedError("it has a shredded variant, which ttlsnap does not support")
     if old_calendars and isinstance(kind, (T.DateType, T.TimestampType, T.TimestampNTZType)):
@@ -198,19 +200,22 @@ def _logical(array: Any, kind: T.DataType, old_calendars: bool, by_id: bool) -> 
     return array if array.type == target else array.cast(target)
 
 
-def _place(there: Sequence[pa.Field], field: StructField, by_id: bool) -> int | None:
+def _place(file_fields: Sequence[pa.Field], field: StructField, by_id: bool) -> int | None:
     """Return the position of a column or field in a file: by its id, or by its physical name, also in another case.
 
     As in Spark, the ids that another program wrote into the file do not count, unless the table finds columns by them.
     """
     name = str(field.metadata.get(PHYSICAL, field.name))
-    ids = [(other.metadata or {}).get(_FILE_ID) for other in there]
+    ids = [(file_field.metadata or {}).get(_FILE_ID) for file_field in file_fields]
     if by_id and any(ids):
         number = str(field.metadata.get(_NUMBER, "")).encode()
-        ways = [[other == number for other in ids]]
+        matches_of_ways = [[file_field == number for file_field in ids]]
     else:
-        ways = [[other.name == name for other in there], [other.name.lower() == name.lower() for other in there]]
-    return next((way.index(True) for way in ways if way.count(True) == 1), None)
+        matches_of_ways = [
+            [file_field.name == name for file_field in file_fields],
+            [file_field.name.lower() == name.lower() for file_field in file_fields],
+        ]
+    return next((matches.index(True) for matches in matches_of_ways if matches.count(True) == 1), None)
 
 
 def _mask(array: Any) -> Any:
@@ -231,5 +236,5 @@ def _constant(text: str | None, column: StructField, size: int) -> Any:
             value = value.cast(pa.timestamp("us", "UTC"))
         return value.cast(kind).take(pa.array(np.zeros(size, np.int64)))
     except pa.ArrowException as error:
-        words = "the partition value " + quote(repr(text)) + f" of {column.name} has an unknown form"
-        raise UnsupportedError(words) from error
+        problem = "the partition value " + quote(repr(text)) + f" of {column.name} has an unknown form"
+        raise UnsupportedError(problem) from error

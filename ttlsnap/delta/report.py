@@ -79,7 +79,7 @@ class TableReport(Document):
 
     def to_json(self) -> dict[str, Any]:
         """Return the document of ``compact --format json``, in which a table has one store, as a checkpoint has."""
-        gone, times = self.physically_gone_by, self.times
+        gone_by, times = self.physically_gone_by, self.times
         return {
             "run": self.run,
             "target": self.target,
@@ -110,7 +110,7 @@ class TableReport(Document):
             "versions": list(self.versions),
             "overtaken": self.overtaken,
             "logically_gone": {"version": self.versions[-1]} if self.versions and self.counts.dropped else None,
-            "physically_gone_by": None if gone is None else iso_of(gone),
+            "physically_gone_by": None if gone_by is None else iso_of(gone_by),
             "erased": to_json(self.erased),
             "expired_to": self.expired_to,
             "output": None,
@@ -127,5 +127,5 @@ def iso_of(moment: datetime) -> str:
 
 def sum_known(values: Iterable[int | None]) -> int | None:
     """Return the sum; None if one of the values is unknown."""
-    found = list(values)
-    return None if None in found else sum(value for value in found if value is not None)
+    known_values = list(values)
+    return None if None in known_values else sum(value for value in known_values if value is not None)

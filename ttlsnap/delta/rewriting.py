@@ -67,23 +67,25 @@ class RowChanges:
         if not limits:
             return [None]
         names = [row[0] for row in self.frame.select("file").distinct().collect()]
-        known = {unquote(file.path): file for file in plan.live}
-        found = [(known[unquote(name).partition(f"{plan.files.root}/")[2]], name) for name in names]
+        file_of_path = {unquote(file.path): file for file in plan.live}
+        files_and_names = [(file_of_path[unquote(name).partition(f"{plan.files.root}/")[2]], name) for name in names]
         parts: list[list[str] | None] = []
-        mine: list[str] = []
+        names_of_part: list[str] = []
         size = 0
-        for file, name in sorted(found, key=lambda pair: (pair[0].modified_ms, pair[1])):
-            if mine and not limits.allow(len(mine) + 1, size + file.size):
-                parts.append(mine)
-                mine, size = [], 0
-            mine.append(name)
+        for file, name in sorted(files_and_names, key=lambda pair: (pair[0].modified_ms, pair[1])):
+            if names_of_part and not limits.allow(len(names_of_part) + 1, size + file.size):
+                parts.append(names_of_part)
+                names_of_part, size = [], 0
+            names_of_part.append(name)
             size += file.size
-        return [*parts, mine] if mine else []
+        return [*parts, names_of_part] if names_of_part else []
 
     def read_dropped(self, files: Sequence[str] | None) -> DataFrame:
         """Return the dropped rows in ``files``, as they were read."""
-        part = self.frame.where("gone")
-        return (part if files is None else part.where(part["file"].isin(list(files)))).select("old.*")
+        dropped_rows = self.frame.where("gone")
+        return (dropped_rows if files is None else dropped_rows.where(dropped_rows["file"].isin(list(files)))).select(
+            "old.*"
+        )
 
     def statement(self, plan: TablePlan, files: Sequence[str] | None) -> str:
         """Return the ``MERGE`` of the changes in ``files``.
@@ -93,23 +95,23 @@ class RowChanges:
         schema = plan.table.metadata.schema
         if read_table(plan.files).metadata.schema != schema:
             raise RefusedError(f"the columns of {plan.files.root} changed during the run; run again")
-        part = self.frame if files is None else self.frame.where(self.frame["file"].isin(list(files)))
+        changed_rows = self.frame if files is None else self.frame.where(self.frame["file"].isin(list(files)))
         # Else Spark, which takes the size of the cache for that of its cousins on disk, shuffles the whole table.
-        (part.hint("broadcast") if self.size <= _SMALL else part).createOrReplaceTempView(self.view)
+        (changed_rows.hint("broadcast") if self.size <= _SMALL else changed_rows).createOrReplaceTempView(self.view)
         places = {field.name: f"c{place}" for place, field in enumerate(schema)}
         equal = "<=>" if self.null_keys else "="
         key = " AND ".join(f"t.{quote_identifier(name)} {equal} s.old.{places[name]}" for name in plan.key)
         values = plan.state.value_schema
-        same = "".join(
+        row_condition = "".join(
             f" AND {comparable(f't.{quote_identifier(field.name)}', field.type)} <=> "
             f"{comparable(f's.old.{places[field.name]}', field.type)}"
             for field in values
         )
-        clauses = [f"WHEN MATCHED AND s.gone{same} THEN DELETE"] if self.result.dropped else []
+        clauses = [f"WHEN MATCHED AND s.gone{row_condition} THEN DELETE"] if self.result.dropped else []
         settable = [field.name for field in values if not any(name in field.metadata for name in _FOLLOW)]
         if self.result.rewritten and settable:
-            new = ", ".join(f"t.{quote_identifier(name)} = s.new.{places[name]}" for name in settable)
-            clauses.append(f"WHEN MATCHED AND NOT s.gone{same} THEN UPDATE SET {new}")
+            assignments = ", ".join(f"t.{quote_identifier(name)} = s.new.{places[name]}" for name in settable)
+            clauses.append(f"WHEN MATCHED AND NOT s.gone{row_condition} THEN UPDATE SET {assignments}")
         return f"MERGE INTO {sql_name(plan.files)} t USING {self.view} s ON {key} {' '.join(clauses)}"
 
 
@@ -164,13 +166,13 @@ def _scan(spark: SparkSession, plan: TablePlan, stage: bool, source: _Source) ->
             *([StructField("new", values)] if len(values) else []),
         ]
     )
-    found = on_workers(source.frame, _work(plan, source, values.names, stage), schema)
+    scanned_rows = on_workers(source.frame, _work(plan, source, values.names, stage), schema)
     view = f"ttlsnap_{uuid.uuid4().hex}"
     if stage:
-        found = found.persist()
+        scanned_rows = scanned_rows.persist()
     try:
         with translate_errors(plan.files):
-            results = [json.loads(row[0]) for row in found.where("told IS NOT NULL").select("told").collect()]
+            results = [json.loads(row[0]) for row in scanned_rows.where("told IS NOT NULL").select("told").collect()]
         for result in results:
             if "only_spark" in result:
                 raise _OnlySparkError
@@ -178,7 +180,7 @@ def _scan(spark: SparkSession, plan: TablePlan, stage: bool, source: _Source) ->
                 kind, *texts = result["failure"]
                 raise getattr(errors, kind, TtlsnapError)(Quoting(*texts))
         changes = RowChanges(
-            found.where("told IS NULL").drop("told"),
+            scanned_rows.where("told IS NULL").drop("told"),
             _sum_counts(results),
             any(result["null_keys"] for result in results),
             sum(result["size"] for result in results),
@@ -191,7 +193,7 @@ def _scan(spark: SparkSession, plan: TablePlan, stage: bool, source: _Source) ->
     finally:
         spark.catalog.dropTempView(view)
         if stage:
-            found.unpersist()
+            scanned_rows.unpersist()
 
 
 def _read_by_spark(spark: SparkSession, plan: TablePlan, by_file: bool) -> _Source:
@@ -208,8 +210,8 @@ def _read_by_spark(spark: SparkSession, plan: TablePlan, by_file: bool) -> _Sour
         file = F.col("_metadata.file_path") if by_file else F.lit(None).cast("string")
         frame = table.select(*columns, file.alias(_FILE))
 
-    def batches(given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return (batch.rename_columns([*names, _FILE]) for batch in given)
+    def batches(spark_batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return (batch.rename_columns([*names, _FILE]) for batch in spark_batches)
 
     return _Source(frame, StructType(frame.schema.fields[:-1]), batches)
 
@@ -223,8 +225,8 @@ def _read_by_workers(spark: SparkSession, plan: TablePlan) -> _Source:
         types = [field.dataType for field in read_planned_version(spark, plan).schema]
     rows = StructType([StructField(f"c{place}", kind) for place, kind in enumerate(types)])
 
-    def batches(given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for numbers in given:
+    def batches(number_batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for numbers in number_batches:
             for number in numbers.column(0).to_pylist():
                 name = pa.scalar(f"{files.root}/{live[number].path}")
                 for batch in read_rows(files, live[number], columns.fields, by_id=by_id):
@@ -246,13 +248,17 @@ def read_planned_version(spark: SparkSession, plan: TablePlan) -> DataFrame:
 
 
 def _check_keys(frame: DataFrame, names: Sequence[str], plan: TablePlan) -> None:
-    twice = frame.groupBy(*(frame[name].alias(f"k{n}") for n, name in enumerate(names))).count().where("count > 1")
-    found = [dict(zip(plan.key, row[:-1], strict=True)) for row in twice.limit(3).collect()]
-    if found:
-        shown = "; ".join(", ".join(f"{name}={value!r}" for name, value in key.items()) for key in found)
+    repeated_rows = (
+        frame.groupBy(*(frame[name].alias(f"k{number}") for number, name in enumerate(names)))
+        .count()
+        .where("count > 1")
+    )
+    repeated_keys = [dict(zip(plan.key, row[:-1], strict=True)) for row in repeated_rows.limit(3).collect()]
+    if repeated_keys:
+        keys_text = "; ".join(", ".join(f"{name}={value!r}" for name, value in key.items()) for key in repeated_keys)
         raise RefusedError(
             f"{plan.files.root}: {', '.join(plan.key)} is not a key: several rows have "
-            + quote(shown)
+            + quote(keys_text)
             + ". Nothing was changed. Name the columns that identify a row with --key, or remove the duplicates"
         )
 
@@ -268,24 +274,24 @@ def _work(plan: TablePlan, source: _Source, values: Sequence[str], stage: bool) 
     rows, read = list(to_arrow_schema(source.rows, timezone="UTC")), source.batches
     pack = _packer(rows, values)
 
-    def work(given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def work(spark_batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         transformers: StateTransformers[TableEntries] = StateTransformers(state, pickle.loads(factories), clock)
-        batches = _only_spark(read(given))
+        batches = _only_spark(read(spark_batches))
         null_keys, size = False, 0
         failure: dict[str, Any] = {}
         try:
             for batch in batches:
-                after = transformers.run(TableEntries.of_batch(state, batch))
-                if not stage or (len(after) == batch.num_rows and not after.rewritten.any()):
+                kept_entries = transformers.run(TableEntries.of_batch(state, batch))
+                if not stage or (len(kept_entries) == batch.num_rows and not kept_entries.rewritten.any()):
                     continue
-                gone = np.ones(batch.num_rows, np.bool_)
-                gone[after.index] = False
-                dropped, rewritten = np.flatnonzero(gone), after.index[after.rewritten]
-                old = batch.take(pa.array(np.concatenate([dropped, rewritten])))
-                null_keys = null_keys or any(old.column(place).null_count for place in key)
-                packed = pack(old, after.new_values, len(dropped))
-                size += packed.nbytes
-                yield packed
+                is_dropped = np.ones(batch.num_rows, np.bool_)
+                is_dropped[kept_entries.index] = False
+                dropped, rewritten = np.flatnonzero(is_dropped), kept_entries.index[kept_entries.rewritten]
+                old_rows = batch.take(pa.array(np.concatenate([dropped, rewritten])))
+                null_keys = null_keys or any(old_rows.column(place).null_count for place in key)
+                packed_rows = pack(old_rows, kept_entries.new_values, len(dropped))
+                size += packed_rows.nbytes
+                yield packed_rows
         except _OnlySparkError as error:
             failure = {"only_spark": str(error)}
         except TtlsnapError as error:
@@ -311,50 +317,59 @@ def _packer(rows: Sequence[pa.Field], values: Sequence[str]) -> Callable[..., pa
     fields = [field for field in rows if field.name in values]
     old_type, new_type = pa.struct(rows), pa.struct(fields)
 
-    def pack(old: Any, new: Any, dropped: int, told: str | None = None) -> pa.RecordBatch:
-        if old is None:
-            parts = [pa.array([told]), pa.nulls(1, pa.string()), pa.nulls(1, pa.bool_()), pa.nulls(1, old_type)]
+    def pack(old_rows: Any, new_rows: Any, dropped: int, result_text: str | None = None) -> pa.RecordBatch:
+        if old_rows is None:
+            arrays = [pa.array([result_text]), pa.nulls(1, pa.string()), pa.nulls(1, pa.bool_()), pa.nulls(1, old_type)]
             names = ["told", "file", "gone", "old"]
             if fields:
-                parts, names = [*parts, pa.nulls(1, new_type)], [*names, "new"]
-            return pa.RecordBatch.from_arrays(parts, names)
-        size = old.num_rows
-        gone = np.arange(size) < dropped
-        columns = [old.column(place).cast(field.type) for place, field in enumerate(rows)]
-        whole = pa.StructArray.from_arrays(columns, fields=rows)
-        parts = [pa.nulls(size, pa.string()), old.column(len(rows)).cast(pa.string()), pa.array(gone), whole]
+                arrays, names = [*arrays, pa.nulls(1, new_type)], [*names, "new"]
+            return pa.RecordBatch.from_arrays(arrays, names)
+        size = old_rows.num_rows
+        is_dropped = np.arange(size) < dropped
+        columns = [old_rows.column(place).cast(field.type) for place, field in enumerate(rows)]
+        whole_rows = pa.StructArray.from_arrays(columns, fields=rows)
+        arrays = [
+            pa.nulls(size, pa.string()),
+            old_rows.column(len(rows)).cast(pa.string()),
+            pa.array(is_dropped),
+            whole_rows,
+        ]
         names = ["told", "file", "gone", "old"]
         if fields:
-            made = [new.field(place).cast(field.type) for place, field in enumerate(fields)]
-            rewritten = pa.StructArray.from_arrays(made, fields=fields)
-            parts.append(pa.concat_arrays([pa.nulls(dropped, new_type), rewritten]))
+            new_columns = [new_rows.field(place).cast(field.type) for place, field in enumerate(fields)]
+            rewritten = pa.StructArray.from_arrays(new_columns, fields=fields)
+            arrays.append(pa.concat_arrays([pa.nulls(dropped, new_type), rewritten]))
             names.append("new")
-        return pa.RecordBatch.from_arrays(parts, names)
+        return pa.RecordBatch.from_arrays(arrays, names)
 
     return pack
 
 
 def _sum_counts(results: Sequence[Mapping[str, Any]]) -> StateResult:
     """Return the counts of all tasks, added up."""
-    own = ("null_keys", "size")
-    made = [StateResult.from_json({k: v for k, v in result.items() if k not in own}) for result in results]
-    times = [result.times for result in made if result.times is not None]
+    scan_fields = ("null_keys", "size")
+    state_results = [
+        StateResult.from_json({key: value for key, value in result.items() if key not in scan_fields})
+        for result in results
+    ]
+    times = [result.times for result in state_results if result.times is not None]
     summary = None
     if times:
-        oldest = [time.oldest_us for time in times if time.oldest_us is not None]
-        newest = [time.newest_us for time in times if time.newest_us is not None]
+        oldest_times = [time.oldest_us for time in times if time.oldest_us is not None]
+        newest_times = [time.newest_us for time in times if time.newest_us is not None]
         summary = TimeSummary(
             times[0].field,
             times[0].now_us,
-            min(oldest, default=None),
-            max(newest, default=None),
+            min(oldest_times, default=None),
+            max(newest_times, default=None),
             sum(time.nulls for time in times),
             time=times[0].time,
             unit=times[0].unit,
             cutoff_us=times[0].cutoff_us,
         )
     counts = {
-        name: sum(getattr(result, name) for result in made) for name in ("entries", "kept", "dropped", "rewritten")
+        name: sum(getattr(result, name) for result in state_results)
+        for name in ("entries", "kept", "dropped", "rewritten")
     }
     return StateResult("rows", **counts, times=summary)
 
@@ -368,8 +383,10 @@ def comparable(value: str, kind: T.DataType) -> str:
         case T.ArrayType(element) if _needs(element):
             return f"transform({value}, e -> {comparable('e', element)})"
         case T.StructType(fields) if any(_needs(field.type) for field in fields):
-            parts = ", ".join(comparable(f"{value}.{quote_identifier(field.name)}", field.type) for field in fields)
-            return f"if({value} IS NULL, NULL, struct({parts}))"
+            comparable_fields = ", ".join(
+                comparable(f"{value}.{quote_identifier(field.name)}", field.type) for field in fields
+            )
+            return f"if({value} IS NULL, NULL, struct({comparable_fields}))"
         case T.VariantType():
             return f"to_json({value})"
         case T.StringType(collation) if collation != T.UTF8_BINARY:

@@ -93,9 +93,9 @@ def compact_table(request: TableRequest) -> TableReport:
         require_delta(request.session, request.jars)
     table = read_table(files)
     check_features(files, table)
-    erasing, cautions = request.erasing, tuple[str, ...]()
+    erasing, retention_warnings = request.erasing, tuple[str, ...]()
     if erasing is not None:
-        cautions = check_retention(files, table.metadata, erasing.retention_ms, erasing.yes)
+        retention_warnings = check_retention(files, table.metadata, erasing.retention_ms, erasing.yes)
     plan = plan_table(files, table, request.transformers, request.key, request.now)
     receives = None
     if request.expired_to is not None:
@@ -107,7 +107,7 @@ def compact_table(request: TableRequest) -> TableReport:
         erasing=erasing is not None,
         expired_to=receives.name if receives is not None else None,
     )
-    report = replace(report, warnings=(*report.warnings, *cautions))
+    report = replace(report, warnings=(*report.warnings, *retention_warnings))
     report = _work(plan, report, request, receives)
     if dry_run:
         excess = warn_of_excess([_drop(plan, report)], request.max_drop)
@@ -118,32 +118,32 @@ def compact_table(request: TableRequest) -> TableReport:
 def _work(plan: TablePlan, report: TableReport, request: TableRequest, receives: Receiver | None) -> TableReport:
     """Count the rows, or change the table with Spark. Return the report."""
     files, dry_run, erasing = plan.files, request.dry_run, request.erasing
-    nothing = plan.cutoffs is not None and all(decision is False for decision in plan.decided)
+    drops_nothing = plan.cutoffs is not None and all(decision is False for decision in plan.decided)
     with ExitStack() as stack:
         session = delta_session(request.session, jars=request.jars, master=request.master)
         spark_of = functools.cache(lambda: stack.enter_context(session))
         if not dry_run and (receives is not None or has_waiting(files)):
             stack.enter_context(files.lock())
-            waiting = deliver_waiting(files, AllowedPlaces(receives), spark_of)
-            if erasing is not None and waiting:
+            waiting_archives = deliver_waiting(files, AllowedPlaces(receives), spark_of)
+            if erasing is not None and waiting_archives:
                 raise RefusedError(
-                    waiting[0] + "\nThe archive may need rows that --erase would remove. Nothing was changed"
+                    waiting_archives[0] + "\nThe archive may need rows that --erase would remove. Nothing was changed"
                 )
-            report = replace(report, warnings=(*report.warnings, *waiting))
-        if (plan.cutoffs is not None and dry_run) or (nothing and erasing is None):
+            report = replace(report, warnings=(*report.warnings, *waiting_archives))
+        if (plan.cutoffs is not None and dry_run) or (drops_nothing and erasing is None):
             return count_rows(plan, report)
         limits, max_drop = request.limits or Limits(), 1.0 if request.asks else request.max_drop
         archive = TableArchive(plan, report.run, receives) if receives is not None else None
-        work = _Run(spark_of(), plan, replace(report, engine="spark"), limits, request.confirm, archive, max_drop)
-        report = work.run()
-        if erasing is not None and not dry_run and not work.declined:
+        table_run = _Run(spark_of(), plan, replace(report, engine="spark"), limits, request.confirm, archive, max_drop)
+        report = table_run.run()
+        if erasing is not None and not dry_run and not table_run.declined:
             report = _erase(spark_of(), plan, report, erasing)
     return report
 
 
 def _erase(spark: SparkSession, plan: TablePlan, report: TableReport, erasing: Erase) -> TableReport:
     try:
-        erased, gone = erase(spark, plan.files, _words(plan, report), erasing.retention_ms)
+        erased, removal_time = erase(spark, plan.files, _words(plan, report), erasing.retention_ms)
     except TtlsnapError as error:
         if not report.versions:
             raise
@@ -152,7 +152,7 @@ def _erase(spark: SparkSession, plan: TablePlan, report: TableReport, erasing: E
             + f"\nRun {report.run} committed version {report.versions[-1]}, which stays. The dropped rows are "
             "still on disk. Run again with --erase"
         ) from error
-    return replace(report, erased=erased, physically_gone_by=gone)
+    return replace(report, erased=erased, physically_gone_by=removal_time)
 
 
 def _begin_report(plan: TablePlan, dry_run: bool) -> TableReport:
@@ -184,13 +184,19 @@ def _words(plan: TablePlan, report: TableReport) -> dict[str, Any]:
                 for cutoff, _ in plan.cutoffs
             ]
         }
-    counts = {name: n for name, n in report.counts.to_json().items() if name in ("entries", "dropped", "rewritten")}
+    counts = {
+        name: count for name, count in report.counts.to_json().items() if name in ("entries", "dropped", "rewritten")
+    }
     if plan.cutoffs is not None:
         counts = {"entries": counts["entries"]}
     rules = [factory.describe() for factory in plan.factories]
-    words = {"run": report.run, "key": list(plan.key), "now": iso(report.now_us), "rules": rules, **policy}
-    words["counts"] = counts
-    return words if report.expired_to is None else {**words, "expired_to": report.expired_to, "target": report.target}
+    run_metadata = {"run": report.run, "key": list(plan.key), "now": iso(report.now_us), "rules": rules, **policy}
+    run_metadata["counts"] = counts
+    return (
+        run_metadata
+        if report.expired_to is None
+        else {**run_metadata, "expired_to": report.expired_to, "target": report.target}
+    )
 
 
 class _Run:
@@ -212,51 +218,53 @@ class _Run:
 
     def run(self) -> TableReport:
         plan = self._plan
-        parts = None if plan.cutoffs is None else delete_parts(plan, self._limits)
-        if parts is None:
+        part_bounds = None if plan.cutoffs is None else delete_parts(plan, self._limits)
+        if part_bounds is None:
             return self._rewritten()
-        nothing = all(decision is False for decision in plan.decided)
-        if nothing or self._confirm is not None or _may_exceed(plan, self._max_drop):
+        drops_nothing = all(decision is False for decision in plan.decided)
+        if drops_nothing or self._confirm is not None or _may_exceed(plan, self._max_drop):
             self._report = count_rows(plan, self._report)
             self._refuse_excess()
-        if self._is_declined() or nothing:
+        if self._is_declined() or drops_nothing:
             return self._report
         self._remember_key()
         (_, cutoff), *_ = plan.cutoffs or ()
-        conditions = [*(replace(cutoff, most=most).sql for most in parts[:-1]), plan.sql]
+        conditions = [*(replace(cutoff, most=upper_bound).sql for upper_bound in part_bounds[:-1]), plan.sql]
         self._commit(
             [f"DELETE FROM {sql_name(plan.files)} WHERE {condition}" for condition in conditions],
             [functools.partial(self._select_expired, *pair) for pair in itertools.pairwise(["false", *conditions])],
         )
         return self._published()
 
-    def _select_expired(self, before: str, condition: str) -> DataFrame:
-        """Return the rows for which ``condition`` is true and ``before`` was not, with columns by position."""
+    def _select_expired(self, condition_before: str, condition: str) -> DataFrame:
+        """Return the rows for which ``condition`` is true and ``condition_before`` is not, with columns by position."""
         from pyspark.sql import functions as F
 
-        rows = read_planned_version(self._spark, self._plan).where(f"({condition}) AND NOT coalesce(({before}), false)")
+        rows = read_planned_version(self._spark, self._plan).where(
+            f"({condition}) AND NOT coalesce(({condition_before}), false)"
+        )
         names = self._plan.table.metadata.schema.names
         return rows.select(*(F.col(quote_identifier(name)).alias(f"c{place}") for place, name in enumerate(names)))
 
     def _rewritten(self) -> TableReport:
-        plan, before = self._plan, self._report
+        plan, report = self._plan, self._report
         if not plan.remembered:
             check_unique(self._spark, plan)
-        with scan_table(self._spark, plan, not before.dry_run, by_file=bool(self._limits)) as changes:
+        with scan_table(self._spark, plan, not report.dry_run, by_file=bool(self._limits)) as changes:
             result = changes.result
             # Where only what goes was read, the files say how many rows there are.
-            entries = result.entries if plan.cutoffs is None else before.counts.entries
+            entries = result.entries if plan.cutoffs is None else report.counts.entries
             counts = replace(
-                before.counts,
+                report.counts,
                 entries=entries,
                 kept=None if entries is None else entries - result.dropped - result.rewritten,
                 dropped=result.dropped,
                 rewritten=result.rewritten,
             )
             self._report = replace(
-                before, counts=counts, times=result.times, timestamp=before.timestamp or _field(result.times)
+                report, counts=counts, times=result.times, timestamp=report.timestamp or _field(result.times)
             )
-            if before.dry_run or (not self._report.changed and not before.erasing):
+            if report.dry_run or (not self._report.changed and not report.erasing):
                 return self._report
             self._refuse_excess()
             if self._is_declined() or not self._report.changed:
@@ -294,8 +302,8 @@ class _Run:
             return
         with tidy_after_error(self._archive.discard):
             self._archive.begin()
-            for part, rows in enumerate(doomed):
-                self._archive.stage(part, rows())
+            for part_number, rows in enumerate(doomed):
+                self._archive.stage(part_number, rows())
         try:
             self._commit_all(statements)
         except RefusedError:
@@ -320,13 +328,13 @@ class _Run:
 
     def _commit_all(self, statements: Sequence[str | Callable[[], str]]) -> None:
         """Make one commit for each statement. After several, an error says how many succeeded."""
-        words = _words(self._plan, self._report)
+        run_metadata = _words(self._plan, self._report)
         for number, statement in enumerate(statements):
-            mine: Mapping[str, Any] = words
+            part_metadata: Mapping[str, Any] = run_metadata
             if len(statements) > 1:
-                mine = {**words, "part": [number + 1, len(statements)]}
+                part_metadata = {**run_metadata, "part": [number + 1, len(statements)]}
             try:
-                commit(self._spark, self._plan.files, statement, mine)
+                commit(self._spark, self._plan.files, statement, part_metadata)
             except RefusedError as error:
                 if not number:
                     raise
@@ -339,9 +347,9 @@ class _Run:
     def _published(self) -> TableReport:
         """Return the report with Delta's metrics; without a commit if there was nothing to do."""
         plan, report = self._plan, self._report
-        mine = _list_commits(plan, report)
-        dropped, rewritten = count_changed_rows(mine)
-        if any("numDeletedRows" not in c.metrics for c in mine if c.operation == "DELETE"):
+        run_commits = _list_commits(plan, report)
+        dropped, rewritten = count_changed_rows(run_commits)
+        if any("numDeletedRows" not in deletion.metrics for deletion in run_commits if deletion.operation == "DELETE"):
             # Of partitions that go whole Delta does not always count the rows.
             dropped = count_rows(plan, report).counts.dropped
         live, entries = live_files(plan.files, read_table(plan.files).version), report.counts.entries
@@ -355,16 +363,18 @@ class _Run:
         return replace(
             report,
             counts=counts,
-            versions=tuple(sorted(made.version for made in mine)),
+            versions=tuple(sorted(table_commit.version for table_commit in run_commits)),
             overtaken=max(report.counts.dropped + report.counts.rewritten - dropped - rewritten, 0),
-            physically_gone_by=_predict_removal(plan, mine) if all(file.vector is None for file in live) else None,
+            physically_gone_by=_predict_removal(plan, run_commits)
+            if all(file.vector is None for file in live)
+            else None,
         )
 
 
 def _may_exceed(plan: TablePlan, limit: float | None) -> bool:
     """Return whether the rows must be counted to know that the limit is kept."""
     if limit is None:
-        return not any(kept is False and file.rows for file, kept in zip(plan.live, plan.decided, strict=True))
+        return not any(decision is False and file.rows for file, decision in zip(plan.live, plan.decided, strict=True))
     return limit < 1
 
 
@@ -398,11 +408,20 @@ def _field(times: Any) -> str | None:
 
 def _list_commits(plan: TablePlan, report: TableReport) -> list[Commit]:
     """Return the commits of this run."""
-    newer = itertools.takewhile(lambda made: made.version > plan.table.version, commits(plan.files))
-    return [made for made in newer if (read_run_metadata(made) or {}).get("run") == report.run]
+    newer_commits = itertools.takewhile(
+        lambda table_commit: table_commit.version > plan.table.version, commits(plan.files)
+    )
+    return [
+        table_commit
+        for table_commit in newer_commits
+        if (read_run_metadata(table_commit) or {}).get("run") == report.run
+    ]
 
 
-def _predict_removal(plan: TablePlan, mine: Sequence[Commit]) -> datetime | None:
-    last = max((c.timestamp_ms for c in mine if c.timestamp_ms is not None), default=None)
+def _predict_removal(plan: TablePlan, run_commits: Sequence[Commit]) -> datetime | None:
+    last_ms = max(
+        (table_commit.timestamp_ms for table_commit in run_commits if table_commit.timestamp_ms is not None),
+        default=None,
+    )
     days = read_retention(plan.table.metadata)
-    return None if last is None or days is None else datetime.fromtimestamp(last / 1000, UTC) + days
+    return None if last_ms is None or days is None else datetime.fromtimestamp(last_ms / 1000, UTC) + days

@@ -41,15 +41,15 @@ def delta_session(
     ``jars`` has the paths of Delta's jars, separated by commas. Without them, Delta's own helper lets Spark download
     them from Maven. Raise UsageError for a session without Delta, and for one that does not start, with the reason.
     """
-    found = find_session(session)
-    if found is not None:
-        if EXTENSION not in str(found.conf.get("spark.sql.extensions", "")):
+    given_session = find_session(session)
+    if given_session is not None:
+        if EXTENSION not in str(given_session.conf.get("spark.sql.extensions", "")):
             raise UsageError(
                 f"the active Spark session has no Delta. Start it with spark.sql.extensions={EXTENSION}, "
                 f"spark.sql.catalog.spark_catalog={CATALOG}, and Delta's jars"
             )
         # Settings and views of our own are not to be anybody else's.
-        yield _without_variables(found.newSession())
+        yield _without_variables(given_session.newSession())
         return
     builder = build_session()
     if master is not None or "spark.master" not in os.environ.get("PYSPARK_SUBMIT_ARGS", ""):
@@ -72,7 +72,7 @@ def _without_variables(session: SparkSession) -> SparkSession:
     return session
 
 
-def explain_failure(told: str) -> str:
+def explain_failure(reason: str) -> str:
     """Return the message of an error: what Spark told when it did not start, and what to do."""
     advice = (
         "Check that Java 17 is installed. Delta's jars come from Maven Central; without access to it, name them with "
@@ -85,7 +85,7 @@ def explain_failure(told: str) -> str:
             f"{half[0]} has the .pom of a package without its .jar, so Ivy does not look elsewhere. Remove that "
             f"folder{'' if len(half) == 1 else f' and {len(half) - 1} more like it'}, or name Delta's jars with --jars"
         )
-    return f"Spark could not be started with Delta, and nothing was changed: {told}\n{advice}"
+    return f"Spark could not be started with Delta, and nothing was changed: {reason}\n{advice}"
 
 
 def _without_jars(repository: Path) -> list[Path]:

@@ -53,12 +53,12 @@ class DeletedRows:
         """The greatest number; -1 if there is none."""
         return int(self._bitmap.max()) if self._bitmap else -1
 
-    def kept(self, first: int, size: int) -> npt.NDArray[np.bool_]:
-        """Return which of ``size`` rows from number ``first`` on are not deleted."""
+    def kept(self, first_row: int, size: int) -> npt.NDArray[np.bool_]:
+        """Return which of ``size`` rows from number ``first_row`` on are not deleted."""
         from pyroaring import BitMap64
 
         kept = np.ones(size, np.bool_)
-        kept[np.fromiter(self._bitmap & BitMap64(range(first, first + size)), np.int64) - first] = False
+        kept[np.fromiter(self._bitmap & BitMap64(range(first_row, first_row + size)), np.int64) - first_row] = False
         return kept
 
 
@@ -83,12 +83,12 @@ def _rows(files: Directory, vector: Mapping[str, Any]) -> DeletedRows:
         data = _z85(where)[:size]
     elif kind == "u":
         path = vector_path(vector) or ""
-        most = size_of(files, path)
+        file_size = size_of(files, path)
         with files.open(path) as stream:
             stream.seek(int(vector.get("offset") or 0))
-            (told,) = struct.unpack(">i", stream.read(4))
-            data, checksum = stream.read(min(size, most)), stream.read(4)
-        if told != size or len(data) != size or struct.unpack(">I", checksum)[0] != zlib.crc32(data):
+            (recorded_size,) = struct.unpack(">i", stream.read(4))
+            data, checksum = stream.read(min(size, file_size)), stream.read(4)
+        if recorded_size != size or len(data) != size or struct.unpack(">I", checksum)[0] != zlib.crc32(data):
             raise CorruptionError(f"{files.root}/{path} is damaged: its length or its checksum is wrong")
     else:
         raise UnsupportedError(f"{files.root}: a deletion vector has the unknown storage type {kind!r}")
