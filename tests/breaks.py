@@ -339,8 +339,8 @@ BREAKS = (
     Break(
         "a changed entry counts as removed and added",
         "reading/diff_entries.py",
-        "changed = np.minimum(old_per_key, new_per_key)",
-        "changed = np.zeros_like(old_per_key)",
+        "changed_per_key = np.minimum(old_per_key, new_per_key)",
+        "changed_per_key = np.zeros_like(old_per_key)",
     ),
     Break(
         "entries of different types count as equal",
@@ -482,15 +482,15 @@ BREAKS = (
     Break(
         "an entry without a time is older than any age",
         "reading/conditions.py",
-        "return holds & ~nulls",
-        "return holds",
+        "return is_true & ~nulls",
+        "return is_true",
         "test_export_times.py",
     ),
     Break(
         "only the last condition counts",
         "reading/export_plan.py",
-        "mask &= holds(entries, self.source.partition)",
-        "mask = holds(entries, self.source.partition)",
+        "mask &= condition_filter(entries, self.source.partition)",
+        "mask = condition_filter(entries, self.source.partition)",
     ),
     Break(
         "the time of a timer is a thousand times too early",
@@ -670,20 +670,20 @@ BREAKS = (
     Break(
         "a percentile is one rank too low",
         "reading/distribution.py",
-        "rank = -(-int(before[-1]) * percent // 100)",
-        "rank = int(before[-1]) * percent // 100",
+        "rank = -(-int(counts_up_to[-1]) * percent // 100)",
+        "rank = int(counts_up_to[-1]) * percent // 100",
     ),
     Break(
         "only the last batch of rows counts for a key",
         "reading/rows_by_key.py",
-        "self._counts[:, at[known]] += added[:, known]",
-        "self._counts[:, at[known]] = added[:, known]",
+        "self._counts[:, slots[is_known]] += added_counts[:, is_known]",
+        "self._counts[:, slots[is_known]] = added_counts[:, is_known]",
     ),
     Break(
         "the growth of a state shows as many entries after a run as before it",
         "reading/growth.py",
-        "before - dropped if before is not None",
-        "before if before is not None",
+        "entries_before - dropped if entries_before is not None",
+        "entries_before if entries_before is not None",
     ),
     Break(
         "maintain reports success when a target failed",

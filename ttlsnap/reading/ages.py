@@ -82,13 +82,13 @@ class Ages(Document):
         moments, nulls = self.of.field.read(entries)
         self.nulls += int(nulls.sum())
         if isinstance(self.of.field, WrittenField):
-            written, older = entries.written
-            self._add_older(int(older.sum()), int(written[older].max()) if older.any() else None)
+            written, is_older = entries.written
+            self._add_older(int(is_older.sum()), int(written[is_older].max()) if is_older.any() else None)
         is_past = ~nulls & (moments <= self.of.now_us)
-        known = moments[~nulls]
-        self.future += len(known) - int(is_past.sum())
-        if len(known):
-            self._add_times(int(known.min()), int(known.max()))
+        known_moments = moments[~nulls]
+        self.future += len(known_moments) - int(is_past.sum())
+        if len(known_moments):
+            self._add_times(int(known_moments.min()), int(known_moments.max()))
         ages = self.of.now_us - np.maximum(moments[is_past], self.of.now_us - _OLDEST)
         bucket = np.searchsorted(self.of.bounds, ages)
         self.entries += np.bincount(bucket, minlength=len(self.entries))
@@ -97,46 +97,46 @@ class Ages(Document):
             self.seconds.add(ages // _SECOND)
 
     @classmethod
-    def merged(cls, of: AgeField, parts: Iterable[Ages]) -> Ages:
+    def merged(cls, of: AgeField, parts_ages: Iterable[Ages]) -> Ages:
         """Return the ages of all parts, which have the same field."""
-        whole = cls(of)
-        for part in parts:
-            whole.entries += part.entries
-            whole.bytes += part.bytes
-            whole.future += part.future
-            whole.nulls += part.nulls
-            whole._add_older(part.older, part.older_than_us)
-            whole.seconds.merge(part.seconds)
-            if part.oldest_us is not None and part.newest_us is not None:
-                whole._add_times(part.oldest_us, part.newest_us)
-        return whole
+        merged_ages = cls(of)
+        for part_ages in parts_ages:
+            merged_ages.entries += part_ages.entries
+            merged_ages.bytes += part_ages.bytes
+            merged_ages.future += part_ages.future
+            merged_ages.nulls += part_ages.nulls
+            merged_ages._add_older(part_ages.older, part_ages.older_than_us)
+            merged_ages.seconds.merge(part_ages.seconds)
+            if part_ages.oldest_us is not None and part_ages.newest_us is not None:
+                merged_ages._add_times(part_ages.oldest_us, part_ages.newest_us)
+        return merged_ages
 
     def to_json(self) -> dict[str, Any]:
         """Return the wide buckets of ``--age``, with names; the object has many buckets, as arrays."""
-        ends = np.cumsum(self.entries)
-        counts = [int(ends[bisect_left(self.of.bounds, age)]) for age in AGES.values()]
+        entries_up_to = np.cumsum(self.entries)
+        counts = [int(entries_up_to[bisect_left(self.of.bounds, age)]) for age in AGES.values()]
         return {
             "timestamp": self.of.field.field.name,
             "now": iso(self.of.now_us),
             "future": self.future,
             "buckets": [
-                {"up_to": name, "entries": count - before}
-                for name, before, count in zip(AGES, [0, *counts[:-1]], counts, strict=True)
+                {"up_to": name, "entries": count - entries_before}
+                for name, entries_before, count in zip(AGES, [0, *counts[:-1]], counts, strict=True)
             ],
-            "older": int(ends[-1]) - counts[-1],
+            "older": int(entries_up_to[-1]) - counts[-1],
             "null": self.nulls,
             **self._before_history,
         }
 
     @property
     def _before_history(self) -> dict[str, Any]:
-        before = {"time": iso(self.older_than_us), "entries": self.older}
-        return {"written_before_history": self.older, "written_before": before} if self.older else {}
+        history_start = {"time": iso(self.older_than_us), "entries": self.older}
+        return {"written_before_history": self.older, "written_before": history_start} if self.older else {}
 
     def to_sizes_json(self) -> dict[str, Any]:
         """Return all buckets with entries and bytes, and the percentiles of the ages in seconds."""
         cutoff = self.of.cutoff_us
-        pairs = zip((*self.of.bounds, None), self.entries.tolist(), self.bytes.tolist(), strict=True)
+        buckets = zip((*self.of.bounds, None), self.entries.tolist(), self.bytes.tolist(), strict=True)
         return {
             "timestamp": self.of.field.field.name,
             "now": iso(self.of.now_us),
@@ -154,7 +154,7 @@ class Ages(Document):
                     "entries": entries,
                     "bytes": size,
                 }
-                for end, entries, size in pairs
+                for end, entries, size in buckets
             ],
         }
 
@@ -179,17 +179,21 @@ def name_for(state: StateDescriptor, names: tuple[str, ...]) -> str | None:
     """
     if not names:
         return state.stored_timestamp
-    found = [split_side(name) for name in names]
-    mine = [name for side, name in found if side == state.side and side] or [name for side, name in found if not side]
-    if len(mine) > 1:
-        raise UsageError(f"--timestamp is {' and '.join(mine)}; a state can have one, and each side of a join one")
-    return mine[0] if mine else None
+    sides_and_names = [split_side(name) for name in names]
+    names_of_state = [name for side, name in sides_and_names if side == state.side and side] or [
+        name for side, name in sides_and_names if not side
+    ]
+    if len(names_of_state) > 1:
+        raise UsageError(
+            f"--timestamp is {' and '.join(names_of_state)}; a state can have one, and each side of a join one"
+        )
+    return names_of_state[0] if names_of_state else None
 
 
 def split_side(name: str) -> tuple[str | None, str]:
     """Return the side of a join that a name is for, None for all, and the name of the field."""
-    side, _, rest = name.partition(":")
-    return (side, rest) if side in SIDES else (None, name)
+    side, _, field_name = name.partition(":")
+    return (side, field_name) if side in SIDES else (None, name)
 
 
 def age_field(
@@ -202,6 +206,6 @@ def age_field(
     name = name_for(state, names)
     if state.opaque or name is None or not has_time(state, name):
         return None
-    stored = state.stored_time if name == state.stored_timestamp else None
-    characteristic = time or TimeCharacteristic(stored or TimeCharacteristic.PROCESSING)
+    stored_time = state.stored_time if name == state.stored_timestamp else None
+    characteristic = time or TimeCharacteristic(stored_time or TimeCharacteristic.PROCESSING)
     return AgeField(timestamp_field(state, name), clock.now(characteristic))

@@ -73,8 +73,8 @@ class Condition:
             def by_age(entries: StateEntries, _: int) -> Mask:
                 moments, nulls = timestamp.read(entries)
                 # Older than a limit means an earlier time.
-                holds = np.asarray(compare(pa.scalar(limit, pa.int64()), pa.array(moments)))
-                return holds & ~nulls
+                is_true = np.asarray(compare(pa.scalar(limit, pa.int64()), pa.array(moments)))
+                return is_true & ~nulls
 
             return by_age
         try:

@@ -133,35 +133,37 @@ def diff(request: DiffRequest) -> DiffReport:
     Raise UsageError if both sides are the same batch of one checkpoint, or another ``TtlsnapError``.
     """
     started = time.monotonic()
-    old, new, schemas = request.old, request.new, request.schemas
-    wanted = TableChoice(request.selection or Selection())
-    if request.old_batch is None and new is None:
-        old_plan = _plan_before(old, request.new_batch, wanted, schemas)
+    old_target, new_target, schemas = request.old, request.new, request.schemas
+    table_choice = TableChoice(request.selection or Selection())
+    if request.old_batch is None and new_target is None:
+        old_plan = _plan_before(old_target, request.new_batch, table_choice, schemas)
     else:
-        old_plan = open_plan(old, wanted, batch=request.old_batch, schemas=schemas)
-    new_plan = open_plan(new or old, wanted, batch=request.new_batch, schemas=schemas)
+        old_plan = open_plan(old_target, table_choice, batch=request.old_batch, schemas=schemas)
+    new_plan = open_plan(new_target or old_target, table_choice, batch=request.new_batch, schemas=schemas)
     old_plan, new_plan = _only(request.tables, old_plan, new_plan)
     batches = old_plan.checkpoint.batch.id, new_plan.checkpoint.batch.id
     if old_plan.checkpoint.target == new_plan.checkpoint.target and batches[0] == batches[1]:
-        raise UsageError(f"both sides are batch {batches[0]} of {old}. Name another checkpoint, or --old-batch")
-    work = list(_works(old_plan, new_plan, request.examples))
-    results = read_all(_Work.run, work, request.parallelism, request.listener or SilentWorkListener())
+        raise UsageError(f"both sides are batch {batches[0]} of {old_target}. Name another checkpoint, or --old-batch")
+    all_work = list(_works(old_plan, new_plan, request.examples))
+    results = read_all(_Work.run, all_work, request.parallelism, request.listener or SilentWorkListener())
     states = _joined([state for states in results for state in states], request.examples)
     seconds = time.monotonic() - started
     left_out = tuple(dict.fromkeys(str(state) for state in (*old_plan.left_out, *new_plan.left_out)))
-    excluded, derived = _unwanted((old_plan, new_plan), wanted.selection)
+    excluded_states, derived_states = _unwanted((old_plan, new_plan), table_choice.selection)
     targets = old_plan.checkpoint.target, new_plan.checkpoint.target
     warnings = tuple(
-        dict.fromkeys(w for plan in (old_plan, new_plan) for w in warn_of_doubtful_snapshots(plan.checkpoint))
+        dict.fromkeys(
+            warning for plan in (old_plan, new_plan) for warning in warn_of_doubtful_snapshots(plan.checkpoint)
+        )
     )
-    return DiffReport(*targets, *batches, tuple(states), seconds, left_out, excluded, derived, warnings)
+    return DiffReport(*targets, *batches, tuple(states), seconds, left_out, excluded_states, derived_states, warnings)
 
 
-def _plan_before(target: str, batch: int | None, wanted: TableChoice, schemas: Schemas | None) -> ExportPlan:
+def _plan_before(target: str, batch: int | None, table_choice: TableChoice, schemas: Schemas | None) -> ExportPlan:
     """Return the plan for the retained batch before a batch, or before the last one."""
     number = _batch_before(target, batch)
     try:
-        plan = open_plan(target, wanted, batch=number, schemas=schemas)
+        plan = open_plan(target, table_choice, batch=number, schemas=schemas)
         _ = plan.tasks  # fails if files are missing
     except CorruptionError as error:
         raise UsageError(
@@ -180,10 +182,10 @@ def _batch_before(target: str, batch: int | None) -> int:
     earlier_batches = [number for number in commits if batch is None or number < batch]
     earlier_batches = earlier_batches[:-1] if batch is None else earlier_batches
     if not earlier_batches:
-        retained = ", ".join(map(str, commits)) or "none"
+        retained_text = ", ".join(map(str, commits)) or "none"
         raise UsageError(
-            f"{target} retains no batch before {'the last one' if batch is None else batch} (retained: {retained}). "
-            "Name another checkpoint to compare with"
+            f"{target} retains no batch before {'the last one' if batch is None else batch} (retained: "
+            f"{retained_text}). Name another checkpoint to compare with"
         )
     return earlier_batches[-1]
 
@@ -191,8 +193,8 @@ def _batch_before(target: str, batch: int | None) -> int:
 def _only(names: Sequence[str], old_plan: ExportPlan, new_plan: ExportPlan) -> tuple[ExportPlan, ExportPlan]:
     """Return the plans with only the tables of these names. Raise UsageError for one that neither has."""
     table_names = dict.fromkeys(table.name for plan in (old_plan, new_plan) for table in plan.tables)
-    if unknown := [name for name in names if name not in table_names]:
-        raise UsageError(f"there is no table {unknown[0]}; there are {', '.join(table_names)}")
+    if unknown_names := [name for name in names if name not in table_names]:
+        raise UsageError(f"there is no table {unknown_names[0]}; there are {', '.join(table_names)}")
     if not names:
         return old_plan, new_plan
     return _narrowed(old_plan, names, new_plan), _narrowed(new_plan, names, old_plan)
@@ -209,18 +211,20 @@ def _narrowed(plan: ExportPlan, names: Sequence[str], other_plan: ExportPlan) ->
 
 def _unwanted(plans: Sequence[ExportPlan], selection: Selection | AnyOf) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the states that the options exclude, and those that are only compared if they are named."""
-    excluded: dict[str, None] = {}
-    derived: dict[str, None] = {}
+    excluded_states: dict[str, None] = {}
+    derived_states: dict[str, None] = {}
     for plan in plans:
-        known_states: set[tuple[int, str, str | None]] = {(t.state.operator, *t.state.place) for t in plan.tables}
+        known_states: set[tuple[int, str, str | None]] = {
+            (table.state.operator, *table.state.place) for table in plan.tables
+        }
         known_states |= {(state.operator, state.store, state.state) for state in plan.left_out}
         for operator in plan.checkpoint.operators:
             for store in operator.stores:
                 for state in states_of(plan.checkpoint, operator, store):
                     if state.kind != UNUSED and (operator.id, *state.place) not in known_states:
                         is_derived = state.role == "derived" and selection.includes(state)
-                        (derived if is_derived else excluded)[str(state)] = None
-    return tuple(excluded), tuple(derived)
+                        (derived_states if is_derived else excluded_states)[str(state)] = None
+    return tuple(excluded_states), tuple(derived_states)
 
 
 @dataclass(frozen=True)
@@ -249,7 +253,10 @@ class _Work:
     def run(self, progress: Progress) -> list[StateDiff]:
         """Return the differences in these partitions, for each state."""
         # A table that only one side has is counted.
-        views_of_tables = [views(old or new or _none(), new or old or _none()) for old, new in self.pairs]
+        views_of_tables = [
+            views(old_table or new_table or _none(), new_table or old_table or _none())
+            for old_table, new_table in self.pairs
+        ]
         sides = [
             self._read(tasks, {view.table.name: view for view in views_of_side}, progress)
             for tasks, views_of_side in zip((self.old, self.new), zip(*views_of_tables, strict=True), strict=True)
@@ -267,22 +274,24 @@ class _Work:
 
     def _state(
         self,
-        old: StateTable | None,
-        new: StateTable | None,
+        old_table: StateTable | None,
+        new_table: StateTable | None,
         old_view: View,
         new_view: View,
         old_sides: Mapping[str, Side],
         new_sides: Mapping[str, Side],
     ) -> StateDiff:
-        table = old or new or _none()
+        table = old_table or new_table or _none()
         old_side, new_side = (side.get(table.name, Side()) for side in (old_sides, new_sides))
         result = StateDiff(table.name, str(table.state), len(old_side), len(new_side))
-        if table.name in self.unreadable and old is None:
+        if table.name in self.unreadable and old_table is None:
             return replace(result.without_numbers(_UNREADABLE.format("old")), entries_old=None)
-        if table.name in self.unreadable and new is None:
+        if table.name in self.unreadable and new_table is None:
             return replace(result.without_numbers(_UNREADABLE.format("new")), entries_new=None)
-        if old is None or new is None:
-            return replace(result, added=len(new_side), removed=len(old_side), only_in="new" if old is None else "old")
+        if old_table is None or new_table is None:
+            return replace(
+                result, added=len(new_side), removed=len(old_side), only_in="new" if old_table is None else "old"
+            )
         if (schemas := _schema_change(old_view, new_view)) is not None:
             return replace(result.without_numbers(f"the schemas differ: {schemas}"), schemas=schemas)
         differences = compare(old_side, new_side, self.examples)
@@ -293,7 +302,7 @@ class _Work:
             removed=differences.removed,
             changed=differences.changed,
             examples=examples,
-            fields_not_compared=(MATCHED,) if old.has_matched != new.has_matched else (),
+            fields_not_compared=(MATCHED,) if old_table.has_matched != new_table.has_matched else (),
         )
 
 
@@ -306,19 +315,19 @@ def _works(old_plan: ExportPlan, new_plan: ExportPlan, examples: int) -> Iterato
         place = tuple(_store_of(side.get(name)) for side in tables)
         stores.setdefault((place[0], place[1]), []).append(name)
     for (old_store, new_store), names_of_store in stores.items():
-        pairs = [(tables[0].get(name), tables[1].get(name)) for name in names_of_store]
+        table_pairs = [(tables[0].get(name), tables[1].get(name)) for name in names_of_store]
         unreadable = frozenset(
             table.name
             for side, plan in ((0, new_plan), (1, old_plan))
-            for table in (pair[side] for pair in pairs)
+            for table in (table_pair[side] for table_pair in table_pairs)
             if table is not None and any(state.may_be(table.state) for state in plan.left_out)
         )
         old_tasks, new_tasks = _tasks(old_plan, old_store, names_of_store), _tasks(new_plan, new_store, names_of_store)
         if old_store is not None and new_store is not None and len(old_tasks) == len(new_tasks):
             for old_task, new_task in zip(old_tasks, new_tasks, strict=True):
-                yield _Work((old_task,), (new_task,), pairs, unreadable, examples)
+                yield _Work((old_task,), (new_task,), table_pairs, unreadable, examples)
         else:
-            yield _Work(tuple(old_tasks), tuple(new_tasks), pairs, unreadable, examples)
+            yield _Work(tuple(old_tasks), tuple(new_tasks), table_pairs, unreadable, examples)
 
 
 def _store_of(table: StateTable | None) -> tuple[int, str] | None:
@@ -382,7 +391,7 @@ def _joined(parts: Sequence[StateDiff], examples: int) -> list[StateDiff]:
         if result is None:
             results[part.name] = part
             continue
-        pairs = {name: (getattr(result, name), getattr(part, name)) for name in _COUNTS}
-        counts: dict[str, Any] = {name: None if None in pair else sum(pair) for name, pair in pairs.items()}
+        counts_of_parts = {name: (getattr(result, name), getattr(part, name)) for name in _COUNTS}
+        counts: dict[str, Any] = {name: None if None in pair else sum(pair) for name, pair in counts_of_parts.items()}
         results[part.name] = replace(result, **counts, examples=(*result.examples, *part.examples)[:examples])
     return [results[name] for name in sorted(results)]

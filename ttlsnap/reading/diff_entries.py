@@ -65,22 +65,27 @@ def compare(old: Side, new: Side, examples: int) -> Differences:
     values = encode_keys([rows.to_arrow() for rows in (*old.compared_values, *new.compared_values)])
     count = len(old)
     # Equal entries get one number, and those of one key adjacent ones.
-    pairs, numbers = np.unique(keys * (int(values.max(initial=0)) + 1) + values, return_inverse=True)
-    key_of_pair = pairs // (int(values.max(initial=0)) + 1)
-    old_counts, new_counts = (np.bincount(side, minlength=len(pairs)) for side in (numbers[:count], numbers[count:]))
+    unique_pairs, pair_numbers = np.unique(keys * (int(values.max(initial=0)) + 1) + values, return_inverse=True)
+    key_of_pair = unique_pairs // (int(values.max(initial=0)) + 1)
+    old_counts, new_counts = (
+        np.bincount(side, minlength=len(unique_pairs)) for side in (pair_numbers[:count], pair_numbers[count:])
+    )
     same_counts = np.minimum(old_counts, new_counts)
     old_surplus, new_surplus = old_counts - same_counts, new_counts - same_counts
     size = int(key_of_pair.max(initial=-1)) + 1
     old_per_key, new_per_key = (
         np.bincount(key_of_pair, weights=side, minlength=size).astype(np.int64) for side in (old_surplus, new_surplus)
     )
-    changed = np.minimum(old_per_key, new_per_key)
-    old_places, new_places = _different(numbers[:count], old_surplus), _different(numbers[count:], new_surplus)
+    changed_per_key = np.minimum(old_per_key, new_per_key)
+    old_places, new_places = (
+        _different(pair_numbers[:count], old_surplus),
+        _different(pair_numbers[count:], new_surplus),
+    )
     return Differences(
         same=int(same_counts.sum()),
-        added=int((new_per_key - changed).sum()),
-        removed=int((old_per_key - changed).sum()),
-        changed=int(changed.sum()),
+        added=int((new_per_key - changed_per_key).sum()),
+        removed=int((old_per_key - changed_per_key).sum()),
+        changed=int(changed_per_key.sum()),
         examples=_pair(old_places, keys[old_places], new_places, keys[count:][new_places], examples),
     )
 
@@ -102,12 +107,12 @@ def _pair(
     partners: dict[int, list[int]] = {}
     for place, key in zip(new_places[is_partner].tolist(), new_keys[is_partner].tolist(), strict=True):
         partners.setdefault(key, []).append(place)
-    pairs: list[tuple[int | None, int | None]] = []
+    place_pairs: list[tuple[int | None, int | None]] = []
     for place, key in zip(old_places.tolist(), old_keys.tolist(), strict=True):
         partners_of_key = partners.get(key)
-        pairs.append((place, partners_of_key.pop(0) if partners_of_key else None))
-    unpaired = new_places[~np.isin(new_keys, all_old_keys)][: limit - len(pairs)]
-    return (*pairs, *((None, place) for place in unpaired.tolist()))
+        place_pairs.append((place, partners_of_key.pop(0) if partners_of_key else None))
+    unpaired = new_places[~np.isin(new_keys, all_old_keys)][: limit - len(place_pairs)]
+    return (*place_pairs, *((None, place) for place in unpaired.tolist()))
 
 
 def entry_at(side: Side, state: StateDescriptor, place: int) -> RowEntries:

@@ -34,26 +34,26 @@ class Distribution(Document):
         highest = int(numbers.max())
         self._add_counts(np.bincount(numbers if highest < _EXACT else _places(numbers)), highest)
 
-    def merge(self, other: Distribution) -> None:
+    def merge(self, distribution: Distribution) -> None:
         """Add the numbers of another distribution."""
-        if other.highest is not None:
-            self._add_counts(other.counts, other.highest)
+        if distribution.highest is not None:
+            self._add_counts(distribution.counts, distribution.highest)
 
     @classmethod
-    def of(cls, parts: Iterable[Distribution]) -> Distribution:
+    def of(cls, distributions: Iterable[Distribution]) -> Distribution:
         """Return the distribution of the numbers of all parts."""
-        whole = cls()
-        for part in parts:
-            whole.merge(part)
-        return whole
+        merged = cls()
+        for distribution in distributions:
+            merged.merge(distribution)
+        return merged
 
     def percentile(self, percent: int) -> int | None:
         """Return the lowest number that at least ``percent`` % of all numbers do not exceed; None without numbers."""
         if self.highest is None:
             return None
-        before = np.cumsum(self.counts)
-        rank = -(-int(before[-1]) * percent // 100)
-        return min(_upper_bound(int(np.searchsorted(before, rank))), self.highest)
+        counts_up_to = np.cumsum(self.counts)
+        rank = -(-int(counts_up_to[-1]) * percent // 100)
+        return min(_upper_bound(int(np.searchsorted(counts_up_to, rank))), self.highest)
 
     def to_json(self) -> dict[str, Any]:
         """Return the percentiles and the maximum; the counts are too many."""

@@ -93,29 +93,34 @@ def explain(request: ExplainRequest) -> ExplainReport:
     rules = tuple(factory.describe() for factory in plan.factories)
     all_work = _works(plan, keys, rules, request.show, request.drop_unmatched)
     first_work, remaining_work = _placed(plan, keys, all_work)
-    explained = list(zip(first_work, read_all(Work.run, first_work, parallelism, listener), strict=True))
+    work_and_results = list(zip(first_work, read_all(Work.run, first_work, parallelism, listener), strict=True))
     # A query of old Spark may have had its own partitioning. All entries of a key are then together elsewhere.
-    operators_with_entries = {work.task.operator for work, result in explained if result.found}
+    operators_with_entries = {work.task.operator for work, result in work_and_results if result.found}
     more_work = [work for work in remaining_work if work.task.operator not in operators_with_entries]
     if more_work:
-        explained += zip(more_work, read_all(Work.run, more_work, parallelism, listener), strict=True)
+        work_and_results += zip(more_work, read_all(Work.run, more_work, parallelism, listener), strict=True)
     return ExplainReport(
         target=checkpoint.target,
         batch=checkpoint.batch.id,
         key=request.key,
         now_source=plan.clock.source,
         rules=rules,
-        found=sum(result.found for _, result in explained),
-        entries=_in_order(explained)[: request.show],
-        looked=tuple(_looked(plan, explained)),
-        left_out=tuple(f"{p.state}: {p.state.opaque}" for s in plan.stores for p in s.states if p.state.opaque),
+        found=sum(result.found for _, result in work_and_results),
+        entries=_in_order(work_and_results)[: request.show],
+        looked=tuple(_looked(plan, work_and_results)),
+        left_out=tuple(
+            f"{state_plan.state}: {state_plan.state.opaque}"
+            for store in plan.stores
+            for state_plan in store.states
+            if state_plan.state.opaque
+        ),
         seconds=time.monotonic() - started,
     )
 
 
-def _in_order(explained: Sequence[tuple[Work, Explanation]]) -> tuple[Mapping[str, Any], ...]:
+def _in_order(work_and_results: Sequence[tuple[Work, Explanation]]) -> tuple[Mapping[str, Any], ...]:
     """Return the entries of all partitions, primary ones first."""
-    entries = [entry for _, result in explained for entry in result.entries]
+    entries = [entry for _, result in work_and_results for entry in result.entries]
     return tuple(sorted(entries, key=lambda entry: entry["role"] != "primary"))
 
 
@@ -192,11 +197,11 @@ def _placed(
     return first_work, remaining_work
 
 
-def _looked(plan: Plan, explained: Sequence[tuple[Work, Explanation]]) -> list[Looked]:
-    looked = []
+def _looked(plan: Plan, work_and_results: Sequence[tuple[Work, Explanation]]) -> list[Looked]:
+    operators_looked_at = []
     for operator in dict.fromkeys(store.operator for store in plan.stores):
-        partitions = sorted({work.task.partition for work, _ in explained if work.task.operator == operator})
+        partitions = sorted({work.task.partition for work, _ in work_and_results if work.task.operator == operator})
         if partitions:
             count = max(len(store.partitions) for store in plan.stores if store.operator == operator)
-            looked.append(Looked(operator, tuple(partitions), count))
-    return looked
+            operators_looked_at.append(Looked(operator, tuple(partitions), count))
+    return operators_looked_at

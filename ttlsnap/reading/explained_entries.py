@@ -117,8 +117,8 @@ class Work:
             else:
                 reason = self.others[place][1] if place in self.others else "no rule changes it"
                 entry.reasons.append(f"no rule sees this state: {reason}")
-        noted = tuple(entry.to_json(task.partition) for entry in watcher.noted)
-        return Explanation(noted, watcher.found)
+        noted_entries = tuple(entry.to_json(task.partition) for entry in watcher.noted)
+        return Explanation(noted_entries, watcher.found)
 
 
 class _Watcher:
@@ -146,9 +146,11 @@ class _Watcher:
         chosen_index = matching[: self._work.limit - len(self._noted[entries.state.role])]
         if not len(chosen_index):
             return
-        chosen = _take(entries, chosen_index)
-        pairs = zip(to_json_values(chosen.key_structs), to_json_values(chosen.value_structs), strict=True)
-        for index, (shown_key, value) in zip(chosen_index.tolist(), pairs, strict=True):
+        chosen_entries = _take(entries, chosen_index)
+        shown_pairs = zip(
+            to_json_values(chosen_entries.key_structs), to_json_values(chosen_entries.value_structs), strict=True
+        )
+        for index, (shown_key, value) in zip(chosen_index.tolist(), shown_pairs, strict=True):
             shown_entry = show_entry(entries.state, shown_key, value)
             self._noted_in_batch[index] = Watched(entries.state, first_number + index, shown_key, shown_entry)
         self._noted[entries.state.role] += self._noted_in_batch.values()
@@ -169,7 +171,12 @@ class _Watcher:
         # A rule may rewrite what another one has rewritten.
         is_rewritten = np.zeros(len(index), np.bool_)
         differs = np.asarray(
-            [a != b for a, b in zip(_raw(old_entries, is_kept), new_entries.values.to_arrow().to_pylist(), strict=True)]
+            [
+                old_value != new_value
+                for old_value, new_value in zip(
+                    _raw(old_entries, is_kept), new_entries.values.to_arrow().to_pylist(), strict=True
+                )
+            ]
         )
         is_rewritten[is_kept] = new_entries.rewritten & (~old_entries.rewritten[is_kept] | differs.astype(np.bool_))
         is_skipped = self._skipped(rule, index, after)

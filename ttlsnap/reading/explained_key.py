@@ -47,10 +47,10 @@ class Key:
         try:
             value = json.loads(text, object_pairs_hook=partial(_object, excerpt))
         except (ValueError, RecursionError) as error:
-            quoted = json.dumps(excerpt, ensure_ascii=False)
+            quoted_excerpt = json.dumps(excerpt, ensure_ascii=False)
             raise UsageError(
-                f"--key {excerpt} is not JSON. Write an object such as '{{\"user\": \"u1\"}}', or '{quoted}' for a key "
-                "with one column"
+                f"--key {excerpt} is not JSON. Write an object such as '{{\"user\": \"u1\"}}', or '{quoted_excerpt}' "
+                "for a key with one column"
             ) from error
         if isinstance(value, list):
             raise UsageError(f'--key {excerpt} is a list. Write an object such as \'{{"user": "u1"}}\'')
@@ -153,20 +153,22 @@ def _tests(
     where: str,
     kind_of_name: str = "key column",
 ) -> Iterator[_Test]:
-    for name, wanted in value.items():
+    for name, wanted_value in value.items():
         if name not in columns:
             raise UsageError(f"{where} has no {kind_of_name} {name}; it has {', '.join(columns) or 'none'}")
         place, field = columns[name]
         kind = physical(field.type)
-        if isinstance(kind, StructType) and isinstance(wanted, Mapping):
+        if isinstance(kind, StructType) and isinstance(wanted_value, Mapping):
             inner_columns = dict(zip(distinct_names(kind.names), enumerate(kind.fields), strict=True))
-            yield from _tests(wanted, inner_columns, (*path, place), f"{where}, column {name}", "field")
+            yield from _tests(wanted_value, inner_columns, (*path, place), f"{where}, column {name}", "field")
         elif isinstance(kind, (ArrayType, MapType)):
-            yield _Test((*path, place), json.dumps(wanted, ensure_ascii=False), is_text=True)
-        elif isinstance(kind, StructType) and wanted is not None:
+            yield _Test((*path, place), json.dumps(wanted_value, ensure_ascii=False), is_text=True)
+        elif isinstance(kind, StructType) and wanted_value is not None:
             raise UsageError(f"{where}, column {name}: this is not an object with {', '.join(kind.names)}")
         else:
-            yield _Test((*path, place), pa.scalar(_literal(wanted, kind, f"{where}, column {name}"), arrow_type(kind)))
+            yield _Test(
+                (*path, place), pa.scalar(_literal(wanted_value, kind, f"{where}, column {name}"), arrow_type(kind))
+            )
 
 
 def _literal(value: Any, kind: DataType, where: str) -> Any:

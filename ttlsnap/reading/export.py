@@ -88,8 +88,8 @@ class TableOptions:
         """Return the plan to read the checkpoint ``target``. ``tables`` are names, by default all."""
         columns = tuple(self.columns) if self.columns is not None else None
         conditions = tuple(map(Condition.parse, self.where))
-        wanted = TableChoice(selection, columns, conditions, self.timestamp, time, tuple(tables))
-        return open_plan(target, wanted, batch=self.batch, now=self.now, schemas=schemas)
+        table_choice = TableChoice(selection, columns, conditions, self.timestamp, time, tuple(tables))
+        return open_plan(target, table_choice, batch=self.batch, now=self.now, schemas=schemas)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +137,7 @@ def export(request: ExportRequest) -> ExportReport:
 
 def open_plan(
     target: str,
-    wanted: TableChoice,
+    table_choice: TableChoice,
     *,
     batch: int | None = None,
     now: str = "checkpoint",
@@ -145,7 +145,7 @@ def open_plan(
 ) -> ExportPlan:
     """Return the plan of an export of the checkpoint ``target``; see ``export``."""
     checkpoint = open_to_read(target, batch, schemas)
-    plan = plan_export(checkpoint, wanted, clock_at(now, checkpoint.batch).unchecked())
+    plan = plan_export(checkpoint, table_choice, clock_at(now, checkpoint.batch).unchecked())
     for task in plan.tasks if schemas else ():
         (table, *_) = task.tables
         if (table.state.operator, table.state.store) in (schemas or {}):
@@ -204,41 +204,41 @@ def _open_sink(
 @contextlib.contextmanager
 def _new_file(path: Path, source: Directory) -> Iterator[BinaryIO]:
     """Open a file that has its name only when it is complete, and that is no more readable than the checkpoint."""
-    hidden = path.with_name(scratch_name(f".{path.name}"))
+    hidden_path = path.with_name(scratch_name(f".{path.name}"))
     try:
-        with open(hidden, "xb", opener=open_private) as stream:
+        with open(hidden_path, "xb", opener=open_private) as stream:
             yield stream
-        open_local(str(path.parent)).set_access(hidden.name, access_outside([source]))
-        _give_name(hidden, path)
+        open_local(str(path.parent)).set_access(hidden_path.name, access_outside([source]))
+        _give_name(hidden_path, path)
     except FileExistsError:
         raise UsageError(f"--to {path} was made by somebody else during the export. Choose another name") from None
     except OSError as error:
         raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
     finally:
-        hidden.unlink(missing_ok=True)
+        hidden_path.unlink(missing_ok=True)
 
 
-def _give_name(hidden: Path, path: Path) -> None:
+def _give_name(hidden_path: Path, path: Path) -> None:
     """Give a file its name. Raise FileExistsError if another one has it, which a rename would replace."""
     try:
-        path.hardlink_to(hidden)
+        path.hardlink_to(hidden_path)
     except FileExistsError:
         raise
     except OSError:  # not every file system has links
         if path.exists():
             raise FileExistsError from None
-        hidden.rename(path)
+        hidden_path.rename(path)
 
 
 @contextlib.contextmanager
 def _make_parents(path: Path) -> Iterator[None]:
     """Make the folders above a path that are missing. After an error, remove them again."""
-    missing = [folder for folder in path.parents if not folder.exists()]
+    missing_folders = [folder for folder in path.parents if not folder.exists()]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield
     except BaseException as error:
-        for folder in missing:
+        for folder in missing_folders:
             with contextlib.suppress(OSError):
                 folder.rmdir()
         if isinstance(error, OSError):

@@ -99,9 +99,9 @@ class ExportTask:
             if not several:
                 yield from self._scan(stored_partition, self.tables)
                 return
-            first, *other_tables = self.tables
+            first_table, *other_tables = self.tables
             yield from self._scan(
-                stored_partition, [first]
+                stored_partition, [first_table]
             )  # this scan also checks that no entry of any state is missing
             for table in other_tables:
                 yield from self._scan(stored_partition, [table], only=table.state.state)
@@ -122,8 +122,8 @@ class ExportTask:
                     continue
                 entries = StateEntries.of(state, batch.keys, batch.values, times.get(state.state))
                 mask: Mask = np.ones(len(entries), np.bool_)
-                for holds in filters[batch.state]:
-                    mask &= holds(entries, self.source.partition)
+                for condition_filter in filters[batch.state]:
+                    mask &= condition_filter(entries, self.source.partition)
                 kept_entries = entries.filter(mask)
                 if len(kept_entries):
                     yield by_state[batch.state], cast(RowEntries, kept_entries)
@@ -179,29 +179,29 @@ class ExportPlan:
         return tasks
 
 
-def plan_export(checkpoint: Checkpoint, wanted: TableChoice, clock: Clock) -> ExportPlan:
+def plan_export(checkpoint: Checkpoint, table_choice: TableChoice, clock: Clock) -> ExportPlan:
     """Return the plan of an export of the selected states; entries that Spark derives from others only on request.
 
     Of several tables, those without a wanted column, or without the column of a condition, are left out. Raise
     UsageError if nothing is selected, or if no table has the columns, fields or times. Raise UnsupportedError for a
     selected state that ttlsnap cannot read.
     """
-    tables, left_out = _tables(checkpoint, wanted, clock)
-    if unknown := [name for name in wanted.tables if name not in {table.name for table in tables}]:
+    tables, left_out = _tables(checkpoint, table_choice, clock)
+    if unknown_names := [name for name in table_choice.tables if name not in {table.name for table in tables}]:
         table_names = ", ".join(table.name for table in tables)
-        raise UsageError(f"{checkpoint.target} has no table {unknown[0]}; it has {table_names}")
-    tables = [table for table in tables if not wanted.tables or table.name in wanted.tables]
+        raise UsageError(f"{checkpoint.target} has no table {unknown_names[0]}; it has {table_names}")
+    tables = [table for table in tables if not table_choice.tables or table.name in table_choice.tables]
     if not tables:
         reason = "; ".join(map(str, left_out)) or "the selected states are derived from others. Name them with --state"
         raise UnsupportedError(f"{checkpoint.target}: ttlsnap can read no state as a table: {reason}")
-    name, states = split_unit(wanted.timestamp or "")[0], [table.state for table in tables]
-    if wanted.timestamp is not None and not any(has_time(state, wanted.timestamp) for state in states):
+    name, states = split_unit(table_choice.timestamp or "")[0], [table.state for table in tables]
+    if table_choice.timestamp is not None and not any(has_time(state, table_choice.timestamp) for state in states):
         raise UsageError(f"no state has the field {name}.\nIts fields are:\n{field_listing(states)}")
     complete_tables, errors = [], []
     for table in tables:
         try:
             _ = table.columns
-            for condition in wanted.conditions:
+            for condition in table_choice.conditions:
                 condition.of(table)
             complete_tables.append(table)
         except MissingColumnError as error:
@@ -209,31 +209,31 @@ def plan_export(checkpoint: Checkpoint, wanted: TableChoice, clock: Clock) -> Ex
             left_out.append(_left_out(table.state, f"table {table.name} ({table.state}) has no {error.column}"))
     if not complete_tables:
         raise errors[0]
-    return ExportPlan(checkpoint, tuple(complete_tables), wanted.conditions, tuple(left_out))
+    return ExportPlan(checkpoint, tuple(complete_tables), table_choice.conditions, tuple(left_out))
 
 
 def _left_out(state: StateDescriptor, reason: str) -> LeftOut:
     return LeftOut(state.operator, *state.place, reason)
 
 
-def _tables(checkpoint: Checkpoint, wanted: TableChoice, clock: Clock) -> tuple[list[StateTable], list[LeftOut]]:
+def _tables(checkpoint: Checkpoint, table_choice: TableChoice, clock: Clock) -> tuple[list[StateTable], list[LeftOut]]:
     """Return the tables of the selected states, and which states have none, and why."""
     tables: list[StateTable] = []
     left_out: list[LeftOut] = []
     has_derived = False
     for operator in checkpoint.operators:
         for store in operator.stores:
-            if not store.families and wanted.selection.includes_store(operator.id, store.name):
+            if not store.families and table_choice.selection.includes_store(operator.id, store.name):
                 left_out.append(LeftOut(operator.id, store.name, None, explain_missing_schema(store)))
             for state in states_of(checkpoint, operator, store):
-                if not wanted.selection.includes(state):
+                if not table_choice.selection.includes(state):
                     continue
-                if state.opaque and wanted.selection.names(state):
+                if state.opaque and table_choice.selection.names(state):
                     raise UnsupportedError(f"{checkpoint.target}: {state}: {state.opaque}; it cannot be exported")
                 if state.opaque and state.kind != UNUSED:
                     left_out.append(_left_out(state, f"{state}: {state.opaque}"))
-                elif not state.opaque and (state.role == "primary" or wanted.selection.names(state)):
-                    tables.append(_table(checkpoint, operator, state, wanted, clock))
+                elif not state.opaque and (state.role == "primary" or table_choice.selection.names(state)):
+                    tables.append(_table(checkpoint, operator, state, table_choice, clock))
                 else:
                     has_derived = True
     if not tables and not left_out and not has_derived:
@@ -243,20 +243,20 @@ def _tables(checkpoint: Checkpoint, wanted: TableChoice, clock: Clock) -> tuple[
 
 
 def _table(
-    checkpoint: Checkpoint, operator: Operator, state: StateDescriptor, wanted: TableChoice, clock: Clock
+    checkpoint: Checkpoint, operator: Operator, state: StateDescriptor, table_choice: TableChoice, clock: Clock
 ) -> StateTable:
-    name = wanted.timestamp
+    name = table_choice.timestamp
     if name is None or not has_time(state, name):
         name = state.stored_timestamp
     # As in a compaction: a field that the user names is on the processing clock, unless Spark stores it.
-    time = wanted.time or (state.stored_time if name == state.stored_timestamp else TimeCharacteristic.PROCESSING)
+    time = table_choice.time or (state.stored_time if name == state.stored_timestamp else TimeCharacteristic.PROCESSING)
     return StateTable(
         name=name_of(state),
         state=state,
         batch=checkpoint.batch.id,
         timestamp=timestamp_field(state, name) if name is not None else None,
         now=_now(clock, TimeCharacteristic(time)) if time is not None else None,
-        wanted=wanted.columns,
+        wanted=table_choice.columns,
         has_matched=is_join(operator) and join.state_format(checkpoint) != "1",
     )
 

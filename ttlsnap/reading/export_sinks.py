@@ -167,12 +167,12 @@ class _PartFile:
 
     def __init__(self, folder: Directory, table: StateTable, name: str) -> None:
         self._folder, self._table = folder, table
-        self._path, self._hidden = f"{table.name}/{name}", f"{table.name}/.{name}{SCRATCH}"
+        self._path, self._hidden_path = f"{table.name}/{name}", f"{table.name}/.{name}{SCRATCH}"
         self._stack = contextlib.ExitStack()
         self._waiting_rows: list[pa.RecordBatch] = []
 
     def __enter__(self) -> _PartFile:
-        stream: BinaryIO = self._stack.enter_context(self._folder.writer(self._hidden))
+        stream: BinaryIO = self._stack.enter_context(self._folder.writer(self._hidden_path))
         self._writer: ParquetWriter = self._stack.enter_context(_parquet_writer(stream, self._table.schema))
         return self
 
@@ -181,7 +181,7 @@ class _PartFile:
             self._flush()
         self._stack.__exit__(*error)  # type: ignore[arg-type]
         if error[0] is None:
-            self._folder.rename(self._hidden, self._path)
+            self._folder.rename(self._hidden_path, self._path)
 
     def add(self, rows: pa.RecordBatch) -> None:
         self._waiting_rows.append(rows)

@@ -34,8 +34,8 @@ class JsonLines:
         beginning, end = _text(f'{{"table": {json.dumps(table.name)}, '), _text("\n")
         lines = pc.binary_join_element_wise(beginning, pc.utf8_slice_codeunits(texts, 1), end, _text(""))
         # The bytes of all values of a column are adjacent.
-        ends, data = np.frombuffer(lines.buffers()[1], np.int64), lines.buffers()[2]
-        return bytes(data[int(ends[lines.offset]) : int(ends[lines.offset + len(lines)])])
+        offsets, data = np.frombuffer(lines.buffers()[1], np.int64), lines.buffers()[2]
+        return bytes(data[int(offsets[lines.offset]) : int(offsets[lines.offset + len(lines)])])
 
 
 class CsvLines:

@@ -76,36 +76,36 @@ def read_growth(checkpoint: Checkpoint, stores: Sequence[Store], stored_keys: in
     ``stored_keys`` is the number of keys after that batch, if a scan has counted them. ``whole`` says that the user
     looks at all states of these stores.
     """
-    retained = [batch for batch in checkpoint.logs.commits if batch <= checkpoint.batch.id]
-    unknown: list[str] = []
+    retained_batches = [batch for batch in checkpoint.logs.commits if batch <= checkpoint.batch.id]
+    unknown_parts: list[str] = []
     points = []
     files = cache_listings(checkpoint.files)
-    for batch in _choose(retained):
+    for batch in _choose(retained_batches):
         try:
             points.append(_point(replace(checkpoint, files=files, batch=read_batch(files, batch)), stores))
         except TtlsnapError as error:
-            why = str(error).splitlines()[0]
-            unknown.append(Quoting(f"batch {batch}: {why}", f"batch {batch} cannot be read"))
+            reason = str(error).splitlines()[0]
+            unknown_parts.append(Quoting(f"batch {batch}: {reason}", f"batch {batch} cannot be read"))
     if points and points[-1].batch == checkpoint.batch.id and stored_keys is not None:
         points[-1] = replace(points[-1], stored_keys=stored_keys)
     if not whole:
-        unknown.append("files and keys of the selected states alone: all states of a store share its files")
-    uncounted = [point.batch for point in points if point.stored_keys is None]
-    if uncounted:
-        unknown.append(_describe_uncounted(checkpoint.provider, uncounted))
-    if len(points) < len(retained):
-        unknown.append(f"{len(retained)} batches are retained; {len(points)} of them are shown")
-    return Growth(tuple(points), *_runs(checkpoint, unknown))
+        unknown_parts.append("files and keys of the selected states alone: all states of a store share its files")
+    uncounted_batches = [point.batch for point in points if point.stored_keys is None]
+    if uncounted_batches:
+        unknown_parts.append(_describe_uncounted(checkpoint.provider, uncounted_batches))
+    if len(points) < len(retained_batches):
+        unknown_parts.append(f"{len(retained_batches)} batches are retained; {len(points)} of them are shown")
+    return Growth(tuple(points), *_runs(checkpoint, unknown_parts))
 
 
-def _runs(checkpoint: Checkpoint, unknown: list[str]) -> tuple[tuple[RunPoint, ...], tuple[str, ...]]:
+def _runs(checkpoint: Checkpoint, unknown_parts: list[str]) -> tuple[tuple[RunPoint, ...], tuple[str, ...]]:
     """Return the runs, and everything that is unknown."""
     try:
         entries = [entry for entry in history(checkpoint.target) if entry.kind in _KINDS]
     except TtlsnapError as error:
-        why = str(error).splitlines()[0]
-        return (), (*unknown, Quoting(f"runs of ttlsnap: {why}", "runs of ttlsnap cannot be read"))
-    return tuple(map(_run_point, entries)), tuple(unknown)
+        reason = str(error).splitlines()[0]
+        return (), (*unknown_parts, Quoting(f"runs of ttlsnap: {reason}", "runs of ttlsnap cannot be read"))
+    return tuple(map(_run_point, entries)), tuple(unknown_parts)
 
 
 def _choose(batches: Sequence[int]) -> list[int]:
@@ -125,42 +125,42 @@ def _point(checkpoint: Checkpoint, stores: Sequence[Store]) -> BatchPoint:
         info = files.stat(delta) if delta is not None else None
         return lineage, info.size if info is not None else None
 
-    found = each(files, look, [(store, partition) for store in stores for partition in store.partitions])
-    counts = [lineage.entries for lineage, _ in found]
-    written = [size for _, size in found if size is not None]
+    lineages_and_sizes = each(files, look, [(store, partition) for store in stores for partition in store.partitions])
+    counts = [lineage.entries for lineage, _ in lineages_and_sizes]
+    written_sizes = [size for _, size in lineages_and_sizes if size is not None]
     return BatchPoint(
         checkpoint.batch.id,
         checkpoint.batch.timestamp_ms,
         checkpoint.batch.watermark_ms,
         None if None in counts else sum(filter(None, counts)),
-        sum(lineage.size for lineage, _ in found),
-        sum(written) if len(written) == len(found) else None,
+        sum(lineage.size for lineage, _ in lineages_and_sizes),
+        sum(written_sizes) if len(written_sizes) == len(lineages_and_sizes) else None,
     )
 
 
 def _describe_uncounted(provider: str, batches: Sequence[int]) -> str:
     """Return why the number of keys after some batches is unknown."""
-    which = f"batch {batches[0]}" if len(batches) == 1 else f"batches {', '.join(map(str, batches))}"
-    why = (
+    batches_text = f"batch {batches[0]}" if len(batches) == 1 else f"batches {', '.join(map(str, batches))}"
+    reason = (
         "the files of the HDFS-backed store do not record it"
         if provider == "hdfs"
         else "only snapshots of RocksDB record it, and not every partition has one of that batch"
     )
-    return f"number of keys after {which}: {why}"
+    return f"number of keys after {batches_text}: {reason}"
 
 
 def _run_point(entry: HistoryEntry) -> RunPoint:
     totals = (entry.report or {}).get("totals", {})
     started = started_at(entry.run)
-    before, dropped = totals.get("entries"), totals.get("dropped")
+    entries_before, dropped = totals.get("entries"), totals.get("dropped")
     return RunPoint(
         entry.run,
         entry.kind,
         entry.status,
         started.replace(" ", "T") if started != "-" else None,
         entry.batch,
-        before,
-        before - dropped if before is not None and dropped is not None else None,
+        entries_before,
+        entries_before - dropped if entries_before is not None and dropped is not None else None,
         totals.get("bytes_before"),
         totals.get("bytes_after"),
     )

@@ -61,41 +61,41 @@ def inspect(request: InspectRequest) -> Inspection:
     ``TtlsnapError``.
     """
     if not (request.age or request.sizes):
-        given = {"--timestamp": request.timestamp, "--time": request.time}
-        for option in (name for name, value in given.items() if value is not None):
+        given_options = {"--timestamp": request.timestamp, "--time": request.time}
+        for option in (name for name, value in given_options.items() if value is not None):
             raise UsageError(f"{option} needs --age or --sizes")
     if request.rule is not None and not request.sizes:
         raise UsageError("a rule, as --ttl gives it, needs --sizes")
     with_state = bool(request.entries or request.age or request.sizes)
     checkpoint = open_to_read(request.target, request.batch, request.schemas, with_state=with_state)
     selection = request.selection or Selection()
-    found = _describe(checkpoint, selection)
-    if selection != Selection() and not list(found.states()):
+    inspection = _describe(checkpoint, selection)
+    if selection != Selection() and not list(inspection.states()):
         raise no_match(checkpoint)
     try:
-        _look_at_entries(found, request, selection)
+        _look_at_entries(inspection, request, selection)
     except CorruptionError as error:
         if not request.schemas:
             raise
         raise UsageError(error.text + "\nThe entries were read with the given --schema, which may be wrong") from error
-    return found
+    return inspection
 
 
 def _describe(checkpoint: Checkpoint, selection: Selection | AnyOf) -> Inspection:
     """Return the facts that need no look at entries."""
     files, logs = checkpoint.files, checkpoint.logs
     runs = Runs.read(files)
-    planned = runs.find_planning(logs)
+    planned_batch = runs.find_planning(logs)
     unsettled: list[HiddenBatch | MissingFiles] = [*find_hidden_batches(runs, logs), *find_missing_files(runs, logs)]
-    told = [f"{warning.describe(files.root)}. {warning.advise(files.root)}" for warning in unsettled]
+    run_warnings = [f"{warning.describe(files.root)}. {warning.advise(files.root)}" for warning in unsettled]
     if (future := find_future_watermark(checkpoint.batch)) is not None:
-        where, words = future
-        told.append(f"{files.root}/{where}: {words}. {FUTURE_ADVICE}")
-    found = Inspection(
+        future_path, future_text = future
+        run_warnings.append(f"{files.root}/{future_path}: {future_text}. {FUTURE_ADVICE}")
+    inspection = Inspection(
         checkpoint,
         [],
-        planned.run if planned is not None else None,
-        (*told, *warn_of_doubtful_snapshots(checkpoint, runs)),
+        planned_batch.run if planned_batch is not None else None,
+        (*run_warnings, *warn_of_doubtful_snapshots(checkpoint, runs)),
         tuple(describe_obstacles(files, logs)),
     )
     for operator in checkpoint.operators:
@@ -106,11 +106,11 @@ def _describe(checkpoint: Checkpoint, selection: Selection | AnyOf) -> Inspectio
             for store in operator.stores
             if selection.includes_store(operator.id, store.name)
         ]
-        found.operators.append((operator, [(store, states) for store, states in stores if states]))
-    return found
+        inspection.operators.append((operator, [(store, states) for store, states in stores if states]))
+    return inspection
 
 
-def _look_at_entries(found: Inspection, request: InspectRequest, selection: Selection | AnyOf) -> None:
+def _look_at_entries(inspection: Inspection, request: InspectRequest, selection: Selection | AnyOf) -> None:
     """Add the measures and the entries that the request asks for.
 
     The modules that decode entries take half a second to load; without entries they are not needed.
@@ -122,34 +122,34 @@ def _look_at_entries(found: Inspection, request: InspectRequest, selection: Sele
         names = (request.timestamp,) if isinstance(request.timestamp, str) else tuple(request.timestamp or ())
         sample = None if request.age else request.sample
         rule = None if request.rule is None else as_factory(request.rule)
-        wanted = Measurement(request.sizes, request.age, names, request.time, rule, sample)
-        clock = clock_at(request.now, found.checkpoint.batch).unchecked()
-        found.sizes = measure(found, wanted, clock, request.parallelism, request.listener)
+        measurement = Measurement(request.sizes, request.age, names, request.time, rule, sample)
+        clock = clock_at(request.now, inspection.checkpoint.batch).unchecked()
+        inspection.sizes = measure(inspection, measurement, clock, request.parallelism, request.listener)
     if request.entries:
         from ttlsnap.reading.sample import take_samples
 
-        found.samples = take_samples(found, request.entries, selection)
+        inspection.samples = take_samples(inspection, request.entries, selection)
 
 
 def _states(
     checkpoint: Checkpoint, operator: Operator, store: Store, selection: Selection | AnyOf
 ) -> list[StateInspection]:
     lineages, problem = _lineages(checkpoint, store)
-    unused = unused_states_of(checkpoint, operator, store, lineages)
-    all_states = [*states_of(checkpoint, operator, store), *unused]
-    described = [state for state in all_states if selection.includes(state)]
-    if all_states and not described:
+    unused_states = unused_states_of(checkpoint, operator, store, lineages)
+    all_states = [*states_of(checkpoint, operator, store), *unused_states]
+    selected_states = [state for state in all_states if selection.includes(state)]
+    if all_states and not selected_states:
         return []
     size = sum(lineage.size for lineage in lineages) if problem is None else None
     counts = [lineage.entries for lineage in lineages]
-    is_counted = bool(counts) and None not in counts and len(store.families) == 1 and not unused
+    is_counted = bool(counts) and None not in counts and len(store.families) == 1 and not unused_states
     entries = sum(filter(None, counts)) if is_counted else None
-    if not described:
+    if not selected_states:
         return [StateInspection(None, "default", size, entries, problem=problem)]
     # States of one store share its files: the first state gets their size.
     return [
         StateInspection(state, state.state, size if number == 0 else None, entries, problem=problem)
-        for number, state in enumerate(described)
+        for number, state in enumerate(selected_states)
     ]
 
 

@@ -52,7 +52,7 @@ class StateInspection(Document):
             "value_schema": to_value(state.value_schema) if state else None,
             "timestamp": state.stored_timestamp if state else None,
             "time": state.stored_time if state else None,
-            "fields": [{"name": f.name, "type": f.type.simple_string} for f in self.fields],
+            "fields": [{"name": field.name, "type": field.type.simple_string} for field in self.fields],
             "entries": self.entries,
             "bytes": self.bytes,
             **({"unused": True, "variable": variable_in(self.name)} if self.unused else {}),
@@ -98,11 +98,11 @@ class Inspection(Document):
 
     def state(self, operator: int, store: str = "default", state: str = "default") -> StateInspection:
         """Return one state by its operator, store and name; raises UsageError if there is no such state."""
-        for found, stores in self.operators:
-            for kept, states in stores:
-                for each in states:
-                    if (found.id, kept.name, each.name) == (operator, store, state):
-                        return each
+        for operator_found, stores in self.operators:
+            for store_found, states in stores:
+                for state_found in states:
+                    if (operator_found.id, store_found.name, state_found.name) == (operator, store, state):
+                        return state_found
         raise UsageError(f"{self.checkpoint.target} has no state {state} in store {store} of operator {operator}")
 
     def to_json(self) -> dict[str, Any]:

@@ -69,62 +69,69 @@ class Measurement:
 
 
 def measure(
-    found: Inspection,
-    wanted: Measurement,
+    inspection: Inspection,
+    measurement: Measurement,
     clock: Clock,
     parallelism: int | None = None,
     listener: WorkListener | None = None,
 ) -> Sizes | None:
-    """Scan the states of ``found``, and fill in their numbers of entries and, with ``wanted.ages``, their ages.
+    """Scan the states of the inspection, and fill in their numbers of entries and, if measured, their ages.
 
     Return the sizes, or None if they are not wanted. Raise UsageError if no state has a field that is named, or if the
     rule cannot be applied to any state. Raise CorruptionError for damage, and UnsupportedError for a state store that
     cannot be read.
     """
     started, listener = monotonic(), listener or SilentWorkListener()
-    checkpoint = found.checkpoint
-    clock = replace(clock, behind_join=behind_join(checkpoint)) if wanted.rule is not None else clock
-    plans = _plan(found, wanted, clock)
+    checkpoint = inspection.checkpoint
+    clock = replace(clock, behind_join=behind_join(checkpoint)) if measurement.rule is not None else clock
+    plans = _plan(inspection, measurement, clock)
     state_store = open_state_store(checkpoint)
     partitions = [partitions_of(checkpoint, state_store, plan.store) for plan in plans]
-    total = sum(partition.size for each in partitions for partition in each)
-    share = 1.0 if wanted.limit is None or total <= wanted.limit else wanted.limit / total
-    chosen = [_choose(len(each), share) for each in partitions]
+    total = sum(store_partition.size for store_partitions in partitions for store_partition in store_partitions)
+    share = 1.0 if measurement.limit is None or total <= measurement.limit else measurement.limit / total
+    chosen_places = [_choose(len(store_partitions), share) for store_partitions in partitions]
     uses_written = any(isinstance(work.age.field, WrittenField) for plan in plans for work in plan.work if work.age)
-    uses_written |= wanted.rule is not None and wanted.rule.uses_written_times
+    uses_written |= measurement.rule is not None and measurement.rule.uses_written_times
     history = history_of(checkpoint, Runs.read(checkpoint.files)) if uses_written else None
     tasks = [
-        MeasuringTask(each[place], plan.work, history)
-        for plan, each, places in zip(plans, partitions, chosen, strict=True)
+        MeasuringTask(store_partitions[place], plan.work, history)
+        for plan, store_partitions, places in zip(plans, partitions, chosen_places, strict=True)
         for place in places
     ]
-    parts = iter(read_all(measure_partition, tasks, parallelism, listener))
+    results = iter(read_all(measure_partition, tasks, parallelism, listener))
     stores, states = [], []
-    for plan, each, places in zip(plans, partitions, chosen, strict=True):
-        mine = [next(parts) for _ in places]
-        read = dict(zip(places, mine, strict=True))
-        sizes = tuple(PartitionSizes.of(one.partition, one.size, read.get(place)) for place, one in enumerate(each))
+    for plan, store_partitions, places in zip(plans, partitions, chosen_places, strict=True):
+        store_results = [next(results) for _ in places]
+        results_by_place = dict(zip(places, store_results, strict=True))
+        sizes = tuple(
+            PartitionSizes.of(partition.partition, partition.size, results_by_place.get(place))
+            for place, partition in enumerate(store_partitions)
+        )
         stores.append(StoreSizes(plan.store.operator, plan.store.name, sizes))
         states += [
-            _merge(stores[-1], state, work, [of_partition[number] for of_partition in mine], plan.reasons[number])
+            _merge(
+                stores[-1], state, work, [of_partition[number] for of_partition in store_results], plan.reasons[number]
+            )
             for number, (state, work) in enumerate(zip(plan.states, plan.work, strict=True))
         ]
-        for state, merged in zip(plan.states, states[-len(plan.states) :], strict=True):
+        for state, merged_sizes in zip(plan.states, states[-len(plan.states) :], strict=True):
             if stores[-1].is_complete:
-                state.entries = merged.entries
-            if wanted.ages:
-                state.age = merged.ages.to_json() if merged.ages is not None else None
-    if not wanted.sizes:
+                state.entries = merged_sizes.entries
+            if measurement.ages:
+                state.age = merged_sizes.ages.to_json() if merged_sizes.ages is not None else None
+    if not measurement.sizes:
         return None
     keys = sum(part.stored_keys for state in states for part in state.parts)
-    is_whole = all(plan.has_all_states(each) for plan, each in zip(plans, partitions, strict=True))
+    is_whole = all(
+        plan.has_all_states(store_partitions) for plan, store_partitions in zip(plans, partitions, strict=True)
+    )
     is_counted = is_whole and all(store.is_complete for store in stores)
     return Sizes(
-        wanted.limit,
+        measurement.limit,
         tuple(stores),
         tuple(states),
         read_growth(checkpoint, [plan.store for plan in plans], keys if is_counted else None, whole=is_whole),
-        wanted.rule.describe() if wanted.rule is not None else None,
+        measurement.rule.describe() if measurement.rule is not None else None,
         monotonic() - started,
     )
 
@@ -147,75 +154,81 @@ class _StorePlan:
 
     def has_all_states(self, partitions: Sequence[StorePartition]) -> bool:
         """Return whether no state of the store, which has these partitions, is left out."""
-        there = {family.name for family in self.store.families}.union(*(each.lineage.families for each in partitions))
-        return there - {DEFAULT_FAMILY} <= {state.name for state in self.states}
+        families = {family.name for family in self.store.families}.union(
+            *(partition.lineage.families for partition in partitions)
+        )
+        return families - {DEFAULT_FAMILY} <= {state.name for state in self.states}
 
 
-def _plan(found: Inspection, wanted: Measurement, clock: Clock) -> list[_StorePlan]:
-    checkpoint = found.checkpoint
-    left_alone = _apply(found, wanted.rule, clock) if wanted.rule is not None else {}
+def _plan(inspection: Inspection, measurement: Measurement, clock: Clock) -> list[_StorePlan]:
+    checkpoint = inspection.checkpoint
+    left_alone = _apply(inspection, measurement.rule, clock) if measurement.rule is not None else {}
     plans = []
-    for operator, stores in found.operators:
-        followers = _followers(checkpoint, operator) if wanted.rule is not None else {}
+    for operator, stores in inspection.operators:
+        followers = _followers(checkpoint, operator) if measurement.rule is not None else {}
         for store, states in stores:
             work, reasons = [], []
             for state in states:
-                of = state.descriptor
+                descriptor = state.descriptor
                 place = (operator.id, store.name, state.name)
-                is_seen = wanted.rule is not None and place in left_alone and left_alone[place] is None
-                age, no_ages = _age(state, wanted, clock.of(operator.id), is_seen)
-                rules = (wanted.rule,) if is_seen and wanted.rule is not None else ()
-                work.append(StateWork(state.name, of, age, rules, clock.of(operator.id), wanted.sizes, wanted.most))
-                why = None
-                if wanted.rule is not None and not is_seen:
-                    why = left_alone.get(place) or "the checkpoint has no schema for it"
-                reasons.append(_Reasons(no_ages, why, followers.get((store.name, state.name), ())))
-                if wanted.ages and age is None and of is not None:
+                is_rule_applied = measurement.rule is not None and place in left_alone and left_alone[place] is None
+                age, no_ages = _age(state, measurement, clock.of(operator.id), is_rule_applied)
+                rules = (measurement.rule,) if is_rule_applied and measurement.rule is not None else ()
+                work.append(
+                    StateWork(
+                        state.name, descriptor, age, rules, clock.of(operator.id), measurement.sizes, measurement.most
+                    )
+                )
+                reason = None
+                if measurement.rule is not None and not is_rule_applied:
+                    reason = left_alone.get(place) or "the checkpoint has no schema for it"
+                reasons.append(_Reasons(no_ages, reason, followers.get((store.name, state.name), ())))
+                if measurement.ages and age is None and descriptor is not None:
                     state.problem = no_ages
             plans.append(_StorePlan(store, states, tuple(work), tuple(reasons)))
-    _check_fields(found, wanted, plans)
+    _check_fields(inspection, measurement, plans)
     return plans
 
 
 def _age(
-    state: StateInspection, wanted: Measurement, clock: Clock, is_seen: bool
+    state: StateInspection, measurement: Measurement, clock: Clock, is_seen: bool
 ) -> tuple[AgeField | None, str | None]:
     """Return the field with the time of a state's entries, or why there is none. A rule's own time is preferred."""
-    of = state.descriptor
-    if of is None:
+    descriptor = state.descriptor
+    if descriptor is None:
         return None, "no ages: the checkpoint has no schema for it"
-    cutoff = wanted.rule.cutoff(of, clock) if is_seen and wanted.rule is not None else None
+    cutoff = measurement.rule.cutoff(descriptor, clock) if is_seen and measurement.rule is not None else None
     if cutoff is not None:
         return AgeField(cutoff.timestamp, cutoff.now_us, cutoff.now_us - cutoff.at_us), None
     try:
-        age = age_field(of, wanted.timestamps, wanted.time, clock)
+        age = age_field(descriptor, measurement.timestamps, measurement.time, clock)
     except UsageError as error:
-        if wanted.ages or wanted.timestamps:
+        if measurement.ages or measurement.timestamps:
             raise
         return None, f"no ages: {str(error).splitlines()[0]}"
     if age is not None:
         return age, None
-    names = ", ".join(split_unit(split_side(name)[1])[0] for name in wanted.timestamps)
+    names = ", ".join(split_unit(split_side(name)[1])[0] for name in measurement.timestamps)
     return None, "no ages: Spark stores no timestamp here" + (
         f", and there is no field {names}" if names else "; name one with --timestamp"
     )
 
 
-def _check_fields(found: Inspection, wanted: Measurement, plans: Sequence[_StorePlan]) -> None:
+def _check_fields(inspection: Inspection, measurement: Measurement, plans: Sequence[_StorePlan]) -> None:
     """Raise UsageError if no state has the field that the user named."""
-    if not wanted.timestamps or any(work.age is not None for plan in plans for work in plan.work):
+    if not measurement.timestamps or any(work.age is not None for plan in plans for work in plan.work):
         return
-    described = [state.descriptor for state in found.states() if state.descriptor]
-    names = ", ".join(split_unit(split_side(name)[1])[0] for name in wanted.timestamps)
-    raise UsageError(f"no state has the field {names}.\nIts fields are:\n{field_listing(described)}")
+    descriptors = [state.descriptor for state in inspection.states() if state.descriptor]
+    names = ", ".join(split_unit(split_side(name)[1])[0] for name in measurement.timestamps)
+    raise UsageError(f"no state has the field {names}.\nIts fields are:\n{field_listing(descriptors)}")
 
 
-def _apply(found: Inspection, rule: TransformerFactory, clock: Clock) -> dict[tuple[int, str, str], str | None]:
+def _apply(inspection: Inspection, rule: TransformerFactory, clock: Clock) -> dict[tuple[int, str, str], str | None]:
     """Return for each state why the rule leaves it alone, or None. Raise UsageError if it fits none, as in a run."""
-    checkpoint = found.checkpoint
+    checkpoint = inspection.checkpoint
     reasons: dict[tuple[int, str, str], str | None] = {}
-    known: list[StateDescriptor] = []
-    for operator, stores in found.operators:
+    descriptors: list[StateDescriptor] = []
+    for operator, stores in inspection.operators:
         for store, states in stores:
             try:
                 describe(checkpoint, Selection(operator.id, store.name))
@@ -226,42 +239,42 @@ def _apply(found: Inspection, rule: TransformerFactory, clock: Clock) -> dict[tu
                 refusal = None  # all of its states are derived
             for state in states:
                 if state.descriptor is not None and refusal is None:
-                    known.append(state.descriptor)
+                    descriptors.append(state.descriptor)
                 else:
                     reasons[operator.id, store.name, state.name] = refusal
-    for of, reason in zip(known, explain_left_alone(known, [rule], clock), strict=True):
-        reasons[of.operator, of.store, of.state] = reason
+    for descriptor, reason in zip(descriptors, explain_left_alone(descriptors, [rule], clock), strict=True):
+        reasons[descriptor.operator, descriptor.store, descriptor.state] = reason
     return reasons
 
 
 def _followers(checkpoint: Checkpoint, operator: Operator) -> dict[tuple[str, str], tuple[str, ...]]:
     """Return the derived states that follow each primary state of an operator, by its place."""
-    found: dict[tuple[str, str], tuple[str, ...]] = {}
+    states_of_place: dict[tuple[str, str], tuple[str, ...]] = {}
     for link in links_of(checkpoint, operator):
         derived = tuple(
             f"{operator.id}.{state.store}.{state.state}" for state in link.places.values() if state.role == "derived"
         )
         for place, state in link.places.items():
             if state.role == "primary" and derived:
-                found[place] = (*found.get(place, ()), *derived)
-    return found
+                states_of_place[place] = (*states_of_place.get(place, ()), *derived)
+    return states_of_place
 
 
 def _choose(count: int, share: float) -> list[int]:
     """Return the places of the partitions to read: a share of them, at least one, at the same distance."""
-    wanted = count if share >= 1 else max(1, int(count * share))
-    return [(2 * number + 1) * count // (2 * wanted) for number in range(wanted)]
+    wanted_count = count if share >= 1 else max(1, int(count * share))
+    return [(2 * number + 1) * count // (2 * wanted_count) for number in range(wanted_count)]
 
 
 def _merge(
     store: StoreSizes, state: StateInspection, work: StateWork, parts: Sequence[StatePart], reasons: _Reasons
 ) -> StateSizes:
-    of = state.descriptor
+    descriptor = state.descriptor
     entries = sum(part.entries for part in parts) if store.is_complete else state.entries
     with_rows = None
     if any(part.with_rows is not None for part in parts):
-        every = chain.from_iterable(part.with_rows or () for part in parts)
-        with_rows = tuple(sorted(every, key=lambda key: (-key.rows, -key.bytes, key.partition))[: work.most])
+        keys_with_rows = chain.from_iterable(part.with_rows or () for part in parts)
+        with_rows = tuple(sorted(keys_with_rows, key=lambda key: (-key.rows, -key.bytes, key.partition))[: work.most])
     scale = _scale(store, entries, sum(part.entries for part in parts))
     rule = None
     if work.rules or reasons.left_alone is not None:
@@ -271,8 +284,8 @@ def _merge(
         operator=store.operator,
         store=store.store,
         state=state.name,
-        kind=of.kind if of else "value",
-        role=of.role if of else "primary",
+        kind=descriptor.kind if descriptor else "value",
+        role=descriptor.role if descriptor else "primary",
         entries=entries,
         is_complete=store.is_complete,
         scale=scale,
@@ -294,8 +307,8 @@ def _scale(store: StoreSizes, entries: int | None, read: int) -> float:
     return store.file_bytes / store.read_bytes if store.read_bytes else 1.0
 
 
-def _first(most: int, parts: Iterable[Sequence[LargeEntry]]) -> list[LargeEntry]:
-    return sorted(chain.from_iterable(parts), key=lambda entry: (-entry.bytes, entry.partition))[:most]
+def _first(limit: int, entry_lists: Iterable[Sequence[LargeEntry]]) -> list[LargeEntry]:
+    return sorted(chain.from_iterable(entry_lists), key=lambda entry: (-entry.bytes, entry.partition))[:limit]
 
 
 def _known_ages(parts: Iterable[StatePart]) -> Iterator[Ages]:

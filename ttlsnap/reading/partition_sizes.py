@@ -103,8 +103,8 @@ class Freed:
     entries: int = 0
     bytes: int = 0
 
-    def __add__(self, other: Freed) -> Freed:
-        return Freed(self.entries + other.entries, self.bytes + other.bytes)
+    def __add__(self, added: Freed) -> Freed:
+        return Freed(self.entries + added.entries, self.bytes + added.bytes)
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class StatePart:
 def measure_partition(task: MeasuringTask, progress: Progress) -> list[StatePart]:
     """Return the sizes of each state of a task in its partition. Raise CorruptionError for damage."""
     as_rows = {work.name: work.state for work in task.states if work.state is not None and not work.state.opaque}
-    only = task.states[0].name if len(task.states) == 1 else None
+    only_state = task.states[0].name if len(task.states) == 1 else None
     files, source = open_for_reading(task.root), task.source
     times: dict[str, WrittenTimes] = {}
     if task.history is not None:
@@ -143,7 +143,7 @@ def measure_partition(task: MeasuringTask, progress: Progress) -> list[StatePart
     scans = {work.name: _StateScan(work, source.partition, times.get(work.name)) for work in task.states}
 
     with source.locate():
-        with contextlib.closing(source.scan(files, as_rows, only=only)) as batches:
+        with contextlib.closing(source.scan(files, as_rows, only=only_state)) as batches:
             for batch, _ in batches:
                 scan = scans.get(batch.state)
                 if scan is not None:
@@ -215,17 +215,22 @@ class _StateScan:
         )
 
     def _show_largest(self) -> list[LargeEntry]:
-        found = self._largest.found
-        shown = self._decode([key for key, *_ in found])
-        return [LargeEntry(self._partition, key, *sizes) for key, (_, *sizes) in zip(shown, found, strict=True)]
+        largest_entries = self._largest.found
+        shown_keys = self._decode([key for key, *_ in largest_entries])
+        return [
+            LargeEntry(self._partition, key, *sizes)
+            for key, (_, *sizes) in zip(shown_keys, largest_entries, strict=True)
+        ]
 
-    def _show_keys(self, found: Sequence[KeyCount]) -> tuple[KeyWithRows, ...]:
+    def _show_keys(self, key_counts: Sequence[KeyCount]) -> tuple[KeyWithRows, ...]:
         assert self._state is not None
-        decoded = [shown["key"] for shown in self._decode([each.key for each in found])]
+        shown_keys = [shown_entry["key"] for shown_entry in self._decode([key_count.key for key_count in key_counts])]
         if self._state.grouping_without_last and self._state.kind != "row":
-            decoded = [{name: key[name] for name in [*key][:-1]} for key in decoded]
-        pairs = zip(decoded, found, strict=True)
-        return tuple(KeyWithRows(self._partition, key, each.rows, each.bytes) for key, each in pairs)
+            shown_keys = [{name: key[name] for name in [*key][:-1]} for key in shown_keys]
+        keys_and_counts = zip(shown_keys, key_counts, strict=True)
+        return tuple(
+            KeyWithRows(self._partition, key, key_count.rows, key_count.bytes) for key, key_count in keys_and_counts
+        )
 
     def _decode(self, keys: Sequence[bytes]) -> list[dict[str, Any]]:
         """Return the keys of these rows as ``inspect`` shows them."""
@@ -241,21 +246,21 @@ class Largest:
     Each has the row of its key, the bytes of the key and of the value, and those by which entries are compared.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
         self.found: list[tuple[bytes, int, int, int]] = []
 
     def add(self, keys: Rows, sizes: StoredSizes, weights: Int64s) -> None:
         """Add the entries of a batch."""
-        which = np.arange(len(weights))
-        if len(self.found) == self._most:
-            which = np.flatnonzero(weights > self.found[-1][3])
-        if not len(which):
+        candidates = np.arange(len(weights))
+        if len(self.found) == self._limit:
+            candidates = np.flatnonzero(weights > self.found[-1][3])
+        if not len(candidates):
             return
-        for i in which[np.argsort(-weights[which], kind="stable")[: self._most]].tolist():
-            key_size = int(sizes.keys[i if sizes.owner is None else sizes.owner[i]])
-            self.found.append((keys.piece(i), key_size, int(sizes.values[i]), int(weights[i])))
-        self.found = sorted(self.found, key=lambda entry: -entry[3])[: self._most]
+        for place in candidates[np.argsort(-weights[candidates], kind="stable")[: self._limit]].tolist():
+            key_size = int(sizes.keys[place if sizes.owner is None else sizes.owner[place]])
+            self.found.append((keys.piece(place), key_size, int(sizes.values[place]), int(weights[place])))
+        self.found = sorted(self.found, key=lambda entry: -entry[3])[: self._limit]
 
 
 def _freed(count: int, kept: RowEntries, sizes: StoredSizes) -> Freed:
@@ -268,6 +273,6 @@ def _freed(count: int, kept: RowEntries, sizes: StoredSizes) -> Freed:
     if sizes.owner is None:
         size += int(sizes.keys[dropped].sum())
     else:
-        left = np.bincount(sizes.owner[~dropped], minlength=len(sizes.keys))
-        size += int(sizes.keys[left == 0].sum())
+        values_left = np.bincount(sizes.owner[~dropped], minlength=len(sizes.keys))
+        size += int(sizes.keys[values_left == 0].sum())
     return Freed(count - len(kept), size)

@@ -43,19 +43,19 @@ def has_many_rows(state: StateDescriptor) -> bool:
 class RowsByKey:
     """The rows of a state in one partition, counted by key, and the ``most`` keys with the most rows."""
 
-    def __init__(self, state: StateDescriptor, most: int) -> None:
-        self._state, self._most = state, most
+    def __init__(self, state: StateDescriptor, limit: int) -> None:
+        self._state, self._limit = state, limit
         self._hashes: Hashes = np.zeros(0, np.uint64)
         self._counts: Int64s = np.zeros((2, 0), np.int64)  # the rows of each hash, and their bytes
-        self._found: dict[int, KeyCount] = {}
-        self._waiting: list[tuple[Rows, Int64s, Int64s]] = []
+        self._count_of_hash: dict[int, KeyCount] = {}
+        self._waiting_rows: list[tuple[Rows, Int64s, Int64s]] = []
         self._units = self._bytes = 0
 
     def add(self, keys: Rows, rows: Int64s, sizes: Int64s) -> None:
         """Count stored keys, each with its number of rows and its bytes."""
         if not len(keys):
             return
-        self._waiting.append((keys, rows, sizes))
+        self._waiting_rows.append((keys, rows, sizes))
         self._units += len(keys)
         self._bytes += len(keys.data)
         if self._units >= ENOUGH or self._bytes >= _ENOUGH_BYTES:
@@ -64,49 +64,59 @@ class RowsByKey:
     def result(self) -> list[KeyCount]:
         """Return the keys with the most rows, the one with the most first."""
         self._count()
-        return sorted(self._found.values(), key=lambda found: (-found.rows, -found.bytes, found.key))
+        return sorted(
+            self._count_of_hash.values(), key=lambda key_count: (-key_count.rows, -key_count.bytes, key_count.key)
+        )
 
     def _count(self) -> None:
-        waiting, self._waiting = self._waiting, []
+        waiting_rows, self._waiting_rows = self._waiting_rows, []
         self._units = self._bytes = 0
-        if not waiting:
+        if not waiting_rows:
             return
-        hashes = np.concatenate([hash_rows(grouping_rows(self._state, keys)) for keys, *_ in waiting])
-        counts = np.stack([np.concatenate(part) for part in list(zip(*waiting, strict=True))[1:]])
+        hashes = np.concatenate([hash_rows(grouping_rows(self._state, keys)) for keys, *_ in waiting_rows])
+        counts = np.stack([np.concatenate(parts) for parts in list(zip(*waiting_rows, strict=True))[1:]])
         order = np.argsort(hashes, kind="stable")
-        ordered = hashes[order]
-        first = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
-        new, added, example = ordered[first], np.add.reduceat(counts[:, order], first, axis=1), order[first]
-        at = np.searchsorted(self._hashes, new)
-        known = np.zeros(len(new), np.bool_)
-        within = at < len(self._hashes)
-        known[within] = self._hashes[at[within]] == new[within]
-        self._counts[:, at[known]] += added[:, known]
-        added[:, known] = self._counts[:, at[known]]
-        self._hashes = np.insert(self._hashes, at[~known], new[~known])
-        self._counts = np.insert(self._counts, at[~known], added[:, ~known], axis=1)
-        self._choose(waiting, new, added, example)
+        ordered_hashes = hashes[order]
+        first_places = np.flatnonzero(np.append(True, ordered_hashes[1:] != ordered_hashes[:-1]))
+        new_hashes, added_counts, example = (
+            ordered_hashes[first_places],
+            np.add.reduceat(counts[:, order], first_places, axis=1),
+            order[first_places],
+        )
+        slots = np.searchsorted(self._hashes, new_hashes)
+        is_known = np.zeros(len(new_hashes), np.bool_)
+        is_within = slots < len(self._hashes)
+        is_known[is_within] = self._hashes[slots[is_within]] == new_hashes[is_within]
+        self._counts[:, slots[is_known]] += added_counts[:, is_known]
+        added_counts[:, is_known] = self._counts[:, slots[is_known]]
+        self._hashes = np.insert(self._hashes, slots[~is_known], new_hashes[~is_known])
+        self._counts = np.insert(self._counts, slots[~is_known], added_counts[:, ~is_known], axis=1)
+        self._choose(waiting_rows, new_hashes, added_counts, example)
 
     def _choose(
-        self, waiting: list[tuple[Rows, Int64s, Int64s]], hashes: Hashes, counts: Int64s, example: Int64s
+        self, waiting_rows: list[tuple[Rows, Int64s, Int64s]], hashes: Hashes, counts: Int64s, example: Int64s
     ) -> None:
         """Choose the keys with the most rows among those that were chosen before and those just counted.
 
         ``example`` has the place of one of the keys with each hash.
         """
-        ends = np.cumsum([len(keys) for keys, *_ in waiting])
-        best = np.lexsort((-counts[1], -counts[0]))[: self._most] if len(hashes) > self._most else range(len(hashes))
-        refreshed = np.flatnonzero(np.isin(hashes, np.array(list(self._found), np.uint64)))
-        for number in {*map(int, best), *refreshed.tolist()}:
+        row_ends = np.cumsum([len(keys) for keys, *_ in waiting_rows])
+        best_numbers = (
+            np.lexsort((-counts[1], -counts[0]))[: self._limit] if len(hashes) > self._limit else range(len(hashes))
+        )
+        refreshed = np.flatnonzero(np.isin(hashes, np.array(list(self._count_of_hash), np.uint64)))
+        for number in {*map(int, best_numbers), *refreshed.tolist()}:
             name = int(hashes[number])
             place = int(example[number])
-            which = int(np.searchsorted(ends, place, "right"))
-            keys = waiting[which][0]
-            before = self._found.get(name)
-            key = before.key if before else keys.piece(place - int(ends[which]) + len(keys))
-            self._found[name] = KeyCount(key, int(counts[0, number]), int(counts[1, number]))
-        ranked = sorted(self._found.items(), key=lambda pair: (-pair[1].rows, -pair[1].bytes, pair[1].key))
-        self._found = dict(ranked[: self._most])
+            part_number = int(np.searchsorted(row_ends, place, "right"))
+            keys = waiting_rows[part_number][0]
+            count_before = self._count_of_hash.get(name)
+            key = count_before.key if count_before else keys.piece(place - int(row_ends[part_number]) + len(keys))
+            self._count_of_hash[name] = KeyCount(key, int(counts[0, number]), int(counts[1, number]))
+        ranked_counts = sorted(
+            self._count_of_hash.items(), key=lambda pair: (-pair[1].rows, -pair[1].bytes, pair[1].key)
+        )
+        self._count_of_hash = dict(ranked_counts[: self._limit])
 
 
 def grouping_rows(state: StateDescriptor, keys: Rows) -> Rows:

@@ -30,8 +30,8 @@ def take_samples(found: Inspection, entries: int, selection: Selection | AnyOf) 
     samples: list[dict[str, Any]] = []
     for _, stores in found.operators:
         for store, states in stores:
-            wanted = [entries if _is_wanted(s.descriptor, selection) else 0 for s in states]
-            scans = [_StateScan(store, *each) for each in zip(states, wanted, strict=True)]
+            wanted_counts = [entries if _is_wanted(state.descriptor, selection) else 0 for state in states]
+            scans = [_StateScan(store, *each) for each in zip(states, wanted_counts, strict=True)]
             _scan_store(found.checkpoint, store, scans)
             samples += [found for each in scans for found in each.samples]
     return samples
@@ -52,31 +52,33 @@ class _StateScan:
     def add(self, partition: int, batch: EntryBatch) -> None:
         keys, values = batch.keys, batch.values
         self.count += len(keys)
-        missing = min(self.wanted - len(self.samples), len(keys))
-        if missing > 0:
-            head = np.arange(missing)
-            self.samples += _samples(self.store, self.state, partition, keys.take(head), values.take(head))
+        samples_missing = min(self.wanted - len(self.samples), len(keys))
+        if samples_missing > 0:
+            first_places = np.arange(samples_missing)
+            self.samples += _samples(
+                self.store, self.state, partition, keys.take(first_places), values.take(first_places)
+            )
 
 
 def _scan_store(checkpoint: Checkpoint, store: Store, scans: Sequence[_StateScan]) -> None:
     """Scan a store once for all its states, until each state has enough entries."""
-    by_name = {each.state.name: each for each in scans}
+    by_name = {scan.state.name: scan for scan in scans}
     as_rows = {
-        each.state.name: each.state.descriptor for each in scans if each.state.descriptor and not each.state.opaque
+        scan.state.name: scan.state.descriptor for scan in scans if scan.state.descriptor and not scan.state.opaque
     }
     state_store = open_state_store(checkpoint)
     for number in store.partitions:
         partition = partition_of(checkpoint, state_store, store, number)
         with partition.locate(), contextlib.closing(partition.scan(checkpoint.files, as_rows)) as batches:
             for batch, _ in batches:
-                mine = by_name.get(batch.state)
-                if mine is None:
+                scan_of_state = by_name.get(batch.state)
+                if scan_of_state is None:
                     continue
-                mine.add(number, batch)
-                if all(len(each.samples) >= each.wanted for each in scans):
+                scan_of_state.add(number, batch)
+                if all(len(scan.samples) >= scan.wanted for scan in scans):
                     return
-    for each in scans:
-        each.state.entries = each.count
+    for scan in scans:
+        scan.state.entries = scan.count
 
 
 def _samples(
@@ -87,5 +89,5 @@ def _samples(
         raw = zip(key_rows.to_arrow().to_pylist(), value_rows.to_arrow().to_pylist(), strict=True)
         return [{**place, "key": key.hex(), "value": value.hex()} for key, value in raw]
     entries = StateEntries.of(replace(state.descriptor, partition=partition), key_rows, value_rows)
-    decoded = zip(to_json_values(entries.key_structs), to_json_values(entries.value_structs), strict=True)
-    return [{**place, **show_entry(state.descriptor, key, value)} for key, value in decoded]
+    decoded_entries = zip(to_json_values(entries.key_structs), to_json_values(entries.value_structs), strict=True)
+    return [{**place, **show_entry(state.descriptor, key, value)} for key, value in decoded_entries]

@@ -227,6 +227,6 @@ class Sizes(Document):
 
 def skew(sizes: Iterable[int]) -> float | None:
     """Return the largest of the sizes, divided by their median; None if the median is 0."""
-    found = list(sizes)
-    middle = median(found) if found else 0
-    return round(max(found) / middle, 2) if middle else None
+    known_sizes = list(sizes)
+    middle = median(known_sizes) if known_sizes else 0
+    return round(max(known_sizes) / middle, 2) if middle else None

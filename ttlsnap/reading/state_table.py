@@ -97,11 +97,11 @@ class StateTable:
         by_name = {column.name: column for column in self._columns()}
         if name in by_name:
             return by_name[name]
-        head = name.partition(".")[0]
-        if head == name or head not in ("key", "value", "map_key"):
+        first_name = name.partition(".")[0]
+        if first_name == name or first_name not in ("key", "value", "map_key"):
             hint = "; name a time with --timestamp" if name in ("timestamp", AGE_SECONDS) else ""
             raise MissingColumnError(f"{self.state} has no column {name}; it has {', '.join(by_name)}{hint}", name)
-        field = self._field(name, head)
+        field = self._field(name, first_name)
         if field is None or isinstance(field.type, NullType):
             listing = field_listing([self.state])
             raise MissingColumnError(f"{self.state} has no column {name}.\nIts fields are:\n{listing}", name)
@@ -122,16 +122,16 @@ class StateTable:
         arrays = [column.build(entries, partition) for column in self.columns]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
-    def _field(self, name: str, head: str) -> Field | None:
+    def _field(self, name: str, first_name: str) -> Field | None:
         """Return a field by its name in the table, or by the one that ``inspect`` prints."""
-        if head in self._inner_places:
-            place = self._inner_places[head]
+        if first_name in self._inner_places:
+            place = self._inner_places[first_name]
             struct = self.state.key_schema.fields[place].type
             assert isinstance(struct, StructType)
-            field = find_field(f"key{name.removeprefix(head)}", struct, StructType(()))
+            field = find_field(f"key{name.removeprefix(first_name)}", struct, StructType(()))
             if field is not None:
                 return replace(field, name=name, path=(place, *field.path))
-        return None if head == "map_key" else self.state.field(name)
+        return None if first_name == "map_key" else self.state.field(name)
 
     @property
     def _inner_places(self) -> dict[str, int]:
@@ -147,21 +147,25 @@ class StateTable:
         state = self.state
         key, value = range(len(state.key_schema)), range(len(state.value_schema))
         columns = [
-            ExportColumn("partition", IntegerType(), lambda entries, n: _repeat(n, pa.int32(), entries)),
+            ExportColumn("partition", IntegerType(), lambda entries, count: _repeat(count, pa.int32(), entries)),
             ExportColumn("batch", LongType(), lambda entries, _: _repeat(self.batch, pa.int64(), entries)),
         ]
         if state.kind == "row":
             row = value[:-1] if self.has_matched else value
             columns += [self._part("key", key[:-1]), self._part("value", row)]
             if self.has_matched:
-                columns.append(ExportColumn(MATCHED, BooleanType(), lambda e, _: e.value_structs.field(len(row))))
+                columns.append(
+                    ExportColumn(
+                        MATCHED, BooleanType(), lambda table_entries, _: table_entries.value_structs.field(len(row))
+                    )
+                )
         elif "map_key" in self._inner_places:
             columns += [self._inner("key", 0), self._inner("map_key", 1), self._part("value", value)]
         elif self._inner_places:
             ordinal = self._inner_places["key"]
             columns += [
                 self._inner("key", ordinal),
-                ExportColumn("time", TimestampType(), lambda e, _: _moments(e, 1 - ordinal)),
+                ExportColumn("time", TimestampType(), lambda table_entries, _: _moments(table_entries, 1 - ordinal)),
             ]
         else:
             columns += [self._part("key", key), self._part("value", value)]
@@ -176,14 +180,16 @@ class StateTable:
     def _part(self, side: Literal["key", "value"], ordinals: Sequence[int]) -> ExportColumn:
         """Return a struct of some columns of the key or the value, without those that hold nothing."""
         schema = self.state.key_schema if side == "key" else self.state.value_schema
-        ordinals = [n for n in ordinals if not isinstance(schema.fields[n].type, NullType)]
-        names = distinct_names([schema.names[n] for n in ordinals])
-        fields = (replace(schema.fields[n], name=name) for n, name in zip(ordinals, names, strict=True))
+        ordinals = [ordinal for ordinal in ordinals if not isinstance(schema.fields[ordinal].type, NullType)]
+        names = distinct_names([schema.names[ordinal] for ordinal in ordinals])
+        fields = (replace(schema.fields[ordinal], name=name) for ordinal, name in zip(ordinals, names, strict=True))
         kind = StructType(tuple(fields))
 
         def build(entries: StateEntries, _: int) -> pa.Array:
             structs = entries.key_structs if side == "key" else entries.value_structs
-            return pa.StructArray.from_arrays([structs.field(n) for n in ordinals], fields=list(arrow_type(kind)))
+            return pa.StructArray.from_arrays(
+                [structs.field(ordinal) for ordinal in ordinals], fields=list(arrow_type(kind))
+            )
 
         return ExportColumn(side, kind, build)
 
