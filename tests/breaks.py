@@ -1260,7 +1260,7 @@ BREAKS = (
     Break(
         "a staged snapshot is not compared with what was written",
         "stores/hdfs/partition.py",
-        "count != self._writer.entries or found.hexdigest() != digest",
+        "count != self._writer.entries or digest_read.hexdigest() != digest",
         "False",
     ),
     Break(
@@ -1272,14 +1272,14 @@ BREAKS = (
     Break(
         "staged tables are not compared with what was written",
         "stores/rocksdb/writer.py",
-        "found.count != wanted or found != self._digest",
-        "found.count != wanted",
+        "digest_read.count != expected_count or digest_read != self._digest",
+        "digest_read.count != expected_count",
         "test_rocksdb.py",
     ),
     Break(
         "tombstones are not looked up again",
         "stores/rocksdb/writer.py",
-        "new.get(list[Any](keys)) != values",
+        "new_database.get(list[Any](keys)) != values",
         "False",
         "test_rocksdb.py",
     ),

@@ -79,12 +79,12 @@ class _Source:
         self.file, self.where, self.position = file, where, 0
         self.buffer = memoryview(b"")
 
-    def take(self, size: int, what: str) -> memoryview:
+    def take(self, size: int, content: str) -> memoryview:
         """Return exactly ``size`` bytes; raises CorruptionError if the file ends before."""
         if len(self.buffer) < size:
             self._fill(size)
             if len(self.buffer) < size:
-                raise self.damage(f"the file ends in the middle of {what} ({len(self.buffer)} of {size} bytes)")
+                raise self.damage(f"the file ends in the middle of {content} ({len(self.buffer)} of {size} bytes)")
         piece = self.buffer[:size]
         self.skip(size)
         return piece
@@ -102,38 +102,44 @@ class _Source:
     def _fill(self, size: int) -> None:
         # Reading stops at the end of the file, so an absurd length does not allocate memory.
         pieces = [bytes(self.buffer)]
-        have = len(self.buffer)
-        while have < size:
+        size_read = len(self.buffer)
+        while size_read < size:
             piece = self.file.read(_READ)
             if not piece:
                 break
             pieces.append(piece)
-            have += len(piece)
+            size_read += len(piece)
         self.buffer = memoryview(b"".join(pieces))
 
-    def damage(self, what: str) -> CorruptionError:
-        return CorruptionError(f"{self.where}: damaged near byte {self.position}: {what}")
+    def damage(self, problem: str) -> CorruptionError:
+        return CorruptionError(f"{self.where}: damaged near byte {self.position}: {problem}")
 
 
 def _read_lz4(source: _Source) -> Iterator[Piece]:
     calls = find_lz4() if native.is_available() else None
     while not source.at_end():
         if calls is not None:
-            piece, used = loops.decompress_blocks(source.buffer, _DECOMPRESSED, calls.decompress)
-            source.skip(used)
-            if used:
+            piece, bytes_used = loops.decompress_blocks(source.buffer, _DECOMPRESSED, calls.decompress)
+            source.skip(bytes_used)
+            if bytes_used:
                 yield piece
                 continue
-        magic, token, packed, size, check = _LZ4_HEADER.unpack(source.take(_LZ4_HEADER.size, "an LZ4 block header"))
+        magic, token, packed_size, size, check = _LZ4_HEADER.unpack(
+            source.take(_LZ4_HEADER.size, "an LZ4 block header")
+        )
         method, limit = token & 0xF0, 1 << (10 + (token & 0x0F))
         if magic != _LZ4_MAGIC or method not in (_LZ4_STORED, _LZ4_COMPRESSED):
             raise source.damage("an LZ4 block should begin here")
         # LZ4 makes a block that it cannot compress larger by at most this (LZ4_compressBound).
-        if not 0 <= size <= limit or not 0 <= packed <= limit + limit // 255 + 16 or (size == 0) != (packed == 0):
-            raise source.damage(f"an LZ4 block claims {packed} bytes for {size} bytes; its limit is {limit}")
+        if (
+            not 0 <= size <= limit
+            or not 0 <= packed_size <= limit + limit // 255 + 16
+            or (size == 0) != (packed_size == 0)
+        ):
+            raise source.damage(f"an LZ4 block claims {packed_size} bytes for {size} bytes; its limit is {limit}")
         if size == 0:
             continue  # the end mark; another stream may follow
-        data = source.take(packed, "an LZ4 block")
+        data = source.take(packed_size, "an LZ4 block")
         if method == _LZ4_STORED:
             block = bytes(data)
         else:
@@ -194,13 +200,13 @@ def _read_snappy(source: _Source) -> Iterator[bytes]:
         if prefix == _SNAPPY_HEADER[:4]:  # another stream follows
             source.take(12, "the snappy header")
             continue
-        (packed,) = struct.unpack(">i", prefix)
-        if not 0 < packed <= _SNAPPY_MAX_BLOCK:
-            raise source.damage(f"a snappy block claims {packed} bytes")
-        data = source.take(packed, "a snappy block")
+        (packed_size,) = struct.unpack(">i", prefix)
+        if not 0 < packed_size <= _SNAPPY_MAX_BLOCK:
+            raise source.damage(f"a snappy block claims {packed_size} bytes")
+        data = source.take(packed_size, "a snappy block")
         size = _snappy_size(data)
         # Snappy never expands a byte to more than 64.
-        if size is None or size > 64 * packed:
+        if size is None or size > 64 * packed_size:
             raise source.damage("a snappy block claims an impossible size")
         try:
             yield codec.decompress(data, size, asbytes=True)
@@ -223,15 +229,15 @@ def _snappy_size(data: memoryview) -> int | None:
 
 def _read_lzf(source: _Source) -> Iterator[bytes]:
     while not source.at_end():
-        magic, kind, packed = struct.unpack(">2sBH", source.take(5, "an LZF chunk header"))
+        magic, kind, packed_size = struct.unpack(">2sBH", source.take(5, "an LZF chunk header"))
         if magic != b"ZV" or kind not in (0, 1):
             raise source.damage("an LZF chunk should begin here")
         if kind == 0:
-            yield bytes(source.take(packed, "an LZF chunk"))
+            yield bytes(source.take(packed_size, "an LZF chunk"))
             continue
         (size,) = struct.unpack(">H", source.take(2, "an LZF chunk header"))
         try:
-            block = lzf.decompress(bytes(source.take(packed, "an LZF chunk")), size)
+            block = lzf.decompress(bytes(source.take(packed_size, "an LZF chunk")), size)
         except ValueError as error:
             raise source.damage(f"an LZF chunk does not decompress ({error})") from error
         if block is None or len(block) != size:
@@ -277,7 +283,7 @@ class Compressor:
         }[codec]
         self._lz4_calls = find_lz4() if codec == "lz4" and native.is_available() else None
         self._codec = codec
-        self._rest = b""
+        self._uncompressed = b""
         if codec == "snappy":
             sink.write(_SNAPPY_HEADER + struct.pack(">ii", 1, 1))
 
@@ -285,54 +291,58 @@ class Compressor:
         """Compress ``data``. Whole blocks are written at once, and the rest waits for more data."""
         view = memoryview(data).cast("B")
         start = 0
-        if self._rest:
-            start = min(_BLOCK - len(self._rest), len(view))
-            self._rest += bytes(view[:start])
-            if len(self._rest) < _BLOCK:
+        if self._uncompressed:
+            start = min(_BLOCK - len(self._uncompressed), len(view))
+            self._uncompressed += bytes(view[:start])
+            if len(self._uncompressed) < _BLOCK:
                 return
-            self._pack(memoryview(self._rest))
-            self._rest = b""
-        whole = start + (len(view) - start) // _BLOCK * _BLOCK
-        if self._lz4_calls is not None and whole > start:
+            self._pack(memoryview(self._uncompressed))
+            self._uncompressed = b""
+        end_of_blocks = start + (len(view) - start) // _BLOCK * _BLOCK
+        if self._lz4_calls is not None and end_of_blocks > start:
             calls = self._lz4_calls
             self._sink.write(
-                loops.compress_blocks(view[start:whole], _BLOCK, _LZ4_LEVEL, calls.memory, calls.reset, calls.compress)
+                loops.compress_blocks(
+                    view[start:end_of_blocks], _BLOCK, _LZ4_LEVEL, calls.memory, calls.reset, calls.compress
+                )
             )
         else:
-            for position in range(start, whole, _BLOCK):
+            for position in range(start, end_of_blocks, _BLOCK):
                 self._pack(view[position : position + _BLOCK])
-        self._rest = bytes(view[whole:])
+        self._uncompressed = bytes(view[end_of_blocks:])
 
     def close(self) -> None:
         """Write the waiting data and the end of the stream."""
-        if self._rest:
-            self._pack(memoryview(self._rest))
-            self._rest = b""
+        if self._uncompressed:
+            self._pack(memoryview(self._uncompressed))
+            self._uncompressed = b""
         if self._codec == "lz4":
             self._sink.write(_LZ4_HEADER.pack(_LZ4_MAGIC, _LZ4_STORED | _LZ4_LEVEL, 0, 0, 0))
         elif self._zstd is not None:
             self._sink.write(self._zstd.flush())
 
     def _lz4(self, block: memoryview) -> None:
-        packed: bytes = lz4.block.compress(block, store_size=False)
+        packed_block: bytes = lz4.block.compress(block, store_size=False)
         check = xxhash.xxh32_intdigest(block, _LZ4_SEED) & _LZ4_CHECK_MASK
         method = _LZ4_COMPRESSED
-        if len(packed) >= len(block):
-            method, packed = _LZ4_STORED, bytes(block)
-        self._sink.write(_LZ4_HEADER.pack(_LZ4_MAGIC, method | _LZ4_LEVEL, len(packed), len(block), check) + packed)
+        if len(packed_block) >= len(block):
+            method, packed_block = _LZ4_STORED, bytes(block)
+        self._sink.write(
+            _LZ4_HEADER.pack(_LZ4_MAGIC, method | _LZ4_LEVEL, len(packed_block), len(block), check) + packed_block
+        )
 
     def _snappy_block(self, block: memoryview) -> None:
-        packed = self._snappy.compress(block, asbytes=True)
-        self._sink.write(struct.pack(">i", len(packed)) + packed)
+        packed_block = self._snappy.compress(block, asbytes=True)
+        self._sink.write(struct.pack(">i", len(packed_block)) + packed_block)
 
     def _lzf(self, block: memoryview) -> None:
         data = bytes(block)
-        packed = lzf.compress(data) if len(data) > 16 else None
+        packed_block = lzf.compress(data) if len(data) > 16 else None
         # The header of a compressed chunk is two bytes longer.
-        if packed is None or len(packed) + 2 >= len(data):
+        if packed_block is None or len(packed_block) + 2 >= len(data):
             self._sink.write(b"ZV" + struct.pack(">BH", 0, len(data)) + data)
         else:
-            self._sink.write(b"ZV" + struct.pack(">BHH", 1, len(packed), len(data)) + packed)
+            self._sink.write(b"ZV" + struct.pack(">BHH", 1, len(packed_block), len(data)) + packed_block)
 
     def _zstd_piece(self, block: memoryview) -> None:
         assert self._zstd is not None

@@ -31,15 +31,17 @@ def convert(
     if source.provider == target.provider and source.row_checksums == target.row_checksums:
         return keys, values
     if isinstance(batch, RocksDbBatch) and isinstance(target, RocksDbStore):
-        before, after = source.row_checksums, target.row_checksums
-        values = change_checksums(batch, target.delimiter, before=before, after=after)
-        new = replace(batch, raw_values=values, elements=_elements(values, target) if batch.elements else None)
-        again = change_checksums(new, target.delimiter, before=after, after=before)
-        is_same = _are_equal(again, batch.raw_values)
+        has_old_checksums, has_new_checksums = source.row_checksums, target.row_checksums
+        values = change_checksums(batch, target.delimiter, before=has_old_checksums, after=has_new_checksums)
+        new_batch = replace(batch, raw_values=values, elements=_elements(values, target) if batch.elements else None)
+        values_converted_back = change_checksums(
+            new_batch, target.delimiter, before=has_new_checksums, after=has_old_checksums
+        )
+        is_same = _are_equal(values_converted_back, batch.raw_values)
     else:
         keys, values = target.encode(state, batch.keys, batch.values)
-        found = target.decode(state, keys, values)
-        is_same = _are_equal(found[0], batch.keys) and _are_equal(found[1], batch.values)
+        decoded_rows = target.decode(state, keys, values)
+        is_same = _are_equal(decoded_rows[0], batch.keys) and _are_equal(decoded_rows[1], batch.values)
     if not is_same:
         raise CorruptionError(
             f"{where}: entries as the new store has them do not read as before. Nothing was published. Check the "
@@ -58,23 +60,23 @@ def with_values(
     if not isinstance(batch, RocksDbBatch):
         assert kept is None
         keys, _, rows = batch.stored
-        stored = with_row_checksums(keys, values) if store.row_checksums else values
-        return ChangedBatch(batch.state, rows, values, keys, stored)
+        stored_values = with_row_checksums(keys, values) if store.row_checksums else values
+        return ChangedBatch(batch.state, rows, values, keys, stored_values)
     assert isinstance(store, RocksDbStore)
-    raw, keys = batch.raw_keys, batch.keys
+    raw_keys, keys = batch.raw_keys, batch.keys
     owner = None if batch.elements is None else batch.elements.owner
     if kept is not None:
         keys = keys.take(kept)
         if owner is None:
-            raw = raw.take(kept)
+            raw_keys = raw_keys.take(kept)
         else:
             lists, owner = np.unique(owner[kept], return_inverse=True)
-            raw = raw.take(lists)
+            raw_keys = raw_keys.take(lists)
     if owner is None:
-        stored = write_values(raw, values, state, checksums=store.row_checksums)
-        return RocksDbBatch(batch.state, raw, stored, (keys, values))
-    stored = write_lists(raw, values, owner, state, store.delimiter, checksums=store.row_checksums)
-    return RocksDbBatch(batch.state, raw, stored, (keys, values), _elements(stored, store))
+        stored_values = write_values(raw_keys, values, state, checksums=store.row_checksums)
+        return RocksDbBatch(batch.state, raw_keys, stored_values, (keys, values))
+    stored_values = write_lists(raw_keys, values, owner, state, store.delimiter, checksums=store.row_checksums)
+    return RocksDbBatch(batch.state, raw_keys, stored_values, (keys, values), _elements(stored_values, store))
 
 
 def with_keys(
@@ -94,8 +96,8 @@ def _elements(values: Rows, store: RocksDbStore) -> Elements:
     return split(values, CHECKSUM_SIZE - SIZE if store.row_checksums else 0, store.delimiter)[0]
 
 
-def _are_equal(first: Rows, second: Rows) -> bool:
-    if len(first) != len(second) or not bool((first.size == second.size).all()):
+def _are_equal(first_rows: Rows, second_rows: Rows) -> bool:
+    if len(first_rows) != len(second_rows) or not bool((first_rows.size == second_rows.size).all()):
         return False
-    mine, others = (gather_ragged(rows.data, rows.start, rows.size) for rows in (first, second))
-    return bool(mine.equals(others))
+    first_bytes, second_bytes = (gather_ragged(rows.data, rows.start, rows.size) for rows in (first_rows, second_rows))
+    return bool(first_bytes.equals(second_bytes))

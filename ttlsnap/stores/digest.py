@@ -28,21 +28,21 @@ def digest_of_state(
             count += len(keys)
             of_keys, of_values = _hash_whole(keys), _hash_whole(values)
             for number, seed in enumerate(_SEEDS):
-                mixed = (of_keys ^ seed) * _SEEDS[0] + of_values * seed
-                mixed ^= mixed >> _HALF
-                mixed *= seed
-                mixed ^= mixed >> _HALF
-                sums[number] = (sums[number] + int(mixed.sum(dtype=np.uint64))) % (1 << 64)
+                mixed_hashes = (of_keys ^ seed) * _SEEDS[0] + of_values * seed
+                mixed_hashes ^= mixed_hashes >> _HALF
+                mixed_hashes *= seed
+                mixed_hashes ^= mixed_hashes >> _HALF
+                sums[number] = (sums[number] + int(mixed_hashes.sum(dtype=np.uint64))) % (1 << 64)
     return (count, *sums)
 
 
 def _hash_whole(rows: Rows) -> Hashes:
     """Return a hash of all bytes of each row; ``hash_rows`` leaves out those after the last whole word."""
     hashes = hash_rows(rows)
-    rest = rows.size % _WORD
-    end = rows.start + rows.size - rest
-    for byte in range(int(rest.max(initial=0))):
-        which = np.flatnonzero(rest > byte)
-        hashes[which] = (hashes[which] ^ rows.data[end[which] + byte]) * _SEEDS[0]
-        hashes[which] ^= hashes[which] >> _HALF
+    rest_sizes = rows.size % _WORD
+    end = rows.start + rows.size - rest_sizes
+    for byte in range(int(rest_sizes.max(initial=0))):
+        rows_with_byte = np.flatnonzero(rest_sizes > byte)
+        hashes[rows_with_byte] = (hashes[rows_with_byte] ^ rows.data[end[rows_with_byte] + byte]) * _SEEDS[0]
+        hashes[rows_with_byte] ^= hashes[rows_with_byte] >> _HALF
     return hashes

@@ -36,10 +36,12 @@ class FamilyChanges:
         if self.all_new:
             # As in the zips of Spark 4.2: the default family has the id 1, and the others follow.
             return {name: number for number, name in enumerate((DEFAULT_FAMILY, *self.all_new), 1)}
-        found = {name: families[old] for old, name in self.names(families).items()}
+        id_of_name = {name: families[old_name] for old_name, name in self.names(families).items()}
         # Spark, too, gives a new family the id after the highest one.
-        new = (name for name in self.added if name not in found) if families else ()
-        return found | {name: number for number, name in enumerate(new, max(families.values(), default=0) + 1)}
+        new_names = (name for name in self.added if name not in id_of_name) if families else ()
+        return id_of_name | {
+            name: number for number, name in enumerate(new_names, max(families.values(), default=0) + 1)
+        }
 
 
 NO_FAMILY_CHANGES = FamilyChanges()

@@ -60,14 +60,14 @@ def base_of(folder: str, version: int, snapshots: Collection[int], deltas: Colle
     Raises CorruptionError if a delta after it is missing. ``names`` are the extensions of the files.
     """
     snapshot, delta = names
-    base = max((v for v in snapshots if v <= version), default=0)
+    base_version = max((number for number in snapshots if number <= version), default=0)
     # Missing versions are counted, not listed: the version comes from a file's name and may be absurd.
-    missing = version - base - sum(base < v <= version for v in deltas)
-    if missing:
-        first = next(v for v in range(base + 1, version + 1) if v not in deltas)
+    missing_count = version - base_version - sum(base_version < number <= version for number in deltas)
+    if missing_count:
+        first_missing = next(number for number in range(base_version + 1, version + 1) if number not in deltas)
         raise CorruptionError(
-            f"{folder}/{first}.{delta} is missing: version {version} needs every {delta} "
-            + (f"after {base}.{snapshot}" if base else f"from 1 on, as there is no {snapshot}")
-            + f" ({missing} missing)"
+            f"{folder}/{first_missing}.{delta} is missing: version {version} needs every {delta} "
+            + (f"after {base_version}.{snapshot}" if base_version else f"from 1 on, as there is no {snapshot}")
+            + f" ({missing_count} missing)"
         )
-    return base
+    return base_version

@@ -38,7 +38,9 @@ def lineage_of(checkpoint: Checkpoint, state_store: StateStore, store: Store, pa
 
 def lineages_of(checkpoint: Checkpoint, state_store: StateStore, store: Store) -> list[Lineage]:
     """Return the files of every partition of ``store``; raises CorruptionError if one is incomplete."""
-    return each(checkpoint.files, lambda p: lineage_of(checkpoint, state_store, store, p), store.partitions)
+    return each(
+        checkpoint.files, lambda partition: lineage_of(checkpoint, state_store, store, partition), store.partitions
+    )
 
 
 def partition_of(checkpoint: Checkpoint, state_store: StateStore, store: Store, partition: int) -> StorePartition:
@@ -49,4 +51,6 @@ def partition_of(checkpoint: Checkpoint, state_store: StateStore, store: Store, 
 
 def partitions_of(checkpoint: Checkpoint, state_store: StateStore, store: Store) -> list[StorePartition]:
     """Return every partition of ``store``; raises CorruptionError if one is incomplete."""
-    return each(checkpoint.files, lambda p: partition_of(checkpoint, state_store, store, p), store.partitions)
+    return each(
+        checkpoint.files, lambda partition: partition_of(checkpoint, state_store, store, partition), store.partitions
+    )

@@ -76,7 +76,7 @@ class StorePartition:
 
         with (
             self.locate(),
-            self.open(files, scratch) as stored,
-            contextlib.closing(scan_partition(stored, states, only=only)) as batches,
+            self.open(files, scratch) as stored_partition,
+            contextlib.closing(scan_partition(stored_partition, states, only=only)) as batches,
         ):
             yield from batches

@@ -13,17 +13,17 @@ class RecordLimit:
 
     def __init__(self, size: int, where: str) -> None:
         self._size, self._where = size, where
-        self._records, self._empty = _ANY + _PER_BYTE * size, _ANY
+        self._records_left, self._empty_records_left = _ANY + _PER_BYTE * size, _ANY
 
-    def count(self, records: int, empty: int) -> None:
-        """Count records; ``empty`` of them have a key without fields, and only one such key exists.
+    def count(self, records: int, empty_records: int) -> None:
+        """Count records; ``empty_records`` of them have a key without fields, and only one such key exists.
 
         Raises CorruptionError for more records than Spark could have written.
         """
-        self._records -= records
-        self._empty -= empty
-        if self._records < 0 or self._empty < 0:
-            kind = "records" if self._records < 0 else "records whose key has no fields"
+        self._records_left -= records
+        self._empty_records_left -= empty_records
+        if self._records_left < 0 or self._empty_records_left < 0:
+            kind = "records" if self._records_left < 0 else "records whose key has no fields"
             raise CorruptionError(
                 f"{self._where}: its {self._size:,} bytes decompress to more {kind} than Spark writes into a file of "
                 "that size"

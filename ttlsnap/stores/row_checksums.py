@@ -31,22 +31,28 @@ def row_checksums(keys: Rows, values: Rows) -> npt.NDArray[np.uint32]:
     """Return the checksum of each entry (uint32[n]); a delete's value has no bytes."""
     if native.is_available():
         return loops.join_checksums((keys.data, keys.start, keys.size), (values.data, values.start, values.size))
-    long = (keys.size > _LONG) | (values.size > _LONG)
+    is_long = (keys.size > _LONG) | (values.size > _LONG)
     sums = np.full(len(keys), 0xFFFFFFFF, np.uint32)
     for rows in (keys, values):
         # UnsafeRows are whole words; RocksDB has a few bytes before them.
-        head = np.where(long, 0, rows.size & 7)
-        for place in range(int(head.max(initial=0))):
-            which = np.flatnonzero(head > place)
-            byte = rows.data[rows.start[which] + place]
-            sums[which] = _table(8)[(sums[which] ^ byte) & 0xFF] ^ (sums[which] >> np.uint32(8))
-        for which, words in word_columns(rows.data, rows.start + head, np.where(long, 0, rows.size >> 3)):
-            words ^= sums[which]
+        head_sizes = np.where(is_long, 0, rows.size & 7)
+        for place in range(int(head_sizes.max(initial=0))):
+            rows_with_byte = np.flatnonzero(head_sizes > place)
+            byte = rows.data[rows.start[rows_with_byte] + place]
+            sums[rows_with_byte] = _table(8)[(sums[rows_with_byte] ^ byte) & 0xFF] ^ (
+                sums[rows_with_byte] >> np.uint32(8)
+            )
+        for rows_with_byte, words in word_columns(
+            rows.data, rows.start + head_sizes, np.where(is_long, 0, rows.size >> 3)
+        ):
+            words ^= sums[rows_with_byte]
             halves = words.view("<u2").reshape(-1, 4)
-            sums[which] = np.bitwise_xor.reduce([table[halves[:, i]] for i, table in enumerate(_tables())])
+            sums[rows_with_byte] = np.bitwise_xor.reduce(
+                [table[halves[:, number]] for number, table in enumerate(_tables())]
+            )
     sums ^= np.uint32(0xFFFFFFFF)
-    for i in np.flatnonzero(long).tolist():
-        sums[i] = google_crc32c.extend(google_crc32c.value(_bytes(keys, i)), _bytes(values, i))
+    for number in np.flatnonzero(is_long).tolist():
+        sums[number] = google_crc32c.extend(google_crc32c.value(_bytes(keys, number)), _bytes(values, number))
     return sums
 
 
@@ -72,13 +78,14 @@ def _tables() -> list[npt.NDArray[np.uint32]]:
 
 def verify_row_checksums(keys: Rows, values: Rows, deleted: npt.NDArray[np.bool_], where: str) -> None:
     """Raise CorruptionError unless the checksum just before each row matches."""
-    stored = read_at(keys.data, np.where(deleted, keys.start, values.start) - CHECKSUM_SIZE, "<u4")
-    wrong = np.flatnonzero(stored != row_checksums(keys, values))
-    if len(wrong):
-        i = int(wrong[0])
+    stored_sums = read_at(keys.data, np.where(deleted, keys.start, values.start) - CHECKSUM_SIZE, "<u4")
+    wrong_rows = np.flatnonzero(stored_sums != row_checksums(keys, values))
+    if len(wrong_rows):
+        first_wrong = int(wrong_rows[0])
         raise CorruptionError(
-            f"{where}: {len(wrong)} of {len(keys)} rows in a block do not match their checksums; the first has the "
-            "key " + quote(bytes(keys.data[keys.start[i] : keys.start[i] + keys.size[i]]).hex())
+            f"{where}: {len(wrong_rows)} of {len(keys)} rows in a block do not match their checksums; the first has "
+            "the key "
+            + quote(bytes(keys.data[keys.start[first_wrong] : keys.start[first_wrong] + keys.size[first_wrong]]).hex())
         )
 
 
@@ -97,5 +104,5 @@ def without_row_checksums(keys: Rows, values: Rows, where: str) -> Rows:
     return rows
 
 
-def _bytes(rows: Rows, i: int) -> bytes:
-    return rows.data[rows.start[i] : rows.start[i] + rows.size[i]].tobytes()
+def _bytes(rows: Rows, number: int) -> bytes:
+    return rows.data[rows.start[number] : rows.start[number] + rows.size[number]].tobytes()

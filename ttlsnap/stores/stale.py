@@ -74,8 +74,8 @@ def find_doubtful(listing: Mapping[str, FileInfo], version: int) -> list[Doubtfu
         if number <= version:
             folder = path.rpartition("/")[0]
             newest[folder] = max(newest.get(folder, (0, "")), (number, path))
-    found = (_doubtful(listing, path, number) for _, (number, path) in sorted(newest.items()))
-    return [doubtful for doubtful in found if doubtful is not None]
+    judged_snapshots = (_doubtful(listing, path, number) for _, (number, path) in sorted(newest.items()))
+    return [doubtful for doubtful in judged_snapshots if doubtful is not None]
 
 
 def find_early(listing: Mapping[str, FileInfo], begun: int) -> list[str]:
@@ -93,7 +93,11 @@ def has_doubtful(files: Directory, folder: str) -> bool:
 
 
 def _list(files: Directory, folder: str) -> Mapping[str, FileInfo]:
-    return {f"{each}/{info.name}": info for each in (folder, layout.OFFSETS) for info in files.list(each)}
+    return {
+        f"{folder_listed}/{info.name}": info
+        for folder_listed in (folder, layout.OFFSETS)
+        for info in files.list(folder_listed)
+    }
 
 
 def _snapshots(listing: Mapping[str, FileInfo]) -> Iterator[tuple[str, int]]:
@@ -115,12 +119,12 @@ def _doubtful(listing: Mapping[str, FileInfo], path: str, version: int) -> Doubt
 
 
 def _is_doubtful(snapshot: FileInfo, delta: FileInfo, offsets: FileInfo | None) -> bool:
-    later = delta.mtime_ns - snapshot.mtime_ns
+    delay_ns = delta.mtime_ns - snapshot.mtime_ns
     # Spark writes a snapshot from a state that has its delta already (HDFSBackedStateStoreProvider.doSnapshot and
     # commitUpdates), so an older snapshot is from an earlier run of the batch.
-    if later <= 0 or delta.name.endswith(".delta"):
-        return later > 0
-    return later > _SAME_COMMIT_NS or (offsets is not None and offsets.mtime_ns > snapshot.mtime_ns)
+    if delay_ns <= 0 or delta.name.endswith(".delta"):
+        return delay_ns > 0
+    return delay_ns > _SAME_COMMIT_NS or (offsets is not None and offsets.mtime_ns > snapshot.mtime_ns)
 
 
 def judge_snapshots(
@@ -139,21 +143,21 @@ def judge_snapshots(
     Raise CorruptionError or UnsupportedError if a doubtful snapshot itself cannot be read.
     """
     listing = _list(files, folder)
-    chain: list[DoubtfulSnapshot] = []
-    while found := find_doubtful(listing, version):
-        (doubtful,) = found
+    doubtful_snapshots: list[DoubtfulSnapshot] = []
+    while newest_doubtful := find_doubtful(listing, version):
+        (doubtful,) = newest_doubtful
         if doubtful.path in trusted:
             break
-        chain.append(doubtful)
+        doubtful_snapshots.append(doubtful)
         version = doubtful.version - 1
     # The oldest one is first: a newer one is compared with what the older files give without the stale ones.
     verdict = DoubtfulSnapshots()
-    for doubtful in reversed(chain):
-        stale = {other.path for other in verdict.stale}
-        same = _is_same(files, state_store, doubtful, stale, scratch)
-        if same:
+    for doubtful in reversed(doubtful_snapshots):
+        stale_paths = {stale_snapshot.path for stale_snapshot in verdict.stale}
+        is_same = _is_same(files, state_store, doubtful, stale_paths, scratch)
+        if is_same:
             verdict = DoubtfulSnapshots(right=(doubtful,))  # Spark loads this one, and none of the older ones
-        elif same is None or verdict.unknown:
+        elif is_same is None or verdict.unknown:
             verdict = replace(verdict, unknown=(doubtful, *verdict.unknown))
         else:
             verdict = replace(verdict, stale=(doubtful, *verdict.stale))
@@ -161,15 +165,19 @@ def judge_snapshots(
 
 
 def _is_same(
-    files: Directory, state_store: StateStore, doubtful: DoubtfulSnapshot, stale: Collection[str], scratch: str | None
+    files: Directory,
+    state_store: StateStore,
+    doubtful: DoubtfulSnapshot,
+    stale_paths: Collection[str],
+    scratch: str | None,
 ) -> bool | None:
     """Return whether a snapshot has the state that older files and deltas give; None if these are incomplete."""
     from ttlsnap.stores.digest import digest_of_state  # it needs NumPy, which a look at the files does not
 
-    mine = state_store.find(files, doubtful.folder, doubtful.version)
-    digest = digest_of_state(files, state_store, mine, scratch)
-    without = hide_files(files, {doubtful.path, *stale})
+    lineage_with = state_store.find(files, doubtful.folder, doubtful.version)
+    digest = digest_of_state(files, state_store, lineage_with, scratch)
+    files_without = hide_files(files, {doubtful.path, *stale_paths})
     with contextlib.suppress(CorruptionError, UnsupportedError):
-        older = state_store.find(without, doubtful.folder, doubtful.version)
-        return digest_of_state(without, state_store, older, scratch) == digest
+        lineage_without = state_store.find(files_without, doubtful.folder, doubtful.version)
+        return digest_of_state(files_without, state_store, lineage_without, scratch) == digest
     return None

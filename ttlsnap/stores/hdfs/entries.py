@@ -85,42 +85,42 @@ class ChangedBatch:
         return StoredSizes(self.stored_keys.size, self.stored_values.size, self.stored_values.size)
 
 
-def read_entries(files: Directory, lineage: Lineage, form: HdfsFormat) -> Iterator[HdfsBatch]:
+def read_entries(files: Directory, lineage: Lineage, hdfs_format: HdfsFormat) -> Iterator[HdfsBatch]:
     """Yield every live entry of the lineage's version once, in batches, in no particular order.
 
     Raises CorruptionError for a file that is missing, truncated or damaged.
     """
-    deltas = _Deltas(files, lineage.deltas, form)
+    deltas = _Deltas(files, lineage.deltas, hdfs_format)
     yield from deltas.live()
     if lineage.snapshot is None:
         return
-    for batch in read_file(files, lineage.snapshot, form):
+    for batch in read_file(files, lineage.snapshot, hdfs_format):
         yield _take(batch, ~deltas.written.has(batch.keys)) if len(deltas.written) else batch
 
 
 class _Deltas:
     """Writes of the deltas after the snapshot; ``written`` has each key that they put or deleted."""
 
-    def __init__(self, files: Directory, deltas: tuple[StateFile, ...], form: HdfsFormat) -> None:
-        self._files, self._deltas, self._form = files, deltas, form
-        self._kept: dict[int, list[HdfsBatch]] = {}
+    def __init__(self, files: Directory, deltas: tuple[StateFile, ...], hdfs_format: HdfsFormat) -> None:
+        self._files, self._deltas, self._format = files, deltas, hdfs_format
+        self._kept_batches: dict[int, list[HdfsBatch]] = {}
         chunks: list[pa.LargeBinaryArray] = []
         size = 0
         # All keys are in memory at once, so the deltas share one limit.
         total = sum(delta.size for delta in deltas)
         room = Room(total, MOST_BYTES, f"{files.root}: the deltas of a partition", "keys")
         for number, delta in enumerate(deltas):
-            kept: list[HdfsBatch] | None = []
-            for batch in read_file(files, delta, form):
+            kept_batches: list[HdfsBatch] | None = []
+            for batch in read_file(files, delta, hdfs_format):
                 room.take(int(batch.keys.size.sum()))
                 chunks.append(batch.keys.to_arrow())
                 size += len(batch.records.data)
-                if kept is not None and size <= KEPT_DELTA_BYTES:
-                    kept.append(batch)
+                if kept_batches is not None and size <= KEPT_DELTA_BYTES:
+                    kept_batches.append(batch)
                 else:
-                    kept = None
-            if kept is not None:
-                self._kept[number] = kept
+                    kept_batches = None
+            if kept_batches is not None:
+                self._kept_batches[number] = kept_batches
         keys = pa.concat_arrays(chunks or [Rows.none().to_arrow()])
         chunks.clear()
         self.written = KeyIndex(keys)
@@ -131,15 +131,15 @@ class _Deltas:
         """Yield the entries whose last write in the deltas is a put."""
         position = 0
         for number, delta in enumerate(self._deltas):
-            batches = self._kept.pop(number, None)
-            for batch in read_file(self._files, delta, self._form) if batches is None else batches:
+            batches = self._kept_batches.pop(number, None)
+            for batch in read_file(self._files, delta, self._format) if batches is None else batches:
                 is_last = self._is_last[position : position + len(batch.keys)]
                 position += len(batch.keys)
                 # A batch can write a key several times, as a join does with its counts. Only the last write is alive.
                 yield _take(batch, is_last & (batch.records.value_size != DELETED))
 
 
-def read_file(files: Directory, file: StateFile, form: HdfsFormat) -> Iterator[HdfsBatch]:
+def read_file(files: Directory, file: StateFile, hdfs_format: HdfsFormat) -> Iterator[HdfsBatch]:
     """Yield all records of one file, including deletes.
 
     Raises CorruptionError for a file that is missing, truncated or damaged.
@@ -148,18 +148,18 @@ def read_file(files: Directory, file: StateFile, form: HdfsFormat) -> Iterator[H
     snapshot = file.path.endswith(".snapshot")
     limit = RecordLimit(file.size, where)
     with open_checked(files, file.path) as stream:
-        for records in read_records(decompress(stream, form.codec, where, file.size), where):
+        for records in read_records(decompress(stream, hdfs_format.codec, where, file.size), where):
             limit.count(len(records), int((records.key_size < _LEAST_KEY).sum()))
             # Spark refuses it, too (HDFSBackedStateStoreProvider.readSnapshotFile).
             if snapshot and (records.value_size == DELETED).any():
                 raise CorruptionError(f"{where}: a snapshot cannot contain a delete")
-            yield _batch(records, form, where)
+            yield _batch(records, hdfs_format, where)
 
 
-def _batch(records: Records, form: HdfsFormat, where: str) -> HdfsBatch:
+def _batch(records: Records, hdfs_format: HdfsFormat, where: str) -> HdfsBatch:
     key_start, key_size = records.key_start, records.key_size
     value_start, value_size = records.value_start, records.value_size
-    if form.row_checksums:
+    if hdfs_format.row_checksums:
         # A put has its checksum before the value; a delete has no value, and its checksum before the key.
         deleted = value_size == DELETED
         key_start, key_size = key_start + CHECKSUM_SIZE * deleted, key_size - CHECKSUM_SIZE * deleted
@@ -171,7 +171,7 @@ def _batch(records: Records, form: HdfsFormat, where: str) -> HdfsBatch:
             raise CorruptionError(f"{where}: a row is too short to hold its checksum")
     keys = Rows(records.data, key_start, key_size)
     values = Rows(records.data, value_start, np.maximum(value_size, 0))
-    if form.row_checksums:
+    if hdfs_format.row_checksums:
         verify_row_checksums(keys, values, records.value_size == DELETED, where)
     return HdfsBatch(records, keys, values)
 

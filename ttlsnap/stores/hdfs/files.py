@@ -26,27 +26,32 @@ def find_lineage(files: Directory, directory: str, version: int) -> Lineage:
     snapshots: dict[int, FileInfo] = {}
     deltas: dict[int, FileInfo] = {}
     for info in files.list(directory, (".delta", ".snapshot")):
-        parsed = layout.parse_state_file(info.name)
+        file_name = layout.parse_state_file(info.name)
         # Only RocksDB has names with ids: this provider refuses checkpoint format 2.
-        if parsed is None or parsed.unique_id is not None or info.is_dir:
+        if file_name is None or file_name.unique_id is not None or info.is_dir:
             continue
-        (snapshots if parsed.kind == "snapshot" else deltas)[parsed.version] = info
+        (snapshots if file_name.kind == "snapshot" else deltas)[file_name.version] = info
 
     def fact(version: int, info: FileInfo) -> StateFile:
         return StateFile(f"{directory}/{info.name}", version, info.size, info.mtime_ns)
 
     # A batch writes a delta even if it changes nothing, so a gap is damage. Spark fails on it, too
     # (HDFSBackedStateStoreProvider.updateFromDeltaFile).
-    base = base_of(f"{files.root}/{directory}", version, snapshots, deltas, ("snapshot", "delta"))
+    base_version = base_of(f"{files.root}/{directory}", version, snapshots, deltas, ("snapshot", "delta"))
     # When a later batch runs again, Spark replaces its delta, but not a snapshot of it. Spark would then load that
     # snapshot. So publishing must know these files.
-    newer = [(v, i) for found in (snapshots, deltas) for v, i in found.items() if v > version]
+    newer_files = [
+        (number, file_info) for infos in (snapshots, deltas) for number, file_info in infos.items() if number > version
+    ]
     return Lineage(
         version=version,
-        snapshot=fact(base, snapshots[base]) if base else None,
-        deltas=tuple(fact(v, deltas[v]) for v in range(base + 1, version + 1)),
+        snapshot=fact(base_version, snapshots[base_version]) if base_version else None,
+        deltas=tuple(fact(number, deltas[number]) for number in range(base_version + 1, version + 1)),
         new_snapshot=f"{directory}/{version}.snapshot",
-        newer=tuple(fact(v, i) for v, i in sorted(newer, key=lambda pair: (pair[0], pair[1].name))),
+        newer=tuple(
+            fact(number, file_info)
+            for number, file_info in sorted(newer_files, key=lambda pair: (pair[0], pair[1].name))
+        ),
     )
 
 

@@ -14,19 +14,19 @@ from ttlsnap.unsaferow.rows import Rows
 
 
 def writes(
-    form: HdfsFormat, files: Directory, lineage: Lineage
+    hdfs_format: HdfsFormat, files: Directory, lineage: Lineage
 ) -> Iterator[tuple[StateFile, Iterator[tuple[str, Rows]]]]:
     """See ``StateStore.writes``."""
     folder = lineage.new_snapshot.rpartition("/")[0]
-    there = {info.name: info for info in files.list(folder, (".delta",))}
+    info_of_name = {info.name: info for info in files.list(folder, (".delta",))}
     version = lineage.version
     # Spark's maintenance removes the oldest deltas. A missing one may have put any key, so older ones prove nothing.
-    while (info := there.get(f"{version}.delta")) is not None:
+    while (info := info_of_name.get(f"{version}.delta")) is not None:
         file = StateFile(f"{folder}/{info.name}", version, info.size, info.mtime_ns)
-        yield file, _puts(form, files, file)
+        yield file, _puts(hdfs_format, files, file)
         version -= 1
 
 
-def _puts(form: HdfsFormat, files: Directory, file: StateFile) -> Iterator[tuple[str, Rows]]:
-    for batch in read_file(files, file, form):
+def _puts(hdfs_format: HdfsFormat, files: Directory, file: StateFile) -> Iterator[tuple[str, Rows]]:
+    for batch in read_file(files, file, hdfs_format):
         yield DEFAULT_FAMILY, batch.keys.take(batch.records.value_size != DELETED)

@@ -41,24 +41,24 @@ class KeyIndex:
         hashes = hash_rows(self._written)
         order = np.argsort(hashes)
         hashes = hashes[order]
-        first = np.flatnonzero(np.append(True, hashes[1:] != hashes[:-1])[: len(keys)])
-        self.last_writes: Int64 = np.maximum.reduceat(order, first) if len(keys) else order
-        self._hashes = hashes[first]
-        if not self._hashes_tell_all(order, first):
+        first_places = np.flatnonzero(np.append(True, hashes[1:] != hashes[:-1])[: len(keys)])
+        self.last_writes: Int64 = np.maximum.reduceat(order, first_places) if len(keys) else order
+        self._hashes = hashes[first_places]
+        if not self._hashes_tell_all(order, first_places):
             self.last_writes = _last_occurrences(keys)
             hashes[order] = hashes.copy()
             order = np.argsort(hashes[self.last_writes])
             self.last_writes = self.last_writes[order]
             self._hashes = hashes[self.last_writes]
 
-    def _hashes_tell_all(self, order: Int64, first: Int64) -> bool:
+    def _hashes_tell_all(self, order: Int64, first_places: Int64) -> bool:
         """Return whether all writes with one hash have the same key."""
-        if len(first) == len(order):
+        if len(first_places) == len(order):
             return True
-        last = np.repeat(self.last_writes, np.diff(first, append=len(order)))
-        others = order != last
-        same: bool = self._keys_at(order[others]).equals(self._keys_at(last[others]))
-        return same
+        last_writes = np.repeat(self.last_writes, np.diff(first_places, append=len(order)))
+        is_overwritten = order != last_writes
+        are_same: bool = self._keys_at(order[is_overwritten]).equals(self._keys_at(last_writes[is_overwritten]))
+        return are_same
 
     def _keys_at(self, places: Int64) -> pa.LargeBinaryArray:
         return self._keys.take(int64_array(places))
@@ -88,28 +88,28 @@ class KeyIndex:
         """Return which of ``keys`` were written, bool[n]."""
         hashes = hash_rows(keys)
         if native.is_available():
-            asked, mine = ((rows.data, rows.start, rows.size) for rows in (keys, self._rows))
-            return loops.find_keys(asked, hashes, mine, self._hashes, self._slots, int(self._shift))
+            asked_keys, own_keys = ((rows.data, rows.start, rows.size) for rows in (keys, self._rows))
+            return loops.find_keys(asked_keys, hashes, own_keys, self._hashes, self._slots, int(self._shift))
         number = self._slots[hashes >> self._shift]
-        maybe = np.flatnonzero(number >= 0)
-        number, hashes = number[maybe].astype(np.int64), hashes[maybe]
-        most = len(self) - 1
-        while (behind := (self._hashes[number] < hashes) & (number < most)).any():
-            number += behind
-        alike = self._hashes[number] == hashes
-        maybe, number = maybe[alike], number[alike]
-        found = np.zeros(len(keys), np.bool_)
-        asked = keys.take(maybe).to_arrow()
-        same = asked.equals(self._keys_at(self.last_writes[number]))
-        found[maybe] = True if same else np.asarray(pc.is_in(asked, value_set=self._keys))
-        return found
+        candidates = np.flatnonzero(number >= 0)
+        number, hashes = number[candidates].astype(np.int64), hashes[candidates]
+        last_number = len(self) - 1
+        while (is_behind := (self._hashes[number] < hashes) & (number < last_number)).any():
+            number += is_behind
+        is_same_hash = self._hashes[number] == hashes
+        candidates, number = candidates[is_same_hash], number[is_same_hash]
+        has_key = np.zeros(len(keys), np.bool_)
+        asked_keys = keys.take(candidates).to_arrow()
+        are_same = asked_keys.equals(self._keys_at(self.last_writes[number]))
+        has_key[candidates] = True if are_same else np.asarray(pc.is_in(asked_keys, value_set=self._keys))
+        return has_key
 
 
 def _last_occurrences(keys: pa.LargeBinaryArray) -> Int64:
     codes = keys.dictionary_encode()
-    last = np.empty(len(codes.dictionary), np.int64)
-    last[np.asarray(codes.indices)] = np.arange(len(keys))  # again, NumPy keeps the last
-    return last
+    last_places = np.empty(len(codes.dictionary), np.int64)
+    last_places[np.asarray(codes.indices)] = np.arange(len(keys))  # again, NumPy keeps the last
+    return last_places
 
 
 def hash_rows(rows: Rows) -> Hashes:
@@ -118,16 +118,16 @@ def hash_rows(rows: Rows) -> Hashes:
         return loops.hash_pieces(rows.data, rows.start, rows.size)
     hashes = rows.size.astype(np.uint64)
     words = rows.size >> 3
-    long = np.flatnonzero(rows.size > LONG)
-    if len(long):
-        words[long] = 0
+    long_rows = np.flatnonzero(rows.size > LONG)
+    if len(long_rows):
+        words[long_rows] = 0
         view = rows.data.data
-        for i in long.tolist():
-            start = int(rows.start[i])
-            hashes[i] = xxhash.xxh3_64_intdigest(view[start : start + int(rows.size[i])])
-    for which, column in word_columns(rows.data, rows.start, words):
-        column ^= hashes[which]
+        for number in long_rows.tolist():
+            start = int(rows.start[number])
+            hashes[number] = xxhash.xxh3_64_intdigest(view[start : start + int(rows.size[number])])
+    for rows_with_word, column in word_columns(rows.data, rows.start, words):
+        column ^= hashes[rows_with_word]
         column *= _MULTIPLIER
         column ^= column >> _HALF
-        hashes[which] = column
+        hashes[rows_with_word] = column
     return hashes

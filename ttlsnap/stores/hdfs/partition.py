@@ -36,7 +36,7 @@ class HdfsPartition:
     def __init__(self, store: HdfsFormat, files: Directory, lineage: Lineage, keep_in_memory: bool) -> None:
         self._store, self._files, self._lineage = store, files, lineage
         self._keep_in_memory = keep_in_memory
-        self._kept: list[HdfsBatch] | None = None
+        self._kept_batches: list[HdfsBatch] | None = None
 
     def batches(
         self, states: Mapping[str, StateDescriptor], only: str | None = None
@@ -45,29 +45,31 @@ class HdfsPartition:
         # After one large block is freed, glibc keeps freed memory for the next window. Otherwise it would return the
         # memory and fault it in again, which costs a tenth of the CPU time.
         np.empty(_LARGE_BLOCK, np.uint8)
-        if self._kept is not None:
-            yield from self._kept
+        if self._kept_batches is not None:
+            yield from self._kept_batches
             return
-        kept, room = [], KEPT_BYTES if self._keep_in_memory else 0
+        kept_batches, bytes_left = [], KEPT_BYTES if self._keep_in_memory else 0
         for batch in read_entries(self._files, self._lineage, self._store):
-            room -= len(batch.records.data)
-            if room >= 0:
-                kept.append(batch)
+            bytes_left -= len(batch.records.data)
+            if bytes_left >= 0:
+                kept_batches.append(batch)
             else:
-                kept.clear()
+                kept_batches.clear()
             yield batch
-        self._kept = kept if room >= 0 else None
+        self._kept_batches = kept_batches if bytes_left >= 0 else None
 
     def change(
         self, batch: HdfsBatch, state: StateDescriptor, kept: Int64s, rewritten: Mask, values: Rows
     ) -> ChangedBatch:
         """See ``StoredPartition.change``."""
-        keys, stored, _ = batch.stored
-        keys, new = keys.take(kept), values.take(rewritten)
-        rows = batch.values.take(kept).replace(rewritten, new)
+        keys, stored_values, _ = batch.stored
+        keys, new_values = keys.take(kept), values.take(rewritten)
+        rows = batch.values.take(kept).replace(rewritten, new_values)
         if self._store.row_checksums:
-            new = with_row_checksums(keys.take(rewritten), new)
-        return ChangedBatch(batch.state, batch.keys.take(kept), rows, keys, stored.take(kept).replace(rewritten, new))
+            new_values = with_row_checksums(keys.take(rewritten), new_values)
+        return ChangedBatch(
+            batch.state, batch.keys.take(kept), rows, keys, stored_values.take(kept).replace(rewritten, new_values)
+        )
 
     def moved(self, states: Mapping[str, StateDescriptor], moves: Mapping[str, Renumbering]) -> Iterator[ChangedBatch]:
         """See ``StoredPartition.moved``; there are none, because entries have no order."""
@@ -101,7 +103,7 @@ class HdfsWriter:
         self._store, self._target, self._staging = store, target, staging
         self._path = "" if staging is None else scratch_name(staging.place(target))
         self._file = contextlib.ExitStack()
-        self._finished = False
+        self._is_finished = False
 
     def __enter__(self) -> Self:
         if self._staging is None:
@@ -114,7 +116,7 @@ class HdfsWriter:
 
     def __exit__(self, *error: Any) -> None:
         self._file.__exit__(*error)
-        if self._staging is not None and not self._finished:
+        if self._staging is not None and not self._is_finished:
             self._staging.files.remove(self._path)
 
     def keep(self, batch: HdfsBatch) -> None:
@@ -140,24 +142,24 @@ class HdfsWriter:
         if self._staging is None:
             return Written((), self._sink.size)
         self._verify_all(self._staging.files, digest)
-        self._finished = True
+        self._is_finished = True
         staged = StagedFile(self._path, self._target, self._sink.size, self._sink.digest)
         return Written((staged,), self._sink.size)
 
     def _verify_all(self, files: Directory, digest: str) -> None:
         """Read the staged file back from disk; raise CorruptionError unless every entry and byte is as written."""
-        found = xxhash.xxh3_128()
+        digest_read = xxhash.xxh3_128()
         where = f"{files.root}/{self._path}"
 
         def pieces(source: Iterator[Piece]) -> Iterator[Piece]:
             for piece in source:
-                found.update(piece)
+                digest_read.update(piece)
                 yield piece
 
         with files.open(self._path) as file:
             stream = pieces(decompress(file, self._store.codec, where))
             count = sum(len(records) for records in read_records(stream, where))
-        if count != self._writer.entries or found.hexdigest() != digest:
+        if count != self._writer.entries or digest_read.hexdigest() != digest:
             raise CorruptionError(
                 f"{where}: {self._writer.entries} entries were staged and {count} read back, or their bytes differ. "
                 "Nothing was published. Check the disk and the memory of this machine"
@@ -173,8 +175,8 @@ def find_damaged_files(
             continue
         try:
             for batch in read_file(files, file, store):
-                put = np.flatnonzero(batch.records.value_size != DELETED)
+                puts = np.flatnonzero(batch.records.value_size != DELETED)
                 # A delete has no value to look at, and its key is also the key of a put.
-                look(batch.state, batch.keys.take(put), batch.values.take(put))
+                look(batch.state, batch.keys.take(puts), batch.values.take(puts))
         except (CorruptionError, UnsupportedError) as error:
             yield file.path, error

@@ -76,39 +76,39 @@ def read_records(pieces: Iterable[Piece], where: str, window: int = WINDOW) -> I
     it.
     """
     source = iter(pieces)
-    base, rest, target = 0, b"", window
-    while gathered := _gather(source, target):
-        data = np.frombuffer(b"".join([rest, *gathered]), np.uint8)
-        start, key_size, value_size, used, end = (loops.find_records if native.is_available() else _find)(data)
+    bytes_before, rest_bytes, target = 0, b"", window
+    while gathered_pieces := _gather(source, target):
+        data = np.frombuffer(b"".join([rest_bytes, *gathered_pieces]), np.uint8)
+        start, key_size, value_size, bytes_used, end = (loops.find_records if native.is_available() else _find)(data)
         if end == loops.IMPOSSIBLE:
-            raise _impossible(data, used, where, base)
+            raise _impossible(data, bytes_used, where, bytes_before)
         if len(start):
             yield Records(data, start, key_size, value_size)
         if end == loops.ENDED:
-            if used + len(END) != len(data):
-                raise CorruptionError(f"{where}: bytes follow the end mark at byte {base + used}")
-            _expect_nothing(source, where, base + len(data))
+            if bytes_used + len(END) != len(data):
+                raise CorruptionError(f"{where}: bytes follow the end mark at byte {bytes_before + bytes_used}")
+            _expect_nothing(source, where, bytes_before + len(data))
             return
         # A record that is larger than the window is gathered in steps of doubling size.
-        target = window if used else 2 * len(data)
-        rest = data[used:].tobytes()
-        base += used
+        target = window if bytes_used else 2 * len(data)
+        rest_bytes = data[bytes_used:].tobytes()
+        bytes_before += bytes_used
     raise CorruptionError(
-        f"{where} is truncated: it ends at decompressed byte {base + len(rest)} without the end mark"
-        + (", in the middle of a record" if rest else "")
+        f"{where} is truncated: it ends at decompressed byte {bytes_before + len(rest_bytes)} without the end mark"
+        + (", in the middle of a record" if rest_bytes else "")
     )
 
 
 def _gather(source: Iterator[Piece], size: int) -> list[Piece]:
     """Return pieces of at least ``size`` bytes in total, fewer only at the end."""
-    gathered: list[Piece] = []
-    have = 0
+    gathered_pieces: list[Piece] = []
+    size_gathered = 0
     for piece in source:
-        gathered.append(piece)
-        have += len(piece)
-        if have >= size:
+        gathered_pieces.append(piece)
+        size_gathered += len(piece)
+        if size_gathered >= size:
             break
-    return gathered
+    return gathered_pieces
 
 
 def _expect_nothing(pieces: Iterable[Piece], where: str, position: int) -> None:
@@ -120,15 +120,15 @@ def _expect_nothing(pieces: Iterable[Piece], where: str, position: int) -> None:
 def _find(data: npt.NDArray[np.uint8]) -> tuple[Int64, Int64, Int64, int, int]:
     """Do what ``loops.find_records`` does."""
     words = np.frombuffer(data, ">i4", len(data) // 4).astype(np.int32)
-    found = [np.empty(0, np.int64)]
+    runs_of_starts = [np.empty(0, np.int64)]
     position, end = 0, None
     while end is None:
         run, position = _find_run(words, position)
-        found.append(run)
+        runs_of_starts.append(run)
         if len(run) < _LONG_RUN:
-            followed, position, end = _follow(words.data, position, _FOLLOWED)
-            found.append(np.array(followed, np.int64))
-    starts = np.concatenate(found)
+            followed_starts, position, end = _follow(words.data, position, _FOLLOWED)
+            runs_of_starts.append(np.array(followed_starts, np.int64))
+    starts = np.concatenate(runs_of_starts)
     key_size = words[starts].astype(np.int64)
     value_size = words[starts + 1 + (key_size >> 2)].astype(np.int64)
     return 4 * starts, key_size, value_size, 4 * position, end
@@ -136,10 +136,10 @@ def _find(data: npt.NDArray[np.uint8]) -> tuple[Int64, Int64, Int64, int, int]:
 
 def _find_run(words: Words, position: int) -> tuple[Int64, int]:
     """Return the records from ``position`` on that have the sizes of the first one, and the word after them."""
-    one, after, _ = _follow(words.data, position, 1)
-    if not one:
+    first_start, next_position, _ = _follow(words.data, position, 1)
+    if not first_start:
         return np.empty(0, np.int64), position
-    stride = after - position
+    stride = next_position - position
     value_at = 1 + (int(words[position]) >> 2)
     count = (len(words) - position) // stride
     table = words[position : position + count * stride].reshape(count, stride)
@@ -149,11 +149,11 @@ def _find_run(words: Words, position: int) -> tuple[Int64, int]:
     return position + stride * np.arange(count, dtype=np.int64), position + count * stride
 
 
-def _follow(words: memoryview, position: int, most: int) -> tuple[list[int], int, int | None]:
-    """Return the next ``most`` records or fewer, the word after them, and why there are no more, or None."""
+def _follow(words: memoryview, position: int, limit: int) -> tuple[list[int], int, int | None]:
+    """Return the next ``limit`` records or fewer, the word after them, and why there are no more, or None."""
     starts: list[int] = []
     total = len(words)
-    while len(starts) < most:
+    while len(starts) < limit:
         if position >= total:
             return starts, position, loops.MORE
         key_size = words[position]
@@ -169,19 +169,21 @@ def _follow(words: memoryview, position: int, most: int) -> tuple[list[int], int
         # bytes by mistake (HDFSBackedStateStoreProvider.updateFromDeltaFile). The scan refuses such rows.
         if value_size < DELETED or (value_size > 0 and value_size & 3):
             return starts, position, loops.IMPOSSIBLE
-        after = value_at + 1 + (max(value_size, 0) >> 2)
-        if after > total:
+        next_position = value_at + 1 + (max(value_size, 0) >> 2)
+        if next_position > total:
             return starts, position, loops.MORE
         starts.append(position)
-        position = after
+        position = next_position
     return starts, position, None
 
 
-def _impossible(data: npt.NDArray[np.uint8], position: int, where: str, base: int) -> CorruptionError:
+def _impossible(data: npt.NDArray[np.uint8], position: int, where: str, bytes_before: int) -> CorruptionError:
     """Return the error for the record at ``position``."""
-    what = "key"
+    part_name = "key"
     (size,) = struct.unpack_from(">i", data.data, position)
     if size >= 0 and size & 3 == 0:
-        what, position = "value", position + 4 + size
+        part_name, position = "value", position + 4 + size
         (size,) = struct.unpack_from(">i", data.data, position)
-    return CorruptionError(f"{where}: impossible {what} length {size} at decompressed byte {base + position}")
+    return CorruptionError(
+        f"{where}: impossible {part_name} length {size} at decompressed byte {bytes_before + position}"
+    )

@@ -37,9 +37,9 @@ class CountingSink:
 class SnapshotFileWriter:
     """Writer of one snapshot file to ``sink``; ``entries`` is the number of entries written."""
 
-    def __init__(self, sink: ByteSink, form: HdfsFormat) -> None:
-        self._form = form
-        self._stream = Compressor(sink, form.codec)
+    def __init__(self, sink: ByteSink, hdfs_format: HdfsFormat) -> None:
+        self._format = hdfs_format
+        self._stream = Compressor(sink, hdfs_format.codec)
         self._digest = xxhash.xxh3_128()
         self.entries = 0
 
@@ -54,8 +54,8 @@ class SnapshotFileWriter:
         """Write entries with new values, and with checksums if the store has them."""
         if not len(keys):
             return
-        head = CHECKSUM_SIZE if self._form.row_checksums else 0
-        self._put(keys, values, row_checksums(keys, values) if head else None)
+        checksum_size = CHECKSUM_SIZE if self._format.row_checksums else 0
+        self._put(keys, values, row_checksums(keys, values) if checksum_size else None)
 
     def put_stored(self, keys: Rows, values: Rows) -> None:
         """Write entries whose values already have their checksums."""
@@ -63,18 +63,18 @@ class SnapshotFileWriter:
             self._put(keys, values, None)
 
     def _put(self, keys: Rows, values: Rows, sums: npt.NDArray[np.uint32] | None) -> None:
-        count, head = len(keys), 0 if sums is None else CHECKSUM_SIZE
-        frame = np.empty((count, 2 + bool(head)), "<u4")
+        count, checksum_size = len(keys), 0 if sums is None else CHECKSUM_SIZE
+        frame = np.empty((count, 2 + bool(checksum_size)), "<u4")
         frame[:, 0] = keys.size.astype(np.uint32).byteswap()
         # As in Spark, the size includes the checksum, which has no size of its own (KeyValueChecksumEncoder).
-        frame[:, 1] = (values.size + head).astype(np.uint32).byteswap()
+        frame[:, 1] = (values.size + checksum_size).astype(np.uint32).byteswap()
         if sums is not None:
             frame[:, 2] = sums
         frames, place = frame.view(np.uint8).ravel(), np.arange(count, dtype=np.int64) * frame.shape[1] * 4
         data, _, _ = interleave(
             (frames, place, 4),
             (keys.data, keys.start, keys.size),
-            (frames, place + 4, 4 + head),
+            (frames, place + 4, 4 + checksum_size),
             (values.data, values.start, values.size),
         )
         self._write(data)

@@ -100,7 +100,7 @@ def with_families(metadata: SnapshotMetadata | None, changes: FamilyChanges) -> 
     if ids == metadata.families:
         return metadata
     names = changes.names(metadata.families)
-    internal = {name for old, name in names.items() if old in metadata.internal}
+    internal = {name for old_name, name in names.items() if old_name in metadata.internal}
     # The ``$`` marks Spark's own families of transformWithState. Those of joins have no mark, and ``changes`` names
     # them.
     internal |= {name for name in changes.added if name.startswith("$")} | changes.internal
@@ -142,9 +142,9 @@ def extract(files: Directory, path: str, folder: Path, home: str | None = None) 
 
 def _unpack(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path) -> None:
     """Write a member to a file, piece by piece; an error in writing is a StorageError, not damage."""
-    with archive.open(member) as source, contextlib.ExitStack() as opened:
+    with archive.open(member) as source, contextlib.ExitStack() as targets:
         with _write_errors(path):
-            target = opened.enter_context(path.open("wb"))
+            target = targets.enter_context(path.open("wb"))
         while piece := source.read(_PIECE):
             with _write_errors(path):
                 target.write(piece)
@@ -156,8 +156,8 @@ def _write_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        words = f"cannot write {path}: {error.strerror or error}; name another folder with --scratch"
-        raise StorageError(words) from error
+        problem = f"cannot write {path}: {error.strerror or error}; name another folder with --scratch"
+        raise StorageError(problem) from error
 
 
 def write(path: Path, folder: Path, names: Sequence[str], document: Mapping[str, Any], version: str) -> None:
@@ -178,9 +178,9 @@ def _members(files: Directory, path: str) -> Iterator[tuple[zipfile.ZipFile, dic
             for member in archive.infolist():
                 _check_member(member, members, where)
                 members[member.filename] = member
-            missing = _NEEDED - {name.partition("-")[0] for name in members}
-            if missing:
-                raise CorruptionError(f"{where}: it lacks {min(missing)}")
+            missing_kinds = _NEEDED - {name.partition("-")[0] for name in members}
+            if missing_kinds:
+                raise CorruptionError(f"{where}: it lacks {min(missing_kinds)}")
             logs = sum(member.file_size for name, member in members.items() if name.endswith(".log"))
             if logs > _MAX_LOG_BYTES:
                 raise CorruptionError(f"{where}: its logs decompress to {logs:,} bytes; Spark writes empty ones")
@@ -190,17 +190,17 @@ def _members(files: Directory, path: str) -> Iterator[tuple[zipfile.ZipFile, dic
         raise CorruptionError(f"{where} is damaged or truncated: {error}") from error
 
 
-def _check_member(member: zipfile.ZipInfo, before: Mapping[str, zipfile.ZipInfo], where: str) -> None:
+def _check_member(member: zipfile.ZipInfo, members_before: Mapping[str, zipfile.ZipInfo], where: str) -> None:
     name = member.filename
     if "/" in member.orig_filename or "\\" in member.orig_filename or name in ("", ".", ".."):
         raise CorruptionError(f"{where}: {member.orig_filename!r} has a path; Spark writes zips without folders")
-    if name in before:
+    if name in members_before:
         raise CorruptionError(f"{where}: it contains {name} twice")
     # Spark puts every file of the database but the tables into the zip. A new kind of file may hold entries.
     if not _MEMBER.fullmatch(name):
         raise UnsupportedError(f"{where}: {name!r} is not a known file of a RocksDB snapshot")
-    most = _MAX_BYTES.get(name.partition("-")[0], _MAX_LOG_BYTES)
-    if not 0 <= member.file_size <= min(most, max(_DENSE, _MOST_DEFLATED * member.compress_size)):
+    size_limit = _MAX_BYTES.get(name.partition("-")[0], _MAX_LOG_BYTES)
+    if not 0 <= member.file_size <= min(size_limit, max(_DENSE, _MOST_DEFLATED * member.compress_size)):
         raise CorruptionError(
             f"{where}: {name} decompresses from {member.compress_size:,} to {member.file_size:,} bytes, which Spark "
             "never writes"
@@ -225,11 +225,11 @@ class _InPieces:
 
 def _parse(files: Directory, path: str, data: bytes) -> SnapshotMetadata:
     where = f"{files.root}/{path}: {METADATA}"
-    head, _, body = data.partition(b"\n")
-    version = head.strip().decode(errors="replace")
+    version_line, _, body = data.partition(b"\n")
+    version = version_line.strip().decode(errors="replace")
     if version not in _VERSIONS:
         kind = UnsupportedError if re.fullmatch(r"v[0-9]+", version) else CorruptionError
-        raise kind(f"{where} begins with {head[:20]!r}; the known versions are v1 and v2")
+        raise kind(f"{where} begins with {version_line[:20]!r}; the known versions are v1 and v2")
     try:
         document = parse_json(body)
         folder = path.rpartition("/")[0]
@@ -265,8 +265,10 @@ def _parse(files: Directory, path: str, data: bytes) -> SnapshotMetadata:
 
 
 def _read_shared_file(document: dict[str, Any], folder: str, suffix: str) -> SharedFile:
-    local, size = require_type(document["localFileName"], str), require_type(document["sizeBytes"], int)
-    stored = require_type(document["dfsSstFileName" if suffix == "sst" else "dfsLogFileName"], str)
-    if not (_LOCAL_NAME.fullmatch(local) and _STORED_NAME.fullmatch(stored)) or not local.endswith(suffix):
-        raise ValueError(f"the file name {local!r} or {stored!r} contains a path")
-    return SharedFile(local, f"{folder}/{stored}", size)
+    local_name, size = require_type(document["localFileName"], str), require_type(document["sizeBytes"], int)
+    stored_name = require_type(document["dfsSstFileName" if suffix == "sst" else "dfsLogFileName"], str)
+    if not (_LOCAL_NAME.fullmatch(local_name) and _STORED_NAME.fullmatch(stored_name)) or not local_name.endswith(
+        suffix
+    ):
+        raise ValueError(f"the file name {local_name!r} or {stored_name!r} contains a path")
+    return SharedFile(local_name, f"{folder}/{stored_name}", size)

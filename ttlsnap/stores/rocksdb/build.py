@@ -64,30 +64,30 @@ def build_partition(
         if like.snapshot is not None:
             options = folder / "options"
             options.mkdir()
-            found = archive.extract(files, like.snapshot.path, options)
+            metadata_of_source = archive.extract(files, like.snapshot.path, options)
             keep_harmless_options(options, store.delimiter, f"{files.root}/{like.snapshot.path}")
             with rocksdb_errors(where):
                 settings = settings_of(options)
-            metadata = replace(found, files=(), entries=None if found.entries is None else 0)
+            metadata = replace(metadata_of_source, files=(), entries=None if metadata_of_source.entries is None else 0)
         metadata = archive.with_families(metadata, changes)
         lineage = replace(like, deltas=(), newer=(), new_snapshot=target)
-        with database(source, settings, where, new=True) as base:
-            partition = WritablePartition(store, files, lineage, folder, base, settings, metadata, where, False)
+        with database(source, settings, where, new=True) as new_database:
+            partition = WritablePartition(store, files, lineage, folder, new_database, settings, metadata, where, False)
             with RocksDbWriter(partition, staging, "full", {}, {}, 0) as writer:
-                yield RocksDbBuilder(partition, writer, base, source)
+                yield RocksDbBuilder(partition, writer, new_database, source)
 
 
 class RocksDbBuilder:
     """See ``PartitionBuilder``."""
 
-    def __init__(self, partition: WritablePartition, writer: RocksDbWriter, base: Rdict, source: Path) -> None:
-        self._partition, self._writer, self._base, self._source = partition, writer, base, source
-        self._waiting: list[tuple[Rows, Rows]] = []
+    def __init__(self, partition: WritablePartition, writer: RocksDbWriter, new_database: Rdict, source: Path) -> None:
+        self._partition, self._writer, self._database, self._source = partition, writer, new_database, source
+        self._waiting_rows: list[tuple[Rows, Rows]] = []
         self._size = self._runs = 0
 
     def put(self, keys: Rows, values: Rows) -> None:
         """See ``PartitionBuilder.put``."""
-        self._waiting.append((keys, values))
+        self._waiting_rows.append((keys, values))
         size = int(keys.size.sum() + values.size.sum())
         self._size += size
         self._partition.size += size
@@ -96,7 +96,7 @@ class RocksDbBuilder:
 
     def finish(self) -> Written:
         """See ``SnapshotWriter.finish``."""
-        if self._runs and self._waiting:
+        if self._runs and self._waiting_rows:
             self._write_run()
         self._writer.require_room()
         with self._merged() as pairs:
@@ -111,23 +111,23 @@ class RocksDbBuilder:
             yield self._sorted()
             return
         with (
-            self._partition.spark_database(self._source, self._base) as faster,
+            self._partition.spark_database(self._source, self._database) as spark_database,
             # Closed before its database, also after an error that keeps it alive: it frees its iterator then.
-            contextlib.closing(scan(faster or self._base, self._partition.where)) as pairs,
+            contextlib.closing(scan(spark_database or self._database, self._partition.where)) as pairs,
         ):
             yield pairs
 
     def _sorted(self) -> Iterator[tuple[Rows, Rows]]:
         """Yield what waits in the order of the keys, and forget it."""
-        keys, values = (Rows.concat([pair[kind] for pair in self._waiting]) for kind in (0, 1))
-        self._waiting, self._size = [], 0
+        keys, values = (Rows.concat([pair[kind] for pair in self._waiting_rows]) for kind in (0, 1))
+        self._waiting_rows, self._size = [], 0
         # RocksDB refuses a table whose keys are out of order. Arrow compares bytes, as RocksDB's default comparator
         # does.
         order = np.asarray(pc.array_sort_indices(keys.to_arrow())).astype(np.int64)
         for start in range(0, len(order), PUT_ENTRIES):
-            some = order[start : start + PUT_ENTRIES]
+            chunk = order[start : start + PUT_ENTRIES]
             # Copied, because the writer may copy the whole buffer of what it gets.
-            yield Rows.concat([keys.take(some)]), Rows.concat([values.take(some)])
+            yield Rows.concat([keys.take(chunk)]), Rows.concat([values.take(chunk)])
 
     def _write_run(self) -> None:
         tables = Tables(self._partition.folder, f"run-{self._runs}", self._partition)
@@ -135,7 +135,7 @@ class RocksDbBuilder:
             for keys, values in self._sorted():
                 tables.put(keys, values)
             with rocksdb_errors(self._partition.where):
-                ingest(self._base, tables.close())
+                ingest(self._database, tables.close())
         finally:
             tables.discard()
         self._runs += 1

@@ -51,12 +51,12 @@ def read_lineage(files: Directory, path: str, codec: str) -> list[tuple[int, str
     """
     where = f"{files.root}/{path}"
     with open_checked(files, path) as file:
-        head = b""
+        header = b""
         for piece in decompress(file, codec, where):
-            head += piece
-            if len(head) >= _MAX_HEADER:
+            header += piece
+            if len(header) >= _MAX_HEADER:
                 break
-    version, lineage, _ = _header(head, where)
+    version, lineage, _ = _header(header, where)
     if lineage is None:
         raise CorruptionError(f"{where}: a changelog v{version} has no lineage, which checkpoint format 2 needs")
     return lineage
@@ -66,8 +66,8 @@ def has_families(files: Directory, path: str, codec: str) -> bool:
     """Return whether the keys in a changelog begin with the id of a column family."""
     where = f"{files.root}/{path}"
     with open_checked(files, path) as file:
-        head = next(decompress(file, codec, where), b"")
-    return _version(bytes(head[:_VERSION_SIZE]), where) in (2, 4)
+        header = next(decompress(file, codec, where), b"")
+    return _version(bytes(header[:_VERSION_SIZE]), where) in (2, 4)
 
 
 def read_changes(files: Directory, path: str, codec: str) -> Iterator[ChangelogRecords]:
@@ -86,8 +86,8 @@ def read_changes(files: Directory, path: str, codec: str) -> Iterator[ChangelogR
         limit = RecordLimit(size, where)
         target = _WINDOW
         while True:
-            more = _gather(pieces, max(target - len(data), 1))
-            data += more
+            next_bytes = _gather(pieces, max(target - len(data), 1))
+            data += next_bytes
             changes, position = reader.read(data, position)
             if changes.kinds:
                 limit.count(len(changes.kinds), changes.keys.count(b""))
@@ -96,7 +96,7 @@ def read_changes(files: Directory, path: str, codec: str) -> Iterator[ChangelogR
                 if position != len(data) or any(pieces):
                     raise CorruptionError(f"{where}: bytes follow the end mark")
                 return
-            if not more:
+            if not next_bytes:
                 raise CorruptionError(f"{where} is truncated: it ends without the end mark")
             # A record that is larger than the window is gathered in steps of doubling size.
             target = _WINDOW if position else 2 * len(data)
@@ -104,14 +104,14 @@ def read_changes(files: Directory, path: str, codec: str) -> Iterator[ChangelogR
 
 
 def _gather(pieces: Iterator[Piece], size: int) -> bytes:
-    gathered: list[Piece] = []
-    have = 0
+    gathered_pieces: list[Piece] = []
+    size_gathered = 0
     for piece in pieces:
-        gathered.append(piece)
-        have += len(piece)
-        if have >= size:
+        gathered_pieces.append(piece)
+        size_gathered += len(piece)
+        if size_gathered >= size:
             break
-    return b"".join(gathered)
+    return b"".join(gathered_pieces)
 
 
 def _version(data: bytes, where: str) -> int:
@@ -139,10 +139,10 @@ def _header(data: bytes, where: str) -> tuple[int, list[tuple[int, str]] | None,
         text = data[6 : 6 + size]
         if len(text) != size:
             raise ValueError("cut off")
-        found = parse_json(text)
-        if not isinstance(found, list):
+        lineage_document = parse_json(text)
+        if not isinstance(lineage_document, list):
             raise TypeError("it is not a list")
-        lineage = [(item["version"], item["checkpointUniqueId"]) for item in found]
+        lineage = [(item["version"], item["checkpointUniqueId"]) for item in lineage_document]
         if not all(type(number) is int and isinstance(name, str) for number, name in lineage):
             raise ValueError("a version is not a number, or an id is not text")
     except (ValueError, KeyError, TypeError, struct.error) as error:
@@ -152,22 +152,22 @@ def _header(data: bytes, where: str) -> tuple[int, list[tuple[int, str]] | None,
 
 class _Records:
     def __init__(self, where: str, typed: bool) -> None:
-        self._where, self._typed = where, typed
+        self._where, self._has_kinds = where, typed
         self.ended = False
 
     def read(self, data: bytes, position: int) -> tuple[ChangelogRecords, int]:
         """Return all whole records from ``position`` on, and the position after them."""
         changes = ChangelogRecords()
         kinds, keys, values = changes.kinds.append, changes.keys.append, changes.values.append
-        typed, kind, total = self._typed, PUT, len(data)
-        head = 5 if typed else 4
-        while position + head <= total or (typed and position < total):
-            if typed:
+        has_kinds, kind, total = self._has_kinds, PUT, len(data)
+        head_size = 5 if has_kinds else 4
+        while position + head_size <= total or (has_kinds and position < total):
+            if has_kinds:
                 kind = data[position]
                 if kind == _END:
                     self.ended = True
                     return changes, position + 1
-                if position + head > total:
+                if position + head_size > total:
                     break
                 if kind == DELETE_RANGE:
                     raise UnsupportedError(
@@ -176,10 +176,10 @@ class _Records:
                     )
                 if kind not in (PUT, DELETE, MERGE):
                     raise CorruptionError(f"{self._where}: the record type {kind:#04x} is unknown")
-            start = position + head
+            start = position + head_size
             (key_size,) = _length(data, start - 4)
             if key_size < 0:
-                if key_size == -1 and not typed:
+                if key_size == -1 and not has_kinds:
                     self.ended = True
                     return changes, start
                 raise CorruptionError(f"{self._where}: impossible key length {key_size}")
@@ -187,14 +187,14 @@ class _Records:
             if value_at > total:
                 break
             (value_size,) = _length(data, value_at - 4)
-            if value_size < -1 or (typed and (value_size == -1) != (kind == DELETE)):
+            if value_size < -1 or (has_kinds and (value_size == -1) != (kind == DELETE)):
                 raise CorruptionError(f"{self._where}: impossible value length {value_size}")
-            after = value_at + max(value_size, 0)
-            if after > total:
+            end_of_record = value_at + max(value_size, 0)
+            if end_of_record > total:
                 break
             # v1 and v3 have no kinds: there, a delete shows only by its size.
             kinds(DELETE if value_size == -1 else kind)
             keys(data[start : start + key_size])
-            values(data[value_at:after])
-            position = after
+            values(data[value_at:end_of_record])
+            position = end_of_record
         return changes, position

@@ -88,11 +88,11 @@ def rocksdb_errors(where: str) -> Iterator[None]:
 
 def require_room(folder: Path, need: int) -> None:
     """Raise StorageError unless the disk of ``folder`` has ``need`` bytes left."""
-    free = shutil.disk_usage(folder).free
-    if need > free:
+    free_bytes = shutil.disk_usage(folder).free
+    if need > free_bytes:
         raise StorageError(
-            f"{folder.parent}: the work may need {need:,} bytes of scratch space, but only {free:,} are free. Nothing "
-            "was changed. Name a folder with more room with --scratch (for inspect: TMPDIR)"
+            f"{folder.parent}: the work may need {need:,} bytes of scratch space, but only {free_bytes:,} are free. "
+            "Nothing was changed. Name a folder with more room with --scratch (for inspect: TMPDIR)"
         )
 
 
@@ -114,16 +114,16 @@ def keep_harmless_options(folder: Path, delimiter: bytes, where: str) -> None:
     Raises UnsupportedError for keys in another order, and CorruptionError for a file that is too large.
     """
     for path in folder.glob("OPTIONS-*"):
-        kept: list[bytes] = []
+        kept_lines: list[bytes] = []
         section = b""
         if path.stat().st_size > _MAX_OPTIONS_BYTES:
             raise CorruptionError(f"{where}: {path.name} is too large for an options file")
         for line in path.read_bytes().splitlines():
             if line.startswith(b"["):
                 section = line.strip()
-                kept += [section] if section in _OPTIONS_KEPT else []
+                kept_lines += [section] if section in _OPTIONS_KEPT else []
                 continue
-            name, _, value = (part.strip() for part in line.partition(b"="))
+            name, _, value = (text.strip() for text in line.partition(b"="))
             # The comparator decides where a key belongs. Another one would make every sorted table wrong.
             if name == b"comparator" and value not in _COMPARATORS:
                 raise UnsupportedError(
@@ -137,8 +137,8 @@ def keep_harmless_options(folder: Path, delimiter: bytes, where: str) -> None:
             elif name == b"filter_policy" and b"loom" in value:
                 # RocksDB 6.20 (Spark 3.2) writes only a name, rocksdb.BuiltinBloomFilter, without the number of bits.
                 value = b"bloomfilter:%d:false" % _BLOOM_BITS
-            kept.append(b"  " + name + b"=" + value)
-        path.write_bytes(b"\n".join(kept) + b"\n")
+            kept_lines.append(b"  " + name + b"=" + value)
+        path.write_bytes(b"\n".join(kept_lines) + b"\n")
 
 
 def newest_options(folder: Path) -> Path:
@@ -163,9 +163,9 @@ def assemble(
     """
     metadata = extract(files, path, folder, home)
     for name, file in metadata.tables.items():
-        there, place = lying[file.path] if lying else (files, file.path)
-        there.make_local(place, folder / name)
-        check_footer(folder / name, f"{there.root}/{place}")
+        source_files, place = lying[file.path] if lying else (files, file.path)
+        source_files.make_local(place, folder / name)
+        check_footer(folder / name, f"{source_files.root}/{place}")
     keep_harmless_options(folder, delimiter, f"{files.root}/{path}")
     return metadata
 
@@ -213,16 +213,16 @@ def database(folder: Path, settings: Settings, where: str, *, new: bool = False)
     with rocksdb_errors(where):
         settings.database.create_if_missing(new)
         # Without its own options, the family would get those of the OPTIONS file.
-        opened = Rdict(str(folder), settings.database, {"default": settings.tables}, AccessType.read_write())
+        opened_database = Rdict(str(folder), settings.database, {"default": settings.tables}, AccessType.read_write())
         try:
             # A crash loses the scratch folder anyway, so a write-ahead log would not help.
             unlogged = WriteOptions()
             unlogged.disable_wal = True  # type: ignore[method-assign, assignment]
-            opened.set_write_options(unlogged)
-            yield opened
+            opened_database.set_write_options(unlogged)
+            yield opened_database
         finally:
             with contextlib.suppress(DbClosedError):
-                opened.close()
+                opened_database.close()
 
 
 class EntrySource(Protocol):
@@ -232,16 +232,16 @@ class EntrySource(Protocol):
 
 
 def scan(
-    opened: Rdict | EntrySource, where: str, prefix: bytes | None = None, *, before: bytes | None = None
+    source: Rdict | EntrySource, where: str, prefix: bytes | None = None, *, before: bytes | None = None
 ) -> Generator[Pairs, None, None]:
     """Yield all entries in the order of their keys, some thousand at a time.
 
     ``before`` selects entries with lesser keys, and ``prefix`` those whose keys begin with it. Raises CorruptionError
     if RocksDB cannot continue.
     """
-    if not isinstance(opened, Rdict):
+    if not isinstance(source, Rdict):
         assert before is None
-        yield from opened.scan(where, prefix)
+        yield from source.scan(where, prefix)
         return
     options = _read_options()
     if prefix is not None:
@@ -249,15 +249,15 @@ def scan(
     if before is not None:
         # RocksDB excludes the bound itself.
         options.set_iterate_upper_bound(before)
-    last = None
+    last_key = None
     with _no_garbage():
         # A lower bound does not work: in rocksdict 0.3.29 it sets the upper bound.
-        items: Iterator[Any] = opened.items(from_key=prefix, read_opt=options)
+        items: Iterator[Any] = source.items(from_key=prefix, read_opt=options)
         while pairs := _some(items):
             keys, values = zip(*pairs, strict=True)
-            last = keys[-1]
+            last_key = keys[-1]
             yield Rows.of(keys), Rows.of(values)
-    _require_end(opened, options, prefix, last, where)
+    _require_end(source, options, prefix, last_key, where)
 
 
 def end_of_prefix(prefix: bytes) -> bytes:
@@ -289,16 +289,18 @@ def _read_options() -> ReadOptions:
     return options
 
 
-def _require_end(opened: Rdict, options: ReadOptions, first: bytes | None, last: Any, where: str) -> None:
+def _require_end(
+    opened_database: Rdict, options: ReadOptions, first_key: bytes | None, last_key: Any, where: str
+) -> None:
     """Raise CorruptionError unless the iterator ended after the last entry.
 
     An iterator does not say why it ended. Another iterator is therefore asked at the same place.
     """
-    iterator = opened.iter(options)
-    if last is None:
-        iterator.seek(first or b"")
+    iterator = opened_database.iter(options)
+    if last_key is None:
+        iterator.seek(first_key or b"")
     else:
-        iterator.seek(last)
+        iterator.seek(last_key)
         if iterator.valid():
             iterator.next()
     with rocksdb_errors(where):
@@ -326,13 +328,13 @@ def new_table(path: Path, settings: Settings) -> SstFileWriter:
     return writer
 
 
-def ingest(opened: Rdict, tables: Sequence[Path]) -> None:
+def ingest(opened_database: Rdict, tables: Sequence[Path]) -> None:
     """Move sorted tables into a database; their entries replace those with the same keys."""
     options = IngestExternalFileOptions()
     options.set_move_files(True)
-    opened.ingest_external_file([str(path) for path in tables], options)
+    opened_database.ingest_external_file([str(path) for path in tables], options)
 
 
-def live_tables(opened: Rdict) -> list[str]:
+def live_tables(opened_database: Rdict) -> list[str]:
     """Return the names of the SST files that a database consists of."""
-    return sorted({str(file["name"]).lstrip("/") for file in opened.live_files()})
+    return sorted({str(file["name"]).lstrip("/") for file in opened_database.live_files()})

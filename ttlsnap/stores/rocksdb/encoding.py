@@ -51,30 +51,30 @@ def read_keys(raw: Rows, family: int, state: StateDescriptor, where: str) -> Row
         return _read_keys_with_time(raw, family, state, where)
     if not state.prefix_columns:
         return _read_rows(raw, family, raw, where)
-    room = raw.size - family - 4
-    short, size = room < 0, room
-    if not short.any():
+    sizes_left = raw.size - family - 4
+    is_short, size = sizes_left < 0, sizes_left
+    if not is_short.any():
         size = read_at(raw.data, raw.start + family, "<i4").astype(np.int64)
-        short = (size < 1) | (size >= room)
-    if short.any():
-        key = raw.piece(int(np.flatnonzero(short)[0]))
-        what = ": the key is not split into a prefix and the other columns"
-        raise CorruptionError(f"{where}: key " + quote(key.hex()) + what)
+        is_short = (size < 1) | (size >= sizes_left)
+    if is_short.any():
+        key = raw.piece(int(np.flatnonzero(is_short)[0]))
+        problem = ": the key is not split into a prefix and the other columns"
+        raise CorruptionError(f"{where}: key " + quote(key.hex()) + problem)
     prefix = _read_rows(Rows(raw.data, raw.start + family + 4, size), 0, raw, where)
-    rest = _read_rows(Rows(raw.data, raw.start + family + 4 + size, room - size), 0, raw, where)
+    rest_rows = _read_rows(Rows(raw.data, raw.start + family + 4 + size, sizes_left - size), 0, raw, where)
     if state.ordered_prefix:
         prefix = _read_numbers(prefix, where)
     types = [field.type for field in state.key_schema.fields]
-    return side_by_side(prefix, rest, types[: state.prefix_columns], types[state.prefix_columns :])
+    return side_by_side(prefix, rest_rows, types[: state.prefix_columns], types[state.prefix_columns :])
 
 
 def read_values(
-    raw: Rows, head: int, raw_keys: Rows, state: StateDescriptor, where: str, owner: Int64s | None = None
+    raw: Rows, head_size: int, raw_keys: Rows, state: StateDescriptor, where: str, owner: Int64s | None = None
 ) -> Rows:
-    """Return the rows of the values, after ``head`` bytes; ``owner`` is the index of each one's key."""
+    """Return the rows of the values, after ``head_size`` bytes; ``owner`` is the index of each one's key."""
     if state.avro is None:
-        return _read_rows(raw, head, raw_keys, where, owner)
-    return state.avro.values(Rows(raw.data, raw.start + head, raw.size - head))
+        return _read_rows(raw, head_size, raw_keys, where, owner)
+    return state.avro.values(Rows(raw.data, raw.start + head_size, raw.size - head_size))
 
 
 def _read_keys_with_time(raw: Rows, family: int, state: StateDescriptor, where: str) -> Rows:
@@ -86,40 +86,40 @@ def _read_keys_with_time(raw: Rows, family: int, state: StateDescriptor, where: 
     if (size < 0).any():
         key = raw.piece(int(np.flatnonzero(size < 0)[0]))
         raise CorruptionError(f"{where}: key " + quote(key.hex()) + " is too short to contain a time")
-    before = state.key_time == "before"
-    row = raw.start + family + (TIME_SIZE if before else 0)
+    has_time_first = state.key_time == "before"
+    row = raw.start + family + (TIME_SIZE if has_time_first else 0)
     # The flipped sign bit makes negative times sort before positive ones, byte by byte
     # (TimestampAsPrefixKeyStateEncoder and TimestampAsPostfixKeyStateEncoder).
-    time = read_at(raw.data, raw.start + family + (0 if before else size), ">u8") ^ np.uint64(1 << 63)
+    time = read_at(raw.data, raw.start + family + (0 if has_time_first else size), ">u8") ^ np.uint64(1 << 63)
     rows = _read_rows(Rows(raw.data, row, size), 0, raw, where)
     types = [field.type for field in state.key_schema.fields]
     return side_by_side(rows, long_rows(time.astype(np.uint64).view(np.int64)), types[:-1], types[-1:])
 
 
-def _read_numbers(ordered: Rows, where: str) -> Rows:
+def _read_numbers(ordered_rows: Rows, where: str) -> Rows:
     """Return rows of one long, from rows of one ordered number."""
-    if not bool((ordered.size == _ORDERED_ROW).all()):
+    if not bool((ordered_rows.size == _ORDERED_ROW).all()):
         raise CorruptionError(f"{where}: a key does not begin with an ordered number")
-    marker = read_at(ordered.data, ordered.start + ORDERED_AT, "u1")
-    numbers = read_at(ordered.data, ordered.start + ORDERED_AT + 1, ">i8").astype(np.int64)
-    word = read_at(ordered.data, ordered.start + 8, "<i8")
+    marker = read_at(ordered_rows.data, ordered_rows.start + ORDERED_AT, "u1")
+    numbers = read_at(ordered_rows.data, ordered_rows.start + ORDERED_AT + 1, ">i8").astype(np.int64)
+    words = read_at(ordered_rows.data, ordered_rows.start + 8, "<i8")
     # The sign comes first, because RocksDB compares bytes without a sign (RangeKeyScanStateEncoder). 02 would be null,
     # but no index has a null time.
-    if ((word != _ORDERED_WORD) | (marker != (numbers >= 0))).any():
+    if ((words != _ORDERED_WORD) | (marker != (numbers >= 0))).any():
         raise CorruptionError(f"{where}: a key does not begin with an ordered number")
     return long_rows(numbers)
 
 
-def _read_rows(raw: Rows, head: int, raw_keys: Rows, where: str, owner: Int64s | None = None) -> Rows:
-    """Return the rows after ``head`` bytes and the encoding byte; ``owner`` is the index of each one's key."""
-    short = raw.size <= head
-    if not short.any():
-        short = read_at(raw.data, raw.start + head, "u1") != ENCODING
-    if short.any():
-        i = int(np.flatnonzero(short)[0])
-        key = raw_keys.piece(i if owner is None else int(owner[i]))
+def _read_rows(raw: Rows, head_size: int, raw_keys: Rows, where: str, owner: Int64s | None = None) -> Rows:
+    """Return the rows after ``head_size`` bytes and the encoding byte; ``owner`` is the index of each one's key."""
+    is_short = raw.size <= head_size
+    if not is_short.any():
+        is_short = read_at(raw.data, raw.start + head_size, "u1") != ENCODING
+    if is_short.any():
+        place = int(np.flatnonzero(is_short)[0])
+        key = raw_keys.piece(place if owner is None else int(owner[place]))
         raise CorruptionError(f"{where}: key " + quote(key.hex()) + ": its row has an unknown encoding")
-    return Rows(raw.data, raw.start + head + 1, raw.size - head - 1)
+    return Rows(raw.data, raw.start + head_size + 1, raw.size - head_size - 1)
 
 
 def write_keys(rows: Rows, state: StateDescriptor, family: int | None = None) -> Rows:
@@ -143,40 +143,43 @@ def write_keys(rows: Rows, state: StateDescriptor, family: int | None = None) ->
 def _write_keys_with_prefix(rows: Rows, state: StateDescriptor) -> Rows:
     types, prefix = [field.type for field in state.key_schema.fields], state.prefix_columns
     if prefix == len(types) - 1 and is_fixed_width(types[-1]):
-        last, nulls = read_words(rows, len(types), prefix)
+        last_numbers, nulls = read_words(rows, len(types), prefix)
         if nulls.any():
             raise UnsupportedError(f"{state}: the last column of a key is null, which ttlsnap cannot write")
-        before, after = without_last_field(rows, types), long_rows(last)
+        prefix_rows, rest_rows = without_last_field(rows, types), long_rows(last_numbers)
     else:
         columns = decode(rows, state.key_schema).flatten()
-        before, after = (
+        prefix_rows, rest_rows = (
             encode(_struct(columns[part], schema, len(rows)), schema)
             for part in (slice(prefix), slice(prefix, None))
             for schema in [as_nullable(StructType(state.key_schema.fields[part]))]
         )
     if state.ordered_prefix:
-        before = _write_numbers(read_numbers(before, 1, 0))
-    before, after = _with_encoding(before), _with_encoding(after)
-    sizes, place = _numbers(before.size.astype("<i4"))
+        prefix_rows = _write_numbers(read_numbers(prefix_rows, 1, 0))
+    prefix_rows, rest_rows = _with_encoding(prefix_rows), _with_encoding(rest_rows)
+    sizes, place = _numbers(prefix_rows.size.astype("<i4"))
     return Rows(
         *interleave(
             (sizes, place, SIZE),
-            (before.data, before.start, before.size),
-            (after.data, after.start, after.size),
+            (prefix_rows.data, prefix_rows.start, prefix_rows.size),
+            (rest_rows.data, rest_rows.start, rest_rows.size),
         )
     )
 
 
-def _struct(columns: list[pa.Array], schema: StructType, n: int) -> pa.StructArray:
-    return pa.Array.from_buffers(arrow_type(schema), n, [None], children=columns)
+def _struct(columns: list[pa.Array], schema: StructType, count: int) -> pa.StructArray:
+    return pa.Array.from_buffers(arrow_type(schema), count, [None], children=columns)
 
 
 def _write_keys_with_time(rows: Rows, state: StateDescriptor) -> Rows:
     """Return keys with their last column, a time, before or after all others; see ``_read_keys_with_time``."""
     types = [field.type for field in state.key_schema.fields]
     time = read_numbers(rows, len(types), len(types) - 1).view(np.uint64) ^ np.uint64(1 << 63)
-    others = _with_encoding(without_last_field(rows, types))
-    times, row = np.arange(len(rows), dtype=np.int64) * TIME_SIZE, (others.data, others.start, others.size)
+    other_columns = _with_encoding(without_last_field(rows, types))
+    times, row = (
+        np.arange(len(rows), dtype=np.int64) * TIME_SIZE,
+        (other_columns.data, other_columns.start, other_columns.size),
+    )
     moments = (time.astype(">u8").view(np.uint8), times, TIME_SIZE)
     return Rows(*(interleave(moments, row) if state.key_time == "before" else interleave(row, moments)))
 
@@ -206,10 +209,10 @@ def write_lists(
     """
     values = _stored_values(rows, state)
     sizes, place = _numbers(values.size.astype("<i4"))
-    pieces = Rows(*interleave((sizes, place, SIZE), (values.data, values.start, values.size)))
+    elements = Rows(*interleave((sizes, place, SIZE), (values.data, values.start, values.size)))
     if checksums:
-        pieces = with_checksums(keys.take(np.unique(owner, return_inverse=True)[1]), pieces)
-    return Rows.of(join(pieces, owner, delimiter))
+        elements = with_checksums(keys.take(np.unique(owner, return_inverse=True)[1]), elements)
+    return Rows.of(join(elements, owner, delimiter))
 
 
 def _stored_values(rows: Rows, state: StateDescriptor) -> Rows:
@@ -218,12 +221,12 @@ def _stored_values(rows: Rows, state: StateDescriptor) -> Rows:
 
 def with_checksums(keys: Rows, values: Rows) -> Rows:
     """Return values with their checksums and sizes before them; ``keys`` are the stored keys, one for each."""
-    head = np.empty((len(values), 2), "<u4")
-    head[:, 0] = row_checksums(keys, values)
-    head[:, 1] = values.size
-    heads = head.view(np.uint8).ravel()
+    heads = np.empty((len(values), 2), "<u4")
+    heads[:, 0] = row_checksums(keys, values)
+    heads[:, 1] = values.size
+    head_bytes = heads.view(np.uint8).ravel()
     place = np.arange(len(values), dtype=np.int64) * CHECKSUM_SIZE
-    return Rows(*interleave((heads, place, CHECKSUM_SIZE), (values.data, values.start, values.size)))
+    return Rows(*interleave((head_bytes, place, CHECKSUM_SIZE), (values.data, values.start, values.size)))
 
 
 def change_checksums(batch: RocksDbBatch, delimiter: bytes, *, before: bool, after: bool) -> Rows:
@@ -234,16 +237,16 @@ def change_checksums(batch: RocksDbBatch, delimiter: bytes, *, before: bool, aft
     if batch.rows is None:
         raise UnsupportedError(f"state {batch.state}: ttlsnap cannot read its rows, so their checksums must stay")
     elements = batch.elements
-    pieces, keys = (
+    payloads, keys = (
         (batch.raw_values, batch.raw_keys)
         if elements is None
         else (elements.pieces, batch.raw_keys.take(elements.owner))
     )
     if before:
-        pieces = Rows(pieces.data, pieces.start + CHECKSUM_SIZE, pieces.size - CHECKSUM_SIZE)
+        payloads = Rows(payloads.data, payloads.start + CHECKSUM_SIZE, payloads.size - CHECKSUM_SIZE)
     if after:
-        pieces = with_checksums(keys, pieces)
-    return pieces if elements is None else Rows.of(join(pieces, elements.owner, delimiter))
+        payloads = with_checksums(keys, payloads)
+    return payloads if elements is None else Rows.of(join(payloads, elements.owner, delimiter))
 
 
 def _with_encoding(rows: Rows) -> Rows:
@@ -251,9 +254,11 @@ def _with_encoding(rows: Rows) -> Rows:
     return _with_head(np.full(1, ENCODING, np.uint8), rows)
 
 
-def _with_head(head: npt.NDArray[np.uint8], rows: Rows) -> Rows:
+def _with_head(head_bytes: npt.NDArray[np.uint8], rows: Rows) -> Rows:
     """Return the rows, each after the same bytes."""
-    return Rows(*interleave((head, np.zeros(len(rows), np.int64), len(head)), (rows.data, rows.start, rows.size)))
+    return Rows(
+        *interleave((head_bytes, np.zeros(len(rows), np.int64), len(head_bytes)), (rows.data, rows.start, rows.size))
+    )
 
 
 def _numbers(numbers: Int64s) -> tuple[np.ndarray, Int64s]:
@@ -266,19 +271,19 @@ def verify_values(keys: Rows, values: Rows, delimiter: bytes | None, where: str)
 
     Without a ``delimiter``, no value is a list.
     """
-    wrong = values.size < CHECKSUM_SIZE
-    if not wrong.any():
+    is_wrong = values.size < CHECKSUM_SIZE
+    if not is_wrong.any():
         owner = np.arange(len(values))
-        wrong = read_at(values.data, values.start + 4, "<i4") != values.size - CHECKSUM_SIZE
-        if wrong.any() and delimiter is not None:
-            elements, wrong = split(values, CHECKSUM_SIZE - SIZE, delimiter)
+        is_wrong = read_at(values.data, values.start + 4, "<i4") != values.size - CHECKSUM_SIZE
+        if is_wrong.any() and delimiter is not None:
+            elements, is_wrong = split(values, CHECKSUM_SIZE - SIZE, delimiter)
             owner, values = elements.owner, elements.pieces
         payload = Rows(values.data, values.start + CHECKSUM_SIZE, values.size - CHECKSUM_SIZE)
         # The checksum covers the stored key with its family, not only the row in it.
-        wrong[owner[read_at(values.data, values.start, "<u4") != row_checksums(keys.take(owner), payload)]] = True
-    if wrong.any():
-        key = keys.piece(int(np.flatnonzero(wrong)[0])).hex()
+        is_wrong[owner[read_at(values.data, values.start, "<u4") != row_checksums(keys.take(owner), payload)]] = True
+    if is_wrong.any():
+        key = keys.piece(int(np.flatnonzero(is_wrong)[0])).hex()
         raise CorruptionError(
-            f"{where}: {int(wrong.sum())} of {len(wrong)} rows do not match their checksums; the first has the key "
-            + quote(key)
+            f"{where}: {int(is_wrong.sum())} of {len(is_wrong)} rows do not match their checksums; the first has the "
+            "key " + quote(key)
         )

@@ -41,14 +41,14 @@ def find_lineage(
     """
     zips: dict[Name, FileInfo] = {}
     changelogs: dict[Name, FileInfo] = {}
-    newer: list[StateFile] = []
+    newer_files: list[StateFile] = []
     for info in files.list(directory, (".zip", ".changelog")):
-        parsed = layout.parse_state_file(info.name)
-        if parsed is None or info.is_dir:
+        file_name = layout.parse_state_file(info.name)
+        if file_name is None or info.is_dir:
             continue
-        (zips if parsed.kind == "zip" else changelogs)[parsed.version, parsed.unique_id] = info
-        if parsed.version > version:
-            newer.append(_fact(directory, parsed.version, info))
+        (zips if file_name.kind == "zip" else changelogs)[file_name.version, file_name.unique_id] = info
+        if file_name.version > version:
+            newer_files.append(_fact(directory, file_name.version, info))
 
     def path_of(name: Name, kind: str) -> str:
         number, identity = name
@@ -56,40 +56,44 @@ def find_lineage(
 
     names: list[Name]
     if unique_id is None:
-        first = base_of(
+        first_version = base_of(
             f"{files.root}/{directory}",
             version,
             {number for number, identity in zips if identity is None},
             {number for number, identity in changelogs if identity is None},
             ("zip", "changelog"),
         )
-        names = [(number, None) for number in range(first or 1, version + 1)]
+        names = [(number, None) for number in range(first_version or 1, version + 1)]
     else:
         names = _with_ids(files, path_of, (version, unique_id), zips, changelogs, codec)
-    base = names[0] if names and names[0] in zips else None
-    metadata = read_metadata(files, path_of(base, "zip")) if base else None
-    last = path_of(names[-1], "zip" if names[-1] == base else "changelog") if names else None
+    base_name = names[0] if names and names[0] in zips else None
+    metadata = read_metadata(files, path_of(base_name, "zip")) if base_name else None
+    last_path = path_of(names[-1], "zip" if names[-1] == base_name else "changelog") if names else None
     return Lineage(
         version=version,
-        snapshot=_fact(directory, base[0], zips[base]) if base else None,
-        deltas=tuple(_fact(directory, name[0], changelogs[name]) for name in (names[1:] if base else names)),
-        newer=tuple(sorted(newer, key=lambda file: (file.version, file.path))),
+        snapshot=_fact(directory, base_name[0], zips[base_name]) if base_name else None,
+        deltas=tuple(_fact(directory, name[0], changelogs[name]) for name in (names[1:] if base_name else names)),
+        newer=tuple(sorted(newer_files, key=lambda file: (file.version, file.path))),
         new_snapshot=path_of((version, unique_id), "zip"),
-        shared=_find_shared_files(files, path_of(base, "zip"), base[0], metadata) if base and metadata else (),
+        shared=_find_shared_files(files, path_of(base_name, "zip"), base_name[0], metadata)
+        if base_name and metadata
+        else (),
         entries=metadata.entries if metadata and len(names) == 1 else None,
-        only_for=_only_for(files, metadata, last, unique_id is not None) if last and written_before_4_2 else None,
+        only_for=_only_for(files, metadata, last_path, unique_id is not None)
+        if last_path and written_before_4_2
+        else None,
         families=frozenset(metadata.families) if metadata else frozenset(),
     )
 
 
-def _only_for(files: Directory, metadata: SnapshotMetadata | None, last: str, has_ids: bool) -> str | None:
-    """Return the version of Spark that alone can read a new zip, or None; ``last`` is the newest file."""
-    _, sidecar = layout.checksum_files(last)
+def _only_for(files: Directory, metadata: SnapshotMetadata | None, last_path: str, has_ids: bool) -> str | None:
+    """Return the version of Spark that alone can read a new zip, or None; ``last_path`` is the newest file."""
+    _, sidecar = layout.checksum_files(last_path)
     if files.stat(sidecar) is not None:
         return None  # Spark 4.1 is the first version that writes its own checksum files
     if metadata is None and has_ids:
         raise UnsupportedError(
-            f"{files.root}/{last}: this checkpoint (format 2) has no zip yet. Spark 4.0 and later versions read "
+            f"{files.root}/{last_path}: this checkpoint (format 2) has no zip yet. Spark 4.0 and later versions read "
             "different zips, so ttlsnap cannot know which one to write. Run the query until its maintenance has "
             "written a zip, and try again"
         )
@@ -116,32 +120,33 @@ def _with_ids(
         )
     from ttlsnap.stores.rocksdb.changelog import read_lineage
 
-    chain: list[Name] = [*read_lineage(files, path_of(name, "changelog"), codec), name]
-    at = max((i for i, known in enumerate(chain) if known in zips), default=None)
+    all_names: list[Name] = [*read_lineage(files, path_of(name, "changelog"), codec), name]
+    base_place = max((place for place, chain_name in enumerate(all_names) if chain_name in zips), default=None)
     # A store without column families may have no zip for a long time. Its lineage then begins with version 1.
-    if at is None and chain[0][0] != 1:
+    if base_place is None and all_names[0][0] != 1:
         raise CorruptionError(
-            f"{files.root}/{path_of(chain[0], 'zip')} is missing: {path_of(name, 'changelog')} is based on it"
+            f"{files.root}/{path_of(all_names[0], 'zip')} is missing: {path_of(name, 'changelog')} is based on it"
         )
-    needed = chain[at or 0 :]
-    if any(after[0] != before[0] + 1 for before, after in pairwise(needed)):
+    needed_names = all_names[base_place or 0 :]
+    if any(next_name[0] != previous_name[0] + 1 for previous_name, next_name in pairwise(needed_names)):
         raise CorruptionError(f"{files.root}/{path_of(name, 'changelog')}: its lineage has gaps")
-    for known in needed if at is None else needed[1:]:
-        if known not in changelogs:
+    for chain_name in needed_names if base_place is None else needed_names[1:]:
+        if chain_name not in changelogs:
             raise CorruptionError(
-                f"{files.root}/{path_of(known, 'changelog')} is missing: {path_of(name, 'changelog')} is based on it"
+                f"{files.root}/{path_of(chain_name, 'changelog')} is missing: "
+                f"{path_of(name, 'changelog')} is based on it"
             )
-    return needed
+    return needed_names
 
 
 def _find_shared_files(files: Directory, path: str, version: int, metadata: SnapshotMetadata) -> tuple[StateFile, ...]:
     """Return the SST files and logs of a snapshot; raise CorruptionError if one is missing or has another size."""
-    found = []
+    shared_files = []
     for file in metadata.files:
         info = files.stat(file.path)
         if info is None or info.is_dir:
             raise CorruptionError(f"{files.root}/{file.path} is missing: {path} needs it")
         if info.size != file.size:
             raise CorruptionError(f"{files.root}/{file.path} is {info.size} bytes long; {path} says {file.size}")
-        found.append(StateFile(file.path, version, info.size, info.mtime_ns))
-    return tuple(found)
+        shared_files.append(StateFile(file.path, version, info.size, info.mtime_ns))
+    return tuple(shared_files)

@@ -45,8 +45,10 @@ class RocksDbFormat:
         if merge_operator not in _DELIMITERS:
             raise UnsupportedError(f"{where}: merge operator version {merge_operator!r} is unknown (known: 1, 2)")
         if format_version not in _FORMAT_VERSIONS:
-            known = ", ".join(_FORMAT_VERSIONS)
-            raise UnsupportedError(f"{where}: RocksDB format version {format_version!r} is unknown (known: {known})")
+            known_versions = ", ".join(_FORMAT_VERSIONS)
+            raise UnsupportedError(
+                f"{where}: RocksDB format version {format_version!r} is unknown (known: {known_versions})"
+            )
         return cls(
             codec=codec_name(checkpoint.codec, where),
             row_checksums=checkpoint.row_checksums,

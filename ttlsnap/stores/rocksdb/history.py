@@ -21,45 +21,45 @@ from ttlsnap.unsaferow.rows import Rows
 
 
 def writes(
-    form: RocksDbFormat, files: Directory, lineage: Lineage, states: Mapping[str, StateDescriptor]
+    rocksdb_format: RocksDbFormat, files: Directory, lineage: Lineage, states: Mapping[str, StateDescriptor]
 ) -> Iterator[tuple[StateFile, Iterator[tuple[str, Rows]]]]:
     """See ``StateStore.writes``."""
     folder, _, name = lineage.new_snapshot.rpartition("/")
     newest = layout.parse_state_file(name)
     assert newest is not None
-    there = {info.name: info for info in files.list(folder, (".changelog",))}
+    info_of_name = {info.name: info for info in files.list(folder, (".changelog",))}
     families: dict[int, str] = {}
     if lineage.snapshot is not None:
-        families = {n: family for family, n in read_metadata(files, lineage.snapshot.path).families.items()}
+        families = {number: family for family, number in read_metadata(files, lineage.snapshot.path).families.items()}
     ids = {newest.version: newest.unique_id}
     version = newest.version
     while version in ids:
         unique_id = ids[version]
         path = f"{version}_{unique_id}.changelog" if unique_id is not None else f"{version}.changelog"
-        if path not in there:
+        if path not in info_of_name:
             return
-        info = there[path]
+        info = info_of_name[path]
         path = f"{folder}/{path}"
-        yield StateFile(path, version, info.size, info.mtime_ns), _puts(form, files, path, families, states)
+        yield StateFile(path, version, info.size, info.mtime_ns), _puts(rocksdb_format, files, path, families, states)
         if unique_id is None:
             ids[version - 1] = None
         else:
-            ids.update(changelog.read_lineage(files, path, form.codec))
+            ids.update(changelog.read_lineage(files, path, rocksdb_format.codec))
         version -= 1
 
 
 def _puts(
-    form: RocksDbFormat,
+    rocksdb_format: RocksDbFormat,
     files: Directory,
     path: str,
     families: Mapping[int, str],
     states: Mapping[str, StateDescriptor],
 ) -> Iterator[tuple[str, Rows]]:
     where = f"{files.root}/{path}"
-    if not families and changelog.has_families(files, path, form.codec):
+    if not families and changelog.has_families(files, path, rocksdb_format.codec):
         raise CorruptionError(f"{where} uses column families, but the zip that maps their ids is missing")
-    for changes in changelog.read_changes(files, path, form.codec):
-        keys = [k for kind, k in zip(changes.kinds, changes.keys, strict=True) if kind != changelog.DELETE]
+    for changes in changelog.read_changes(files, path, rocksdb_format.codec):
+        keys = [key for kind, key in zip(changes.kinds, changes.keys, strict=True) if kind != changelog.DELETE]
         if not keys:
             continue
         raw = Rows.of(keys)

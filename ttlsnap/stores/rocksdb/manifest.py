@@ -40,8 +40,8 @@ def keep_tables(folder: Path, tables: Collection[int], kept: Collection[int], wh
     A table is identified by its number. Raises CorruptionError if the MANIFEST is missing or lacks one of the tables.
     Raises UnsupportedError for an edit of an unknown kind.
     """
-    current = (folder / "CURRENT").read_bytes()
-    name = current.strip().decode(errors="replace")
+    manifest_line = (folder / "CURRENT").read_bytes()
+    name = manifest_line.strip().decode(errors="replace")
     if not _NAME.fullmatch(name) or not (folder / name).is_file():
         raise CorruptionError(f"{where}: CURRENT names {name[:40]!r}, which is not a MANIFEST in this snapshot")
     with (folder / name).open("r+b") as file:
@@ -62,22 +62,22 @@ def _levels(file: BinaryIO, numbers: Collection[int], where: str) -> dict[int, i
     # Decoding every edit would take seconds after months of batches, so only edits about these tables are decoded.
     # ``g`` is the byte 103, the tag of an added table, and the next byte is its level.
     about_them = re.compile(b"g[\0-\x3f](?:%s)" % b"|".join(re.escape(_varint(number)) for number in numbers))
-    wanted = frozenset(numbers)
+    wanted_numbers = frozenset(numbers)
     try:
         for record in _records(file):
             if about_them.search(record):
-                levels |= {number: level for level, number in _arrivals(record, where) if number in wanted}
+                levels |= {number: level for level, number in _arrivals(record, where) if number in wanted_numbers}
     except (IndexError, struct.error) as error:
         raise CorruptionError(f"{where}: its MANIFEST is damaged or truncated") from error
-    missing = sorted(wanted - levels.keys())
-    if missing:
-        raise CorruptionError(f"{where}: {missing[0]:06d}.sst is listed, but the MANIFEST does not have it")
+    missing_numbers = sorted(wanted_numbers - levels.keys())
+    if missing_numbers:
+        raise CorruptionError(f"{where}: {missing_numbers[0]:06d}.sst is listed, but the MANIFEST does not have it")
     return levels
 
 
 def _records(file: BinaryIO) -> Iterator[bytes]:
     """Yield every whole record; RocksDB reads the file next and verifies the checksums."""
-    gathered: list[bytes] = []
+    gathered_pieces: list[bytes] = []
     while block := file.read(_BLOCK):
         position = 0
         while position + _header.size <= len(block):
@@ -86,11 +86,11 @@ def _records(file: BinaryIO) -> Iterator[bytes]:
             if not _WHOLE <= kind <= _LAST or position > len(block):
                 return
             if kind in (_WHOLE, _FIRST):
-                gathered = []
-            gathered.append(block[position - size : position])
+                gathered_pieces = []
+            gathered_pieces.append(block[position - size : position])
             if kind in (_WHOLE, _LAST):
-                yield b"".join(gathered)
-            elif len(gathered) * _BLOCK > _MAX_RECORD:
+                yield b"".join(gathered_pieces)
+            elif len(gathered_pieces) * _BLOCK > _MAX_RECORD:
                 return
 
 
@@ -141,17 +141,17 @@ def _arrivals(record: bytes, where: str) -> Iterator[tuple[int, int]]:
 
 def _append(file: BinaryIO, edit: bytes) -> None:
     position = file.seek(0, 2)
-    first = True
-    while first or edit:
-        room = _BLOCK - position % _BLOCK
+    is_first = True
+    while is_first or edit:
+        room_in_block = _BLOCK - position % _BLOCK
         # A header is never split between two blocks. The end of the first one is filled with zeros.
-        if room < _header.size:
-            position += file.write(bytes(room))
+        if room_in_block < _header.size:
+            position += file.write(bytes(room_in_block))
             continue
-        piece, edit = edit[: room - _header.size], edit[room - _header.size :]
-        kind = (_LAST if not first else _WHOLE) if not edit else (_FIRST if first else _MIDDLE)
+        piece, edit = edit[: room_in_block - _header.size], edit[room_in_block - _header.size :]
+        kind = (_LAST if not is_first else _WHOLE) if not edit else (_FIRST if is_first else _MIDDLE)
         position += file.write(_header.pack(_masked_crc(bytes([kind]) + piece), len(piece), kind) + piece)
-        first = False
+        is_first = False
 
 
 def _masked_crc(data: bytes) -> int:
@@ -161,8 +161,8 @@ def _masked_crc(data: bytes) -> int:
 
 
 def _varint(value: int) -> bytes:
-    parts = bytearray()
+    encoded_bytes = bytearray()
     while value > 0x7F:
-        parts.append(value & 0x7F | 0x80)
+        encoded_bytes.append(value & 0x7F | 0x80)
         value >>= 7
-    return bytes([*parts, value])
+    return bytes([*encoded_bytes, value])

@@ -39,34 +39,37 @@ def open_partition(
     with scratch_folder(scratch) as folder, storage_errors(str(folder)):
         changes = sum(file.size for file in lineage.deltas)
         # Remote tables are downloaded twice: for the work, and with the staged tables for the verification.
-        copied = 0 if is_local(files.root) else 2 * sum(file.size for file in lineage.shared)
-        require_room(folder, copied + _UNPACKED * (changes + (lineage.snapshot.size if lineage.snapshot else 0)))
+        copied_bytes = 0 if is_local(files.root) else 2 * sum(file.size for file in lineage.shared)
+        require_room(folder, copied_bytes + _UNPACKED * (changes + (lineage.snapshot.size if lineage.snapshot else 0)))
         source = folder / SOURCE
         source.mkdir()
         metadata = assemble(files, lineage.snapshot.path, source, store.delimiter) if lineage.snapshot else None
         with rocksdb_errors(where):
             # A store that has only changelogs has no OPTIONS file.
             settings = settings_of(source) if metadata else default_settings(store.format_version)
-        with database(source, settings, where, new=metadata is None) as base:
+        with database(source, settings, where, new=metadata is None) as opened_database:
             if metadata is not None:
-                _require_tables(base, metadata, f"{files.root}/{lineage.snapshot.path if lineage.snapshot else ''}")
+                _require_tables(
+                    opened_database, metadata, f"{files.root}/{lineage.snapshot.path if lineage.snapshot else ''}"
+                )
             partition = WritablePartition(
-                store, files, lineage, folder, base, settings, metadata, where, keep_in_memory
+                store, files, lineage, folder, opened_database, settings, metadata, where, keep_in_memory
             )
             partition.replay()
-            with partition.spark_database(source, base) as faster:
-                partition.source = faster or base
+            with partition.spark_database(source, opened_database) as fast_source:
+                partition.source = fast_source or opened_database
                 yield partition
 
 
-def _require_tables(base: Rdict, metadata: SnapshotMetadata, where: str) -> None:
+def _require_tables(opened_database: Rdict, metadata: SnapshotMetadata, where: str) -> None:
     """Raise CorruptionError unless the database has exactly the tables that the metadata lists.
 
     A truncated MANIFEST makes a smaller database, and RocksDB does not notice.
     """
-    found, listed = set(live_tables(base)), set(metadata.tables)
-    if found != listed:
-        odd = min(found ^ listed)
+    live_names, listed_names = set(live_tables(opened_database)), set(metadata.tables)
+    if live_names != listed_names:
+        differing_name = min(live_names ^ listed_names)
         raise CorruptionError(
-            f"{where}: {odd} is {'listed, but the MANIFEST does not have it' if odd in listed else 'not listed'}"
+            f"{where}: {differing_name} is "
+            f"{'listed, but the MANIFEST does not have it' if differing_name in listed_names else 'not listed'}"
         )

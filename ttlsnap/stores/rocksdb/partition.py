@@ -80,13 +80,13 @@ class RocksDbPartition:
         self.expected = metadata.entries if metadata else None
         self.size = sum(file.size for file in lineage.shared)
         self._keep_in_memory = keep_in_memory
-        self._kept: list[Pairs] | None = None
+        self._kept_pairs: list[Pairs] | None = None
 
     def spark_database(
-        self, folder: Path, opened: Rdict | None = None
+        self, folder: Path, opened_database: Rdict | None = None
     ) -> contextlib.AbstractContextManager[SparkDatabase | None]:
         """See ``spark_library.spark_database``."""
-        return spark_database(folder, self.size, self.store.delimiter, opened)
+        return spark_database(folder, self.size, self.store.delimiter, opened_database)
 
     def spark_table(self, path: Path) -> SparkTable | None:
         """See ``spark_library.spark_table``."""
@@ -116,18 +116,20 @@ class RocksDbPartition:
         if self.store.row_checksums:
             keys = verify_keys(changes, self.store.delimiter, where)
         if changelog.MERGE in changes.kinds:
-            pending = self._merge(changes, keys)
+            pending_changes = self._merge(changes, keys)
         else:
-            pending = {
+            pending_changes = {
                 key: None if kind == changelog.DELETE else value
                 for kind, key, value in zip(changes.kinds, keys, changes.values, strict=True)
             }
         if self.expected is not None:
-            old: Any = self.base.get(list(pending))
+            old_values: Any = self.base.get(list(pending_changes))
             # The zip counts its own entries, and a changelog has no count.
-            self.expected += sum(v is not None for v in pending.values()) - sum(v is not None for v in old)
+            self.expected += sum(old_value is not None for old_value in pending_changes.values()) - sum(
+                old_value is not None for old_value in old_values
+            )
         batch = WriteBatch(raw_mode=True)
-        for key, value in pending.items():
+        for key, value in pending_changes.items():
             if value is None:
                 batch.delete(key)
             else:
@@ -139,50 +141,53 @@ class RocksDbPartition:
 
         A merge joins its value to the existing one, as RocksDB's operator does.
         """
-        pending: dict[bytes, list[bytes]] = {}
+        pending_values: dict[bytes, list[bytes]] = {}
         for kind, key, value in zip(changes.kinds, keys, changes.values, strict=True):
             if kind == changelog.MERGE:
-                if key not in pending:
-                    old: Any = self.base.get(key)
-                    pending[key] = [] if old is None else [old]
-                pending[key].append(value)
+                if key not in pending_values:
+                    old_value: Any = self.base.get(key)
+                    pending_values[key] = [] if old_value is None else [old_value]
+                pending_values[key].append(value)
             else:
                 # A merge after a delete begins a new list: the next value has no delimiter before it.
-                pending[key] = [] if kind == changelog.DELETE else [value]
-        return {key: self.store.delimiter.join(parts) if parts else None for key, parts in pending.items()}
+                pending_values[key] = [] if kind == changelog.DELETE else [value]
+        return {
+            key: self.store.delimiter.join(merged_values) if merged_values else None
+            for key, merged_values in pending_values.items()
+        }
 
     def batches(
         self, states: Mapping[str, StateDescriptor], only: str | None = None
     ) -> Generator[RocksDbBatch, None, None]:
         """See ``StoredPartition.batches``."""
-        found = 0
+        entries_found = 0
         number = next((number for number, name in self.families.items() if name == only), None)
         family = None if number is None else struct.pack("<h", number)
         for raw_keys, raw_values in self._pairs(family):
-            found += len(raw_keys)
+            entries_found += len(raw_keys)
             yield from self._by_state(raw_keys, raw_values, states)
-        if self.expected is not None and family is None and found != self.expected:
+        if self.expected is not None and family is None and entries_found != self.expected:
             raise CountError(
-                f"{self.where}: {found} entries were found; its metadata says {self.expected}. Restore the partition "
-                "from a copy, or go back to an older batch"
+                f"{self.where}: {entries_found} entries were found; its metadata says {self.expected}. Restore the "
+                "partition from a copy, or go back to an older batch"
             )
 
     def _pairs(self, family: bytes | None) -> Iterator[Pairs]:
         """Yield all entries; with ``family``, those of others may be omitted."""
-        if self._kept is not None:
-            for keys, values in self._kept:
+        if self._kept_pairs is not None:
+            for keys, values in self._kept_pairs:
                 if family is None or keys.piece(0)[:FAMILY_SIZE] <= family <= keys.piece(-1)[:FAMILY_SIZE]:
                     yield keys, values
             return
-        kept, room = [], KEPT_BYTES if self._keep_in_memory and family is None else 0
+        kept_pairs, bytes_left = [], KEPT_BYTES if self._keep_in_memory and family is None else 0
         for keys, values in scan(self.source, self.where, family):
-            if room > 0:
-                room -= int(keys.size.sum() + values.size.sum()) + _ARRAYS * len(keys)
-                kept.append((keys, values))
-            if room <= 0:
-                kept.clear()
+            if bytes_left > 0:
+                bytes_left -= int(keys.size.sum() + values.size.sum()) + _ARRAYS * len(keys)
+                kept_pairs.append((keys, values))
+            if bytes_left <= 0:
+                kept_pairs.clear()
             yield keys, values
-        self._kept = kept if room > 0 else None
+        self._kept_pairs = kept_pairs if bytes_left > 0 else None
 
     def _by_state(
         self, raw_keys: Rows, raw_values: Rows, states: Mapping[str, StateDescriptor]
@@ -205,9 +210,9 @@ class RocksDbPartition:
 
     def _bounds(self, raw_keys: Rows) -> list[int]:
         """Return where the keys of each column family begin, and where the last family's keys end."""
-        short = np.flatnonzero(raw_keys.size < FAMILY_SIZE)
-        if len(short):
-            key = quote(raw_keys.piece(int(short[0])).hex())
+        short_keys = np.flatnonzero(raw_keys.size < FAMILY_SIZE)
+        if len(short_keys):
+            key = quote(raw_keys.piece(int(short_keys[0])).hex())
             raise CorruptionError(f"{self.where}: the key " + key + " is too short to name a column family")
         numbers = read_at(raw_keys.data, raw_keys.start, "<i2")
         return [0, *(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist(), len(numbers)]
@@ -220,10 +225,10 @@ class RocksDbPartition:
         family: int,
         state: StateDescriptor | None,
     ) -> RocksDbBatch:
-        head = CHECKSUM_SIZE if self.store.row_checksums else 0
-        if not head and state is None:
+        checksum_size = CHECKSUM_SIZE if self.store.row_checksums else 0
+        if not checksum_size and state is None:
             return RocksDbBatch(name, raw_keys, raw_values)
-        if head:
+        if checksum_size:
             is_list = state is None or state.lists
             verify_values(raw_keys, raw_values, self.store.delimiter if is_list else None, self.where)
         if state is None:
@@ -232,7 +237,7 @@ class RocksDbPartition:
             return self._list_batch(name, raw_keys, raw_values, read_keys(raw_keys, family, state, self.where), state)
         rows = (
             read_keys(raw_keys, family, state, self.where),
-            read_values(raw_values, head, raw_keys, state, self.where),
+            read_values(raw_values, checksum_size, raw_keys, state, self.where),
         )
         return RocksDbBatch(name, raw_keys, raw_values, rows)
 
@@ -244,28 +249,31 @@ class RocksDbPartition:
         keys: Rows,
         state: StateDescriptor,
     ) -> RocksDbBatch:
-        head = CHECKSUM_SIZE if self.store.row_checksums else 0
-        elements, wrong = split(raw_values, head - SIZE if head else 0, self.store.delimiter)
+        checksum_size = CHECKSUM_SIZE if self.store.row_checksums else 0
+        elements, is_wrong = split(raw_values, checksum_size - SIZE if checksum_size else 0, self.store.delimiter)
         pieces = elements.pieces
-        if head and not wrong.any():
+        if checksum_size and not is_wrong.any():
             # After the checksum is the size of the rest, and the rest begins with the row's own size.
-            short = pieces.size < head + SIZE
-            size = read_at(pieces.data, np.where(short, 0, pieces.start + head), "<i4")
-            wrong[elements.owner[short | (size != pieces.size - head - SIZE)]] = True
-        if wrong.any():
-            key = raw_keys.piece(int(np.flatnonzero(wrong)[0]))
-            what = ": its value is not a list of rows with their sizes"
-            raise CorruptionError(f"{self.where}: key " + quote(key.hex()) + what)
-        rows = keys.take(elements.owner), read_values(pieces, head + SIZE, raw_keys, state, self.where, elements.owner)
+            is_short = pieces.size < checksum_size + SIZE
+            size = read_at(pieces.data, np.where(is_short, 0, pieces.start + checksum_size), "<i4")
+            is_wrong[elements.owner[is_short | (size != pieces.size - checksum_size - SIZE)]] = True
+        if is_wrong.any():
+            key = raw_keys.piece(int(np.flatnonzero(is_wrong)[0]))
+            problem = ": its value is not a list of rows with their sizes"
+            raise CorruptionError(f"{self.where}: key " + quote(key.hex()) + problem)
+        rows = (
+            keys.take(elements.owner),
+            read_values(pieces, checksum_size + SIZE, raw_keys, state, self.where, elements.owner),
+        )
         return RocksDbBatch(name, raw_keys, raw_values, rows, elements)
 
     def change(
         self, batch: RocksDbBatch, state: StateDescriptor, kept: Int64s, rewritten: Mask, values: Rows
     ) -> RocksDbBatch:
         """See ``StoredPartition.change``."""
-        kept, rewritten, new = self.stored_change(batch, state, kept, rewritten, values)
+        kept, rewritten, new_values = self.stored_change(batch, state, kept, rewritten, values)
         keys = batch.raw_keys.take(kept)
-        return self._batch_of(state, keys, batch.raw_values.take(kept).replace(rewritten, Rows.of(new)))
+        return self._batch_of(state, keys, batch.raw_values.take(kept).replace(rewritten, Rows.of(new_values)))
 
     def stored_change(
         self, batch: RocksDbBatch, state: StateDescriptor, kept: Int64s, rewritten: Mask, values: Rows
@@ -277,36 +285,38 @@ class RocksDbPartition:
         if batch.elements is None:
             return kept, rewritten, self._new_values(batch, state, kept[rewritten], values.take(rewritten))
         owner, count = batch.elements.owner, len(batch.raw_keys)
-        left = np.bincount(owner[kept], minlength=count)
-        touched = left != np.bincount(owner, minlength=count)
-        touched[owner[kept[rewritten]]] = True
-        mine = touched[owner[kept]]
-        kept_here, new_here = kept[mine], rewritten[mine]
-        new = Rows.of(self._new_values(batch, state, kept[rewritten], values.take(rewritten)))
-        pieces = batch.elements.pieces.take(kept_here).replace(new_here, new)
-        kept_lists = np.flatnonzero(left)
-        return kept_lists, touched[kept_lists], join(pieces, owner[kept_here], self.store.delimiter)
+        elements_left = np.bincount(owner[kept], minlength=count)
+        is_touched = elements_left != np.bincount(owner, minlength=count)
+        is_touched[owner[kept[rewritten]]] = True
+        is_in_touched_list = is_touched[owner[kept]]
+        kept_here, new_here = kept[is_in_touched_list], rewritten[is_in_touched_list]
+        new_values = Rows.of(self._new_values(batch, state, kept[rewritten], values.take(rewritten)))
+        pieces = batch.elements.pieces.take(kept_here).replace(new_here, new_values)
+        kept_lists = np.flatnonzero(elements_left)
+        return kept_lists, is_touched[kept_lists], join(pieces, owner[kept_here], self.store.delimiter)
 
-    def _new_values(self, batch: RocksDbBatch, state: StateDescriptor, which: Int64s, rows: Rows) -> list[bytes]:
+    def _new_values(
+        self, batch: RocksDbBatch, state: StateDescriptor, entry_numbers: Int64s, rows: Rows
+    ) -> list[bytes]:
         """Return new rows as they are stored, with checksums if the store has them."""
         if not len(rows):
             return []
-        head = bytes([ENCODING]) if state.avro is None else b""
+        encoding_byte = bytes([ENCODING]) if state.avro is None else b""
         if state.avro is not None:
             rows = state.avro.stored_values(rows)
         data, starts, sizes = rows.data.tobytes(), rows.start.tolist(), rows.size.tolist()
-        payload = [head + data[start : start + size] for start, size in zip(starts, sizes, strict=True)]
+        payload = [encoding_byte + data[start : start + size] for start, size in zip(starts, sizes, strict=True)]
         if batch.elements is not None:
             payload = [struct.pack("<i", len(row)) + row for row in payload]
-            which = batch.elements.owner[which]
-        return self.stored_values(batch.raw_keys.take(which), payload)
+            entry_numbers = batch.elements.owner[entry_numbers]
+        return self.stored_values(batch.raw_keys.take(entry_numbers), payload)
 
     def moved(self, states: Mapping[str, StateDescriptor], moves: Mapping[str, Renumbering]) -> Iterator[RocksDbBatch]:
         """See ``StoredPartition.moved``."""
-        for name, which in moves.items():
-            pairs = self.move(states[name], which)
-            while some := list(islice(pairs, _MOVED)):
-                keys, values = zip(*some, strict=True)
+        for name, renumbering in moves.items():
+            pairs = self.move(states[name], renumbering)
+            while chunk := list(islice(pairs, _MOVED)):
+                keys, values = zip(*chunk, strict=True)
                 yield self._batch_of(states[name], Rows.of(keys), Rows.of(values))
 
     def _batch_of(self, state: StateDescriptor, raw_keys: Rows, raw_values: Rows) -> RocksDbBatch:
@@ -317,24 +327,28 @@ class RocksDbPartition:
 
     def move(self, state: StateDescriptor, moves: Renumbering) -> Iterator[tuple[bytes, bytes]]:
         """Yield entries as they are to be stored, with another ordered number at the start of their keys."""
-        head = CHECKSUM_SIZE if self.store.row_checksums else 0
-        place, between = (_NUMBER_AT, b"") if state.avro is None else (_AVRO_NUMBER_AT, _AVRO_BETWEEN)
-        position, done = 0, 0
+        checksum_size = CHECKSUM_SIZE if self.store.row_checksums else 0
+        place, infix = (_NUMBER_AT, b"") if state.avro is None else (_AVRO_NUMBER_AT, _AVRO_BETWEEN)
+        position, numbers_used = 0, 0
         for batch in self.batches({}, only=state.state):
             if batch.state != state.state:
                 continue
-            which = np.flatnonzero(moves.which[position : position + len(batch)]).tolist()
+            moved_rows = np.flatnonzero(moves.which[position : position + len(batch)]).tolist()
             position += len(batch)
-            numbers = moves.numbers[done : done + len(which)]
-            done += len(which)
+            numbers = moves.numbers[numbers_used : numbers_used + len(moved_rows)]
+            numbers_used += len(moved_rows)
             marker = (numbers >= 0).astype("u1").tobytes()
-            ordered = numbers.astype(">i8").tobytes()
+            number_bytes = numbers.astype(">i8").tobytes()
             keys, values = [], []
-            for n, i in enumerate(which):
-                key = batch.raw_keys.piece(i)
-                number = marker[n : n + 1] + between + ordered[8 * n : 8 * n + 8]
+            for position_in_batch, row in enumerate(moved_rows):
+                key = batch.raw_keys.piece(row)
+                number = (
+                    marker[position_in_batch : position_in_batch + 1]
+                    + infix
+                    + number_bytes[8 * position_in_batch : 8 * position_in_batch + 8]
+                )
                 keys.append(key[:place] + number + key[place + len(number) :])
-                values.append(batch.raw_values.piece(i)[head:])
+                values.append(batch.raw_values.piece(row)[checksum_size:])
             yield from zip(keys, self.stored_values(Rows.of(keys), values), strict=True)
 
     def stored_values(self, raw_keys: Rows, payload: list[bytes]) -> list[bytes]:
@@ -349,13 +363,18 @@ def verify_keys(changes: changelog.ChangelogRecords, delimiter: bytes, where: st
 
     A delete has its checksum before its key, other records before their values.
     """
-    deletes = [i for i, kind in enumerate(changes.kinds) if kind == changelog.DELETE]
+    deletes = [number for number, kind in enumerate(changes.kinds) if kind == changelog.DELETE]
     keys = list(changes.keys)
-    for i in deletes:
-        stored, keys[i] = keys[i][:4], keys[i][4:]
-        if int.from_bytes(stored, "little") != google_crc32c.value(keys[i]):
-            key = quote(keys[i].hex())
+    for number in deletes:
+        stored_checksum, keys[number] = keys[number][:4], keys[number][4:]
+        if int.from_bytes(stored_checksum, "little") != google_crc32c.value(keys[number]):
+            key = quote(keys[number].hex())
             raise CorruptionError(f"{where}: the delete of key " + key + " does not match its checksum")
     puts = sorted(set(range(len(keys))) - set(deletes))
-    verify_values(Rows.of([keys[i] for i in puts]), Rows.of([changes.values[i] for i in puts]), delimiter, where)
+    verify_values(
+        Rows.of([keys[number] for number in puts]),
+        Rows.of([changes.values[number] for number in puts]),
+        delimiter,
+        where,
+    )
     return keys

@@ -118,8 +118,8 @@ class SparkTable:
     def put(self, keys: Rows, values: Rows) -> None:
         """Write entries, in the order of their keys."""
         put = _address(self._library.rocksdb_sstfilewriter_put)
-        pieces = (keys.data, keys.start, keys.size), (values.data, values.start, values.size)
-        _call(self._library, loops.put_entries, self._writer, put, *pieces)
+        buffers = (keys.data, keys.start, keys.size), (values.data, values.start, values.size)
+        _call(self._library, loops.put_entries, self._writer, put, *buffers)
 
     def file_size(self) -> int:
         """Return the bytes written so far."""
@@ -139,9 +139,9 @@ class SparkTable:
 
 @contextlib.contextmanager
 def spark_database(
-    folder: Path, size: int, delimiter: bytes, opened: Rdict | None = None
+    folder: Path, size: int, delimiter: bytes, opened_database: Rdict | None = None
 ) -> Iterator[SparkDatabase | None]:
-    """Open the database in ``folder`` for reading, even while rocksdict has it ``opened``.
+    """Open the database in ``folder`` for reading, even while rocksdict has it open as ``opened_database``.
 
     ``size`` is that of its tables, and ``delimiter`` is what Spark puts between merged values. Yield None if there is
     no library, if it is not worth it, or if it cannot open the database.
@@ -150,16 +150,16 @@ def spark_database(
     if library is None:
         yield None
         return
-    if opened is not None:
-        opened.flush()  # the library sees only what is in files
+    if opened_database is not None:
+        opened_database.flush()  # the library sees only what is in files
     with contextlib.ExitStack() as stack:
         handle = None
         with contextlib.suppress(RocksDbError):
             options = stack.enter_context(_options_of(library, folder, delimiter))
             handle = _call(library, library.rocksdb_open_for_read_only, options, os.fsencode(folder), 0)
-            found = SparkDatabase(library, handle)
-            stack.callback(found.close)
-        yield None if handle is None else found
+            opened_library = SparkDatabase(library, handle)
+            stack.callback(opened_library.close)
+        yield None if handle is None else opened_library
 
 
 def spark_table(folder: Path, path: Path, size: int, delimiter: bytes) -> SparkTable | None:
@@ -178,10 +178,10 @@ def find_library(size: int) -> ctypes.CDLL | None:
 
 @cache
 def _load() -> ctypes.CDLL | None:
-    found = find_jar()
-    if found is None:
+    jar_and_name = find_jar()
+    if jar_and_name is None:
         return None
-    jar, name = found
+    jar, name = jar_and_name
     try:
         with zipfile.ZipFile(jar) as archive:
             content = archive.read(name) if archive.getinfo(name).file_size <= _MOST_BYTES else b""
@@ -215,18 +215,18 @@ def _options_of(library: ctypes.CDLL, folder: Path, delimiter: bytes) -> Iterato
     That of rocksdict names no delimiter, so a copy of it gets one.
     """
     count, names, family = _size(), _pointer(), _pointer()
-    common, families = _pointer(), ctypes.POINTER(_pointer)()
+    database_options, families = _pointer(), ctypes.POINTER(_pointer)()
     with contextlib.ExitStack() as stack:
         environment = library.rocksdb_create_default_env()
         stack.callback(library.rocksdb_env_destroy, environment)
         blocks = library.rocksdb_cache_create_lru(_BLOCK_CACHE)
         stack.callback(library.rocksdb_cache_destroy, blocks)
-        outputs = map(ctypes.byref, (common, count, names, families))
-        own = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=folder.parent)))
-        shutil.copy(newest_options(folder), own)
-        keep_harmless_options(own, delimiter, str(folder))
-        _call(library, library.rocksdb_load_latest_options, os.fsencode(own), environment, 1, blocks, *outputs)
-        stack.callback(library.rocksdb_load_latest_options_destroy, common, names, families, count)
+        outputs = map(ctypes.byref, (database_options, count, names, families))
+        own_folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=folder.parent)))
+        shutil.copy(newest_options(folder), own_folder)
+        keep_harmless_options(own_folder, delimiter, str(folder))
+        _call(library, library.rocksdb_load_latest_options, os.fsencode(own_folder), environment, 1, blocks, *outputs)
+        stack.callback(library.rocksdb_load_latest_options_destroy, database_options, names, families, count)
         family = families[0]
         # As in ``database.Settings``.
         library.rocksdb_options_set_skip_stats_update_on_db_open(family, 1)

@@ -47,10 +47,12 @@ class RocksDbStore(RocksDbFormat):
 
         if owner is not None:
             keys = keys.take(np.unique(owner, return_index=True)[1])
-        stored = write_keys(keys, state, family)
+        stored_keys = write_keys(keys, state, family)
         if owner is not None:
-            return stored, write_lists(stored, values, owner, state, self.delimiter, checksums=self.row_checksums)
-        return stored, write_values(stored, values, state, checksums=self.row_checksums)
+            return stored_keys, write_lists(
+                stored_keys, values, owner, state, self.delimiter, checksums=self.row_checksums
+            )
+        return stored_keys, write_values(stored_keys, values, state, checksums=self.row_checksums)
 
     def decode(self, state: StateDescriptor, keys: Rows, values: Rows) -> tuple[Rows, Rows]:
         """See ``StateStore.decode``."""
@@ -58,8 +60,8 @@ class RocksDbStore(RocksDbFormat):
 
         if self.row_checksums:
             verify_values(keys, values, None, str(state))
-        head = CHECKSUM_SIZE if self.row_checksums else 0
-        return read_keys(keys, 0, state, str(state)), read_values(values, head, keys, state, str(state))
+        checksum_size = CHECKSUM_SIZE if self.row_checksums else 0
+        return read_keys(keys, 0, state, str(state)), read_values(values, checksum_size, keys, state, str(state))
 
     def find(self, files: Directory, directory: str, version: int, unique_id: str | None = None) -> Lineage:
         """See ``StateStore.find``."""

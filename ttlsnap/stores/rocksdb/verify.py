@@ -51,17 +51,17 @@ def find_damaged_files(
     tables = [file for file in lineage.shared if file.path in wanted]
     if snapshot.path not in wanted and not tables:
         return
-    stale = [wrong for file in tables for wrong in _try_read(file.path, partial(_check, files, file.path))]
-    yield from stale
-    told = {path for path, _ in stale}
-    tables = [file for file in tables if file.path.endswith(".sst") and file.path not in told]
+    damaged_files = [damage for file in tables for damage in _try_read(file.path, partial(_check, files, file.path))]
+    yield from damaged_files
+    damaged_paths = {path for path, _ in damaged_files}
+    tables = [file for file in tables if file.path.endswith(".sst") and file.path not in damaged_paths]
     with scratch_folder(scratch) as folder, storage_errors(str(folder)):
         try:
-            parts = _Snapshot.unpack(store, files, snapshot.path, folder / "unpacked")
+            unpacked_snapshot = _Snapshot.unpack(store, files, snapshot.path, folder / "unpacked")
         except (CorruptionError, UnsupportedError) as error:
             yield snapshot.path, error
             return
-        yield from _find_damaged_tables(parts, [file.path for file in tables])
+        yield from _find_damaged_tables(unpacked_snapshot, [file.path for file in tables])
 
 
 def _try_read(path: str, read: Callable[[], None]) -> Iterator[tuple[str, TtlsnapError]]:
@@ -104,15 +104,15 @@ class _Snapshot:
 
 def _find_damaged_tables(snapshot: _Snapshot, tables: Sequence[str]) -> Iterator[tuple[str, TtlsnapError]]:
     """Yield the ``tables`` that cannot be read. They are read together, and one by one only after an error."""
-    together = _wrong(snapshot, tables, snapshot.where)
-    if together is None:
+    error_of_all = _wrong(snapshot, tables, snapshot.where)
+    if error_of_all is None:
         return
     # An error that remains without any table is in the zip.
-    found = [(snapshot.path, of_itself)] if (of_itself := _wrong(snapshot, [], snapshot.where)) else []
-    for table in [] if found else tables:
+    damaged_tables = [(snapshot.path, of_itself)] if (of_itself := _wrong(snapshot, [], snapshot.where)) else []
+    for table in [] if damaged_tables else tables:
         if error := _wrong(snapshot, [table], f"{snapshot.files.root}/{table}"):
-            found.append((table, error))
-    yield from found or [(snapshot.path, together)]
+            damaged_tables.append((table, error))
+    yield from damaged_tables or [(snapshot.path, error_of_all)]
 
 
 def _wrong(snapshot: _Snapshot, tables: Sequence[str], where: str) -> TtlsnapError | None:
@@ -138,10 +138,10 @@ def _read_tables(snapshot: _Snapshot, tables: Sequence[str], where: str) -> None
         with rocksdb_errors(where):
             settings = settings_of(folder)
         settings.tables.set_max_sequential_skip_in_iterations(_NEVER)
-        with database(folder, settings, where) as opened:
-            if live_tables(opened) != sorted(names):
+        with database(folder, settings, where) as opened_database:
+            if live_tables(opened_database) != sorted(names):
                 raise CorruptionError(f"{where}: the MANIFEST and the metadata list different tables")
-            for _ in scan(opened, where):
+            for _ in scan(opened_database, where):
                 pass
 
 

@@ -77,65 +77,67 @@ class RocksDbWriter:
         self._foreseen = changes
         self._partition, self._staging, self._rewrite, self._states = partition, staging, rewrite, states
         self._counts = {state: len(pairs) for state, pairs in moved.items()}
-        self._moved, self._next = sorted(chain(*moved.values()), key=itemgetter(0)), 0
+        self._moved_entries, self._next_moved = sorted(chain(*moved.values()), key=itemgetter(0)), 0
         self._folder = partition.folder / "new"
         self._staged: list[StagedFile] = []
-        self._finished = False
+        self._is_finished = False
 
     def __enter__(self) -> Self:
         partition = self._partition
         self._folder.mkdir()
         self._files = contextlib.ExitStack()
-        self._full = self._rewrite == "full" or partition.metadata is None or not partition.metadata.tables
+        self._is_full = self._rewrite == "full" or partition.metadata is None or not partition.metadata.tables
         entries = partition.expected
         if entries is None:
             entries = partition.base.property_int_value("rocksdb.estimate-num-keys") or 0
         share = _SHARES[self._rewrite] if isinstance(self._rewrite, str) else self._rewrite
         self._limit = math.inf if share == math.inf else entries * share
-        self._full = self._full or self._foreseen > self._limit
-        if self._full:
+        self._is_full = self._is_full or self._foreseen > self._limit
+        if self._is_full:
             self.require_room()
         self._digest = _Digest()
-        self._whole = Tables(self._folder, "whole", partition)
+        self._whole_tables = Tables(self._folder, "whole", partition)
         self._patch = Tables(self._folder, "patch", partition, deletes=True)
         self._changes = _Changes(self._files.enter_context((self._folder / "changes").open("w+b")))
         return self
 
     def __exit__(self, *error: Any) -> None:
         self._files.close()
-        for tables in (self._whole, self._patch):
+        for tables in (self._whole_tables, self._patch):
             tables.discard()
-        if self._staging is not None and not self._finished:
+        if self._staging is not None and not self._is_finished:
             for file in self._staged:
                 self._staging.files.remove(file.path)
 
     def keep(self, batch: RocksDbBatch) -> None:
         """See ``SnapshotWriter.keep``."""
         self.count(batch.state, len(batch.raw_keys))
-        if self._full:
+        if self._is_full:
             self.put(batch.raw_keys, batch.raw_values)
 
     def change(self, batch: RocksDbBatch, kept: Int64s, rewritten: Mask, values: Rows) -> None:
         """See ``SnapshotWriter.change``."""
         state = self._states[batch.state]
-        kept, rewritten, new = self._partition.stored_change(batch, state, kept, rewritten, values)
+        kept, rewritten, new_values = self._partition.stored_change(batch, state, kept, rewritten, values)
         self.count(batch.state, len(kept))
-        if self._full:
-            self.put(batch.raw_keys.take(kept), batch.raw_values.take(kept).replace(rewritten, Rows.of(new)))
+        if self._is_full:
+            self.put(batch.raw_keys.take(kept), batch.raw_values.take(kept).replace(rewritten, Rows.of(new_values)))
             return
-        changed = np.ones(len(batch.raw_keys), np.bool_)
-        changed[kept] = rewritten
-        told: dict[int, bytes] = dict(zip(kept[rewritten].tolist(), new, strict=True))
-        places = np.flatnonzero(changed)
-        self._change(batch.raw_keys.take(places).to_list(), [told.get(place) for place in places.tolist()])
+        is_changed = np.ones(len(batch.raw_keys), np.bool_)
+        is_changed[kept] = rewritten
+        new_value_of_place: dict[int, bytes] = dict(zip(kept[rewritten].tolist(), new_values, strict=True))
+        places = np.flatnonzero(is_changed)
+        self._change(
+            batch.raw_keys.take(places).to_list(), [new_value_of_place.get(place) for place in places.tolist()]
+        )
         if self._changes.count > self._limit:
             self._write_whole(batch.raw_keys.piece(-1))
 
     def put(self, keys: Rows, values: Rows) -> None:
         """Write entries as they are stored, in the order of their keys."""
-        if self._next < len(self._moved) and len(keys):
+        if self._next_moved < len(self._moved_entries) and len(keys):
             keys, values = map(Rows.of, self._insert_moved(keys.to_list(), values.to_list()))
-        self._whole.put(keys, values)
+        self._whole_tables.put(keys, values)
         self._digest.update(keys, values)
 
     def _change(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
@@ -145,29 +147,36 @@ class RocksDbWriter:
 
     def _insert_moved(self, keys: Sequence[bytes], values: Sequence[Any]) -> tuple[Sequence[bytes], Sequence[Any]]:
         """Return the next keys and values, together with the moved entries up to the last of these keys."""
-        if not keys or self._next == len(self._moved) or self._moved[self._next][0] > keys[-1]:
+        if (
+            not keys
+            or self._next_moved == len(self._moved_entries)
+            or self._moved_entries[self._next_moved][0] > keys[-1]
+        ):
             return keys, values
-        end = bisect_right(self._moved, keys[-1], self._next, key=itemgetter(0))
-        moved, self._next = self._moved[self._next : end], end
-        both = {**dict(zip(keys, values, strict=True)), **dict(moved)}  # a moved entry may replace a deleted one
-        return tuple(zip(*sorted(both.items(), key=itemgetter(0)), strict=True))  # type: ignore[return-value]
+        end = bisect_right(self._moved_entries, keys[-1], self._next_moved, key=itemgetter(0))
+        moved_entries, self._next_moved = self._moved_entries[self._next_moved : end], end
+        merged_entries = {
+            **dict(zip(keys, values, strict=True)),
+            **dict(moved_entries),
+        }  # a moved entry may replace a deleted one
+        return tuple(zip(*sorted(merged_entries.items(), key=itemgetter(0)), strict=True))  # type: ignore[return-value]
 
     def count(self, state: str, entries: int) -> None:
         """Add entries to the number of a state's entries."""
         self._counts[state] = self._counts.get(state, 0) + entries
 
-    def _write_whole(self, last: bytes) -> None:
+    def _write_whole(self, last_key: bytes) -> None:
         """Change from tombstones to writing in full, because too many entries have changed.
 
-        The entries up to the key ``last`` are read again with their changes.
+        The entries up to ``last_key`` are read again with their changes.
         """
-        self._full = True
+        self._is_full = True
         self.require_room()
-        base, where = self._partition.base, self._partition.where
+        source_database, where = self._partition.base, self._partition.where
         with rocksdb_errors(where):
-            ingest(base, self._patch.close())
-            # The least key after ``last``, because RocksDB excludes the bound.
-            for keys, values in scan(base, where, before=last + b"\0"):
+            ingest(source_database, self._patch.close())
+            # The least key after ``last_key``, because RocksDB excludes the bound.
+            for keys, values in scan(source_database, where, before=last_key + b"\0"):
                 self.put(keys, values)
 
     def require_room(self) -> None:
@@ -182,29 +191,29 @@ class RocksDbWriter:
         """See ``SnapshotWriter.finish``."""
         self._write_last_moved()
         with rocksdb_errors(self._partition.where):
-            written = self._finish_whole() if self._full else self._finish_patch()
-        self._finished = True
+            written = self._finish_whole() if self._is_full else self._finish_patch()
+        self._is_finished = True
         return written
 
     def _write_last_moved(self) -> None:
         """Write the moved entries that come after all other entries."""
-        rest = self._moved[self._next :]
-        self._next = len(self._moved)
-        if rest:
-            keys, values = zip(*rest, strict=True)
-            if self._full:
+        entries_left = self._moved_entries[self._next_moved :]
+        self._next_moved = len(self._moved_entries)
+        if entries_left:
+            keys, values = zip(*entries_left, strict=True)
+            if self._is_full:
                 self.put(Rows.of(keys), Rows.of(values))
             else:
                 self._change(keys, values)
 
     def _finish_whole(self) -> Written:
         partition, folder = self._partition, self._folder / "database"
-        with database(folder, partition.settings, partition.where, new=True) as new:
-            tables = self._whole.close()
+        with database(folder, partition.settings, partition.where, new=True) as new_database:
+            tables = self._whole_tables.close()
             if tables:
-                ingest(new, tables)
-            local = live_tables(new)
-        written = self._stage(folder, local, {})
+                ingest(new_database, tables)
+            local_tables = live_tables(new_database)
+        written = self._stage(folder, local_tables, {})
         if self._staging is not None:
             self._verify_all(written)
         return written
@@ -214,46 +223,46 @@ class RocksDbWriter:
         assert partition.metadata is not None
         ingest(partition.base, self._patch.close())
         partition.base.flush()
-        local = live_tables(partition.base)
+        local_tables = live_tables(partition.base)
         partition.base.close()
-        written = self._stage(partition.folder / SOURCE, local, partition.metadata.tables)
+        written = self._stage(partition.folder / SOURCE, local_tables, partition.metadata.tables)
         if self._staging is not None:
             self._verify_changes(written)
         return written
 
-    def _stage(self, folder: Path, local: list[str], shared: dict[str, archive.SharedFile]) -> Written:
+    def _stage(self, folder: Path, local_tables: list[str], shared: dict[str, archive.SharedFile]) -> Written:
         """Stage the new tables of the closed database in ``folder``, and the zip that names all its tables."""
         partition = self._partition
-        home = partition.lineage.new_snapshot.rpartition("/")[0]
-        new, sizes = [], []
-        listed: list[dict[str, Any]] = []
-        for name in local:
+        folder_of_snapshot = partition.lineage.new_snapshot.rpartition("/")[0]
+        new_files, sizes = [], []
+        listed_tables: list[dict[str, Any]] = []
+        for name in local_tables:
             if name in shared:
-                stored, size = shared[name].path.rpartition("/")[2], shared[name].size
+                stored_name, size = shared[name].path.rpartition("/")[2], shared[name].size
             else:
                 # Spark names tables like this, too (RocksDBFileManager.newDFSFileName). Local names repeat: another
                 # version, or a failed task, may have a table of the same local name.
-                stored, size = f"{name.removesuffix('.sst')}-{uuid.uuid4()}.sst", (folder / name).stat().st_size
-                new.append((folder / name, f"{home}/{layout.SSTS}/{stored}"))
+                stored_name, size = f"{name.removesuffix('.sst')}-{uuid.uuid4()}.sst", (folder / name).stat().st_size
+                new_files.append((folder / name, f"{folder_of_snapshot}/{layout.SSTS}/{stored_name}"))
             sizes.append(size)
-            listed.append({"localFileName": name, "dfsSstFileName": stored, "sizeBytes": size})
-        current = (folder / "CURRENT").read_text().strip()
+            listed_tables.append({"localFileName": name, "dfsSstFileName": stored_name, "sizeBytes": size})
+        manifest_name = (folder / "CURRENT").read_text().strip()
         options = newest_options(folder).name
-        document = self._document(listed)
+        document = self._document(listed_tables)
         snapshot = self._folder / "snapshot.zip"
         # Without a write-ahead log: the tables have every entry, and RocksDB opens a database that has no log.
-        archive.write(snapshot, folder, [current, "CURRENT", options], document, self._version())
+        archive.write(snapshot, folder, [manifest_name, "CURRENT", options], document, self._version())
         size = snapshot.stat().st_size + sum(sizes)
         if self._staging is None:
             return Written((), size, self._how())
-        for source, target in (*new, (snapshot, partition.lineage.new_snapshot)):
+        for source, target in (*new_files, (snapshot, partition.lineage.new_snapshot)):
             self._staged.append(_move(source, self._staging, target))
-        reused = tuple(shared[name].path for name in local if name in shared)
+        reused_paths = tuple(shared[name].path for name in local_tables if name in shared)
         return Written(
             files=tuple(self._staged),
             size=size,
             rewrite=self._how(),
-            reused=reused,
+            reused=reused_paths,
             superseded=() if shared else _find_superseded(partition),
         )
 
@@ -261,15 +270,15 @@ class RocksDbWriter:
         return "v2" if self._partition.lineage.only_for == SPARK_4_0 else "v1"
 
     def _how(self) -> Rewrite:
-        return "full" if self._full else "tombstones"
+        return "full" if self._is_full else "tombstones"
 
-    def _document(self, listed: list[dict[str, Any]]) -> dict[str, Any]:
+    def _document(self, listed_tables: list[dict[str, Any]]) -> dict[str, Any]:
         """Return the new snapshot's metadata, with the facts of the old one."""
         metadata = self._partition.metadata
         if metadata is None:
             # A store without a zip has no column families. Later versions of Spark read these two fields of 3.5, too.
-            return {"sstFiles": listed, "numKeys": sum(self._counts.values())}
-        document = {**metadata.document, "sstFiles": listed}
+            return {"sstFiles": listed_tables, "numKeys": sum(self._counts.values())}
+        document = {**metadata.document, "sstFiles": listed_tables}
         document.pop("logFiles", None)  # not needed by a database that has its tables
         if metadata.entries is not None:
             internal = sum(count for state, count in self._counts.items() if state in metadata.internal)
@@ -281,25 +290,25 @@ class RocksDbWriter:
     def _verify_all(self, written: Written) -> None:
         """Open the staged files alone and read them; raise CorruptionError unless every byte is as written."""
         folder, where = self._assemble(written)
-        found = _Digest()
+        digest_read = _Digest()
         with contextlib.ExitStack() as stack:
-            faster = stack.enter_context(self._partition.spark_database(folder))
-            new = faster or stack.enter_context(database(folder, settings_of(folder), where))
-            for keys, values in scan(new, where):
-                found.update(keys, values)
-        wanted = sum(self._counts.values())
-        if found.count != wanted or found != self._digest:
+            fast_source = stack.enter_context(self._partition.spark_database(folder))
+            new_database = fast_source or stack.enter_context(database(folder, settings_of(folder), where))
+            for keys, values in scan(new_database, where):
+                digest_read.update(keys, values)
+        expected_count = sum(self._counts.values())
+        if digest_read.count != expected_count or digest_read != self._digest:
             raise CorruptionError(
-                f"{where}: {wanted} entries were staged and {found.count} read back, or their bytes differ. Nothing "
-                "was published. Check the disk and the memory of this machine"
+                f"{where}: {expected_count} entries were staged and {digest_read.count} read back, or their bytes "
+                "differ. Nothing was published. Check the disk and the memory of this machine"
             )
 
     def _verify_changes(self, written: Written) -> None:
         """Open the staged files and look up every change; raise CorruptionError if one is missing."""
         folder, where = self._assemble(written)
-        with database(folder, settings_of(folder), where) as new:
+        with database(folder, settings_of(folder), where) as new_database:
             for keys, values in self._changes.read():
-                if new.get(list[Any](keys)) != values:
+                if new_database.get(list[Any](keys)) != values:
                     raise CorruptionError(
                         f"{where}: the staged file lacks a change. Nothing was published. Check the disk and the "
                         "memory of this machine"
@@ -313,15 +322,15 @@ class RocksDbWriter:
         folder.mkdir()
         *tables, snapshot = written.files
         where = f"{staging.files.root}/{snapshot.path}"
-        lying = {file.path: (partition.files, file.path) for file in partition.lineage.shared}
-        lying |= {file.target: (staging.files, file.path) for file in tables}
+        places_of_files = {file.path: (partition.files, file.path) for file in partition.lineage.shared}
+        places_of_files |= {file.target: (staging.files, file.path) for file in tables}
         assemble(
             staging.files,
             snapshot.path,
             folder,
             partition.store.delimiter,
             home=partition.lineage.new_snapshot,
-            lying=lying,
+            lying=places_of_files,
         )
         return folder, where
 
@@ -382,8 +391,8 @@ class Tables:
             if self._writer is None:
                 path = self._folder / f"{self._name}-{len(self._paths)}.sst"
                 self._paths.append(path)
-                faster = None if self._deletes else partition.spark_table(path)
-                self._writer = faster or new_table(path, partition.settings)
+                spark_writer = None if self._deletes else partition.spark_table(path)
+                self._writer = spark_writer or new_table(path, partition.settings)
             yield self._writer
             if self._writer.file_size() >= _TABLE_BYTES:
                 self.close()
@@ -418,8 +427,8 @@ class _Changes:
         keys: list[bytes] = []
         values: list[bytes | None] = []
         size = 0
-        while head := self._file.read(_entry.size):
-            key_size, value_size = _entry.unpack(head)
+        while header := self._file.read(_entry.size):
+            key_size, value_size = _entry.unpack(header)
             keys.append(self._file.read(key_size))
             values.append(None if value_size < 0 else self._file.read(value_size))
             size += key_size + max(value_size, 0)
@@ -452,13 +461,13 @@ def _find_superseded(partition: RocksDbPartition) -> tuple[str, ...]:
     lineage, files = partition.lineage, partition.files
     if lineage.snapshot is None or lineage.snapshot.path != lineage.new_snapshot:
         return ()
-    home = lineage.new_snapshot.rpartition("/")[0]
+    folder_of_snapshot = lineage.new_snapshot.rpartition("/")[0]
     tables = {file.path for file in lineage.shared}
-    for info in files.list(home, (".zip",)):
-        parsed = layout.parse_state_file(info.name)
-        path = f"{home}/{info.name}"
+    for info in files.list(folder_of_snapshot, (".zip",)):
+        file_name = layout.parse_state_file(info.name)
+        path = f"{folder_of_snapshot}/{info.name}"
         # Zips of later versions belong to no committed batch, and move to the backup.
-        if parsed is None or path == lineage.new_snapshot or parsed.version > lineage.version:
+        if file_name is None or path == lineage.new_snapshot or file_name.version > lineage.version:
             continue
         try:
             tables -= {file.path for file in archive.read_metadata(files, path).files}
@@ -479,5 +488,5 @@ class WritablePartition(RocksDbPartition):
         changes: int = 0,
     ) -> RocksDbWriter:
         """See ``StoredPartition.writer``."""
-        moved = {name: list(self.move(states[name], which)) for name, which in moves.items()}
+        moved = {name: list(self.move(states[name], renumbering)) for name, renumbering in moves.items()}
         return RocksDbWriter(self, staging, rewrite, states, moved, changes)
