@@ -1149,7 +1149,7 @@ BREAKS = (
     Break(
         "a path may lead outside the checkpoint",
         "storage/local.py",
-        'if path.startswith("/") or ".." in parts or "\\0" in path:',
+        'if path.startswith("/") or ".." in names or "\\0" in path:',
         "if False:",
         "test_directory.py",
     ),
@@ -1170,7 +1170,7 @@ BREAKS = (
     Break(
         "a store that has left a request unanswered gets as much time again",
         "storage/patience.py",
-        "            self.is_hurried = time.monotonic() - begun >= most\n",
+        "            self.is_hurried = time.monotonic() - started >= longest_s\n",
         "",
         "test_patience.py",
     ),
@@ -1212,7 +1212,7 @@ BREAKS = (
     Break(
         "a process changes files after it lost its lease",
         "storage/lease.py",
-        "if self._lost or _now() > self._until - LEASE / 2:",
+        "if self._lost or _now() > self._held_until - LEASE / 2:",
         "if False:",
         "test_lease.py",
     ),

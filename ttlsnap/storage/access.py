@@ -54,10 +54,10 @@ class Access:
             return str(self.group)
 
 
-def may_reach(access: Access, above: Iterable[Access]) -> Access:
-    """Return ``access`` without the permissions of users whom one of the folders ``above`` excludes."""
+def may_reach(access: Access, folder_accesses: Iterable[Access]) -> Access:
+    """Return ``access`` without the permissions of users whom one of the folders above it excludes."""
     mode = access.mode
-    for folder in above:
+    for folder in folder_accesses:
         if not folder.mode & 0o001:
             mode &= ~0o007
         if not folder.mode & (0o010 if folder.group == access.group else 0o001):
@@ -75,20 +75,22 @@ def without_group(mode: int) -> int:
 
 def read_access(path: str | Path) -> Access:
     """Return the access of a local file or folder."""
-    found = Path(path).stat()
-    kept = 0o2777 if stat.S_ISDIR(found.st_mode) else 0o777
-    return Access(found.st_uid, found.st_gid, found.st_mode & kept)
+    status = Path(path).stat()
+    kept_bits = 0o2777 if stat.S_ISDIR(status.st_mode) else 0o777
+    return Access(status.st_uid, status.st_gid, status.st_mode & kept_bits)
 
 
 def write_access(path: str, access: Access) -> bool:
     """Set the access of a local file or folder. Return what ``Directory.set_access`` returns."""
-    now, mode = read_access(path), access.mode
-    given = (now.owner, now.group) == (access.owner, access.group) or _try_chown(path, access.owner, access.group)
-    if not given and now.group != access.group and not _try_chown(path, -1, access.group):
+    current_access, mode = read_access(path), access.mode
+    is_owner_given = (current_access.owner, current_access.group) == (access.owner, access.group) or _try_chown(
+        path, access.owner, access.group
+    )
+    if not is_owner_given and current_access.group != access.group and not _try_chown(path, -1, access.group):
         mode = without_group(mode)
-    if now.mode != mode:
+    if current_access.mode != mode:
         Path(path).chmod(mode)
-    return given
+    return is_owner_given
 
 
 def open_private(path: str, flags: int) -> int:

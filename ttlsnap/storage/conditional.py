@@ -38,9 +38,9 @@ _REFUSED = (404, 409, 412)
 _NOT_SUPPORTED = (400, 403, 405, 501)
 
 
-def version_of(told: ObjectMeta | PutResult) -> UpdateVersion:
+def version_of(metadata: ObjectMeta | PutResult) -> UpdateVersion:
     """Return the version of an object, which changes when the object is overwritten with other content."""
-    return cast("UpdateVersion", {name: told[name] for name in ("e_tag", "version") if told[name] is not None})
+    return cast("UpdateVersion", {name: metadata[name] for name in ("e_tag", "version") if metadata[name] is not None})
 
 
 def delete_version(store: ObjectStore, key: str, version: UpdateVersion, patience_s: float) -> None:
@@ -55,8 +55,8 @@ def delete_version(store: ObjectStore, key: str, version: UpdateVersion, patienc
     url = obstore.sign(store, "DELETE", key, _SIGNED_FOR)
     request = urllib.request.Request(url, method="DELETE", headers={"If-Match": e_tag})
     try:
-        with urllib.request.urlopen(request, timeout=patience_s) as answer:
-            answer.read()
+        with urllib.request.urlopen(request, timeout=patience_s) as response:
+            response.read()
     except urllib.error.HTTPError as error:
         error.close()
         if error.code in _NOT_SUPPORTED:

@@ -138,11 +138,11 @@ class Directory(Protocol):
 
 def walk(files: Directory, path: str) -> dict[str, FileInfo]:
     """Return all files in a folder and in those below it, by their paths, from a listing of each folder."""
-    found: dict[str, FileInfo] = {}
+    infos: dict[str, FileInfo] = {}
     for info in files.list(path):
-        inner = f"{path}/{info.name}"
-        found |= walk(files, inner) if info.is_dir else {inner: info}
-    return found
+        inner_path = f"{path}/{info.name}"
+        infos |= walk(files, inner_path) if info.is_dir else {inner_path: info}
+    return infos
 
 
 def each(files: Directory, work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
@@ -176,13 +176,13 @@ def remove_scratch(files: Directory, folder: str) -> None:
 
 def refuse_other_content(files: Directory, path: str, content: bytes) -> bool:
     """Return whether a file exists. Raise BusyError if its content is another one; empty content means no file."""
-    found = None
+    existing_content = None
     if files.stat(path) is not None:
         with files.open(path) as file:
-            found = file.read(len(content) + 1)
-    if found not in (None, content) or (found is None and content):
+            existing_content = file.read(len(content) + 1)
+    if existing_content not in (None, content) or (existing_content is None and content):
         raise has_changed(files.root, path)
-    return found is not None
+    return existing_content is not None
 
 
 def has_changed(root: str, path: str) -> BusyError:
@@ -201,38 +201,38 @@ def cache_listings(files: Directory) -> Directory:
 class _Listed:
     def __init__(self, files: Directory) -> None:
         self._files = files
-        self._listed: dict[str, list[FileInfo]] = {}
+        self._listing_of_folder: dict[str, list[FileInfo]] = {}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._files, name)
 
     def list(self, path: str, suffixes: tuple[str, ...] = ("",)) -> list[FileInfo]:
-        if path not in self._listed:
-            self._listed[path] = self._files.list(path)
-        return [info for info in self._listed[path] if info.name.endswith(suffixes)]
+        if path not in self._listing_of_folder:
+            self._listing_of_folder[path] = self._files.list(path)
+        return [info for info in self._listing_of_folder[path] if info.name.endswith(suffixes)]
 
     def stat(self, path: str) -> FileInfo | None:
         folder, _, name = path.rpartition("/")
         return next((info for info in self.list(folder) if info.name == name), None) if name else self._files.stat("")
 
 
-def hide_files(files: Directory, hidden: Collection[str]) -> Directory:
-    """Return the same directory for reading, in which the ``hidden`` paths do not exist."""
-    return cast("Directory", _Hiding(files, hidden))
+def hide_files(files: Directory, hidden_paths: Collection[str]) -> Directory:
+    """Return the same directory for reading, in which the ``hidden_paths`` do not exist."""
+    return cast("Directory", _Hiding(files, hidden_paths))
 
 
 class _Hiding:
-    def __init__(self, files: Directory, hidden: Collection[str]) -> None:
-        self._files, self._hidden = files, hidden
+    def __init__(self, files: Directory, hidden_paths: Collection[str]) -> None:
+        self._files, self._hidden_paths = files, hidden_paths
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._files, name)
 
     def list(self, path: str, suffixes: tuple[str, ...] = ("",)) -> list[FileInfo]:
-        return [info for info in self._files.list(path, suffixes) if f"{path}/{info.name}" not in self._hidden]
+        return [info for info in self._files.list(path, suffixes) if f"{path}/{info.name}" not in self._hidden_paths]
 
     def stat(self, path: str) -> FileInfo | None:
-        return None if path in self._hidden else self._files.stat(path)
+        return None if path in self._hidden_paths else self._files.stat(path)
 
 
 def scratch_for(files: Directory, path: str) -> str:

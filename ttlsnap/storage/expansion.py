@@ -31,16 +31,16 @@ def limit(size: int, least: int) -> int:
 class Room:
     """A count of the bytes that files of ``size`` bytes expand to. ``where`` names them, and ``what`` is counted."""
 
-    def __init__(self, size: int, least: int, where: str, what: str) -> None:
-        self._size, self._least, self._where, self._what = size, least, where, what
-        self._left = limit(size, least)
+    def __init__(self, size: int, least: int, where: str, unit: str) -> None:
+        self._size, self._least, self._where, self._unit = size, least, where, unit
+        self._size_left = limit(size, least)
 
     def take(self, size: int) -> None:
         """Count ``size`` bytes. Raise UnsupportedError if they are too many."""
-        self._left -= size
-        if self._left < 0:
+        self._size_left -= size
+        if self._size_left < 0:
             raise UnsupportedError(
                 f"{self._where}: its {self._size:,} bytes expand to more than {limit(self._size, self._least):,} bytes "
-                f"of {self._what}. ttlsnap reads at most {self._least >> 20:,} MiB, or {expansion():,} times the size "
+                f"of {self._unit}. ttlsnap reads at most {self._least >> 20:,} MiB, or {expansion():,} times the size "
                 f"of a file. {ADVICE}"
             )

@@ -62,7 +62,7 @@ class HdfsDirectory:
         self._host, _, path = target.partition("://")[2].partition("/")
         if not self._host:
             raise UsageError(f"{target} does not name a name node; write hdfs://host:port/path, or a name service")
-        self._path = "".join(f"/{part}" for part in path.split("/") if part)
+        self._path = "".join(f"/{name}" for name in path.split("/") if name)
         self.root = f"hdfs://{self._host}{self._path}"
         self._lock: _Lock | None = None
         self._patience = patience.patience_with(self._host)
@@ -76,21 +76,26 @@ class HdfsDirectory:
         return cast("Client", _Patient(client_of_process(self._host, os.getpid()), self._patience))
 
     def _locate(self, path: str) -> str:
-        parts = [part for part in path.split("/") if part]
-        if path.startswith("/") or ".." in parts or "." in parts or "\0" in path:
+        names = [name for name in path.split("/") if name]
+        if path.startswith("/") or ".." in names or "." in names or "\0" in path:
             raise RefusedError(f"{path!r} leads outside {self.root}")
-        return "/".join([self._path, *parts]) or "/"
+        return "/".join([self._path, *names]) or "/"
 
     def list(self, path: str, suffixes: tuple[str, ...] = ("",)) -> list[FileInfo]:
-        full = self._locate(path)
+        full_path = self._locate(path)
         with _errors("list", self, path):
             try:
                 # The client asks for the names only while the result is read.
-                every = self._patience.call(lambda: list(client_of_process(self._host, os.getpid()).list_status(full)))
-                found = [status for status in every if status.path != full]
+                all_statuses = self._patience.call(
+                    lambda: list(client_of_process(self._host, os.getpid()).list_status(full_path))
+                )
+                statuses = [status for status in all_statuses if status.path != full_path]
             except FileNotFoundError:
                 return []
-        return sorted((_info(s) for s in found if s.path.endswith(suffixes)), key=lambda info: info.name)
+        return sorted(
+            (_info(listed_status) for listed_status in statuses if listed_status.path.endswith(suffixes)),
+            key=lambda info: info.name,
+        )
 
     def list_tree(self, path: str, most: int | None = None) -> dict[str, FileInfo]:
         return walk(self, path)
@@ -114,24 +119,29 @@ class HdfsDirectory:
                 return None
 
     def effective_access(self, path: str) -> Access | None:
-        found = self.access(path)
+        own_access = self.access(path)
         with _errors("look at", self, path):
-            above = [str(folder) for folder in PurePosixPath(self._locate(path)).parents]
-            return found and may_reach(found, (_access(self._client.get_file_info(folder)) for folder in above))
+            parent_folders = [str(folder) for folder in PurePosixPath(self._locate(path)).parents]
+            return own_access and may_reach(
+                own_access, (_access(self._client.get_file_info(folder)) for folder in parent_folders)
+            )
 
     def set_access(self, path: str, access: Access) -> bool:
         self._require_lock()
         with _errors("set the owner and mode of", self, path):
-            full = self._locate(path)
-            now, mode = _access(self._client.get_file_info(full)), access.mode
-            given = (now.owner, now.group) == (access.owner, access.group) or self._try_chown(full, access)
-            if not given and now.group != access.group:
+            full_path = self._locate(path)
+            current_access, mode = _access(self._client.get_file_info(full_path)), access.mode
+            is_owner_given = (current_access.owner, current_access.group) == (
+                access.owner,
+                access.group,
+            ) or self._try_chown(full_path, access)
+            if not is_owner_given and current_access.group != access.group:
                 mode = without_group(mode)
-            if now.mode != mode:
-                self._client.set_permission(full, mode)
-        return given
+            if current_access.mode != mode:
+                self._client.set_permission(full_path, mode)
+        return is_owner_given
 
-    def _try_chown(self, full: str, access: Access) -> bool:
+    def _try_chown(self, full_path: str, access: Access) -> bool:
         """Set owner and group. Return False if this user may not: only the superuser may.
 
         Also return False for numbers, which belong to a local file system.
@@ -139,7 +149,7 @@ class HdfsDirectory:
         if not isinstance(access.owner, str) or not isinstance(access.group, str):
             return False
         try:
-            self._client.set_owner(full, access.owner, access.group)
+            self._client.set_owner(full_path, access.owner, access.group)
         except Exception as error:  # the client has no error classes of its own
             if "AccessControlException" not in str(error):
                 raise
@@ -185,12 +195,12 @@ class HdfsDirectory:
                 raise
             except Exception:
                 # Perhaps only the answer was lost. Then the data is at ``path``, and the scratch file is gone.
-                there = self.stat(path)
-                if there is not None and there.size == len(data) and self.read(path, len(data)) == data:
+                info = self.stat(path)
+                if info is not None and info.size == len(data) and self.read(path, len(data)) == data:
                     return True
                 with contextlib.suppress(StorageError):
                     self.remove(scratch)
-                if there is None:
+                if info is None:
                     raise
                 return False
         return True
@@ -234,8 +244,8 @@ class HdfsDirectory:
 
     def keep_copy(self, source: str, target: str) -> None:
         """Copy a file that never changes. HDFS has no hard links."""
-        with self.open(source) as old:
-            self._upload(old, target)
+        with self.open(source) as source_file:
+            self._upload(source_file, target)
 
     def move_in(self, source: str, path: str) -> None:
         """Move a local file here."""
@@ -277,11 +287,11 @@ class HdfsDirectory:
     def mkdirs(self, path: str) -> None:
         """Make a directory and the missing ones above it."""
         self._require_lock()
-        parts = [part for part in path.split("/") if part]
-        if not parts and self.stat("") is None:
+        names = [name for name in path.split("/") if name]
+        if not names and self.stat("") is None:
             with _errors("make directory", self, path):
                 self._client.mkdirs(self._path, create_parent=True)
-        for folder in ("/".join(parts[: number + 1]) for number in range(len(parts))):
+        for folder in ("/".join(names[: number + 1]) for number in range(len(names))):
             if self.stat(folder) is None:
                 access = access_of_new_folder(self, folder)
                 with _errors("make directory", self, folder):
@@ -367,8 +377,8 @@ class HdfsDirectory:
     def _upload(self, source: BinaryIO, path: str) -> None:
         self._require_lock()
         with _errors("write", self, path):
-            new = self._client.create(self._locate(path), WriteOptions(overwrite=True, create_parent=True))
-            file = self._patient(new)
+            new_file = self._client.create(self._locate(path), WriteOptions(overwrite=True, create_parent=True))
+            file = self._patient(new_file)
             try:
                 shutil.copyfileobj(source, file, _PIECE)
                 # Closing a file does not make the data nodes write it to their disks, unless they are configured to
@@ -390,12 +400,12 @@ class _Lock:
     """The lock file, held open."""
 
     def __init__(self, files: HdfsDirectory, client: Client, writer: FileWriter) -> None:
-        self._files, self._client, self._writer, self._seen = files, client, writer, _boot_seconds()
+        self._files, self._client, self._writer, self._held_at = files, client, writer, _boot_seconds()
 
     def require(self) -> None:
         """Raise BusyError if the lock has expired, and may be held by another process."""
-        asked = _boot_seconds()
-        if asked - self._seen < HELD_S:
+        asked_at = _boot_seconds()
+        if asked_at - self._held_at < HELD_S:
             return
         try:
             self._writer.hsync()  # the name node refuses this if another process has the lock
@@ -404,7 +414,7 @@ class _Lock:
                 f"the lock of {self._files.root} expired, because this process was stopped, or could not reach the "
                 f"name node, for too long. Nothing more was changed ({_reason(error)})"
             ) from error
-        self._seen = asked
+        self._held_at = asked_at
 
     def release(self) -> None:
         """Release the lock. If its file cannot be removed, the lock ends with the client."""
@@ -420,8 +430,8 @@ class _Lock:
 class _Patient:
     """A client or a writer whose calls end in a limited time. The library itself waits forever."""
 
-    def __init__(self, waiting: Client | FileWriter, patient: patience.Patience) -> None:
-        self._waiting, self._patience = waiting, patient
+    def __init__(self, waiting_object: Client | FileWriter, patient: patience.Patience) -> None:
+        self._waiting, self._patience = waiting_object, patient
 
     def __getattr__(self, name: str) -> Any:
         return partial(self._patience.call, getattr(self._waiting, name))
@@ -444,20 +454,20 @@ class _RawFile(io.RawIOBase):
         return self._reader.tell()
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        begin = {io.SEEK_SET: 0, io.SEEK_CUR: self._reader.tell(), io.SEEK_END: len(self._reader)}[whence]
-        self._reader.seek(min(max(begin + offset, 0), len(self._reader)))
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._reader.tell(), io.SEEK_END: len(self._reader)}[whence]
+        self._reader.seek(min(max(start + offset, 0), len(self._reader)))
         return self._reader.tell()
 
     def readinto(self, buffer: Any) -> int:
-        left = len(self._reader) - self._reader.tell()
+        bytes_left = len(self._reader) - self._reader.tell()
         with _errors("read", self._directory, self._path):
-            found = self._directory._patience.call(self._reader.read, min(len(buffer), _PIECE, left))
-        if len(found) != min(len(buffer), _PIECE, left):
+            chunk = self._directory._patience.call(self._reader.read, min(len(buffer), _PIECE, bytes_left))
+        if len(chunk) != min(len(buffer), _PIECE, bytes_left):
             raise StorageError(
-                f"{self._directory.root}/{self._path}: {left:,} bytes were expected, {len(found):,} arrived"
+                f"{self._directory.root}/{self._path}: {bytes_left:,} bytes were expected, {len(chunk):,} arrived"
             )
-        buffer[: len(found)] = found
-        return len(found)
+        buffer[: len(chunk)] = chunk
+        return len(chunk)
 
 
 @cache

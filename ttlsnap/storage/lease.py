@@ -61,13 +61,13 @@ class Lease(Generic[Version]):
         self._lock, self._lost = lock, False
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._renew, name="ttlsnap-lease", daemon=True)
-        words = json.dumps(to_json(Owner.of_this_process()) | {"token": token_hex(16)})
-        self._data = words.encode().ljust(_LOCK_BYTES)
+        owner_text = json.dumps(to_json(Owner.of_this_process()) | {"token": token_hex(16)})
+        self._data = owner_text.encode().ljust(_LOCK_BYTES)
 
     def __enter__(self) -> Lease[Version]:
-        asked = _now()
+        asked_at = _now()
         self._version = self._lock.take_lock(self._data)
-        self._until = asked + LEASE
+        self._held_until = asked_at + LEASE
         self._thread.start()
         return self
 
@@ -80,13 +80,13 @@ class Lease(Generic[Version]):
     def _release(self) -> None:
         self._stop.set()
         self._thread.join()
-        if not self._lost and _now() < self._until:
+        if not self._lost and _now() < self._held_until:
             with contextlib.suppress(StorageError, BusyError):  # the lease expires by itself
                 self._lock.release_lock(self._version)
 
     def require(self) -> None:
         """Raise LockLostError if another process may hold the lock now."""
-        if self._lost or _now() > self._until - LEASE / 2:
+        if self._lost or _now() > self._held_until - LEASE / 2:
             raise LockLostError(
                 f"{self._lock.root}: its lock expired, because this process was suspended, or could not reach the "
                 "storage, for too long. Another ttlsnap may hold the lock now. This process changes nothing more"
@@ -94,13 +94,13 @@ class Lease(Generic[Version]):
 
     def _renew(self) -> None:
         while not self._stop.wait(LEASE / 6):
-            asked = _now()
-            if asked > self._until:
+            asked_at = _now()
+            if asked_at > self._held_until:
                 self._lost = True  # the process that takes it over relies on that
                 return
             try:
                 self._version = self._lock.renew_lock(self._data, self._version)
-                self._until = asked + LEASE
+                self._held_until = asked_at + LEASE
             except BusyError:
                 self._lost = True
                 return
@@ -131,10 +131,10 @@ class Owner:
     def read(cls, data: bytes) -> Owner | None:
         """Return the owner that a lock file names; None if its content is not valid."""
         try:
-            found = json.loads(data)
+            document = json.loads(data)
             names = ("boot", "namespace", "started")
-            known = {name: found[name] for name in names if isinstance(found.get(name), str)}
-            return cls(str(found["host"]), int(found["process"]), **known)
+            facts = {name: document[name] for name in names if isinstance(document.get(name), str)}
+            return cls(str(document["host"]), int(document["process"]), **facts)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
 
@@ -144,8 +144,10 @@ class Owner:
     @property
     def has_died(self) -> bool:
         """Return whether this machine knows that the process has ended."""
-        here = (self.boot, self.namespace) == (read_boot(), _namespace())
-        return bool(here and self.boot and self.namespace and self.started) and _has_ended(self.process, self.started)
+        is_same_system = (self.boot, self.namespace) == (read_boot(), _namespace())
+        return bool(is_same_system and self.boot and self.namespace and self.started) and _has_ended(
+            self.process, self.started
+        )
 
 
 def refuse_if_alive(root: str, owner: Owner | None, age_s: float) -> None:
@@ -176,9 +178,9 @@ def _namespace() -> str | None:
 
 def _read_start(process: int) -> str | None:
     """Return when a process started, in ticks since the boot, as text; None if that is not known."""
-    found = _read(f"/proc/{process}/stat")
+    status_text = _read(f"/proc/{process}/stat")
     # The name, in parentheses, may contain anything. The fields after it are the state, 18 others, and the start.
-    return found.rpartition(")")[2].split()[19] if found else None
+    return status_text.rpartition(")")[2].split()[19] if status_text else None
 
 
 def _has_ended(process: int, started: str | None) -> bool:
@@ -189,10 +191,10 @@ def _has_ended(process: int, started: str | None) -> bool:
         return True
     except OSError:
         pass  # the process is another user's
-    found = _read(f"/proc/{process}/stat")
-    if found is None:
+    status_text = _read(f"/proc/{process}/stat")
+    if status_text is None:
         return False  # other users' processes may be hidden
-    return found.rpartition(")")[2].split()[0] in ("Z", "X") or _read_start(process) != started
+    return status_text.rpartition(")")[2].split()[0] in ("Z", "X") or _read_start(process) != started
 
 
 def _read(path: str) -> str | None:

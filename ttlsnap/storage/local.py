@@ -44,14 +44,14 @@ _NO_UNNAMED = (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL)
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS)
 
 
-def read_up_to(file: BinaryIO, most: int) -> bytes:
-    """Return at most ``most`` bytes. Memory is used only for the bytes that exist."""
-    pieces, left = [], most
+def read_up_to(file: BinaryIO, limit: int) -> bytes:
+    """Return at most ``limit`` bytes. Memory is used only for the bytes that exist."""
+    pieces, bytes_left = [], limit
     # The size is only a start: a file may grow, and some files report that they are empty.
     step = os.fstat(file.fileno()).st_size + 1
-    while left and (piece := file.read(min(step, left))):
+    while bytes_left and (piece := file.read(min(step, bytes_left))):
         pieces.append(piece)
-        left -= len(piece)
+        bytes_left -= len(piece)
         step = _PIECE
     return b"".join(pieces)
 
@@ -75,7 +75,7 @@ class LocalDirectory:
     def __init__(self, root: str) -> None:
         self.root = root
         # Folders whose paths have no symbolic links. To check each part of each path again would be slow.
-        self._plain: set[str] = set()
+        self._folders_without_links: set[str] = set()
         self._lease: Lease[str] | None = None
 
     def __repr__(self) -> str:
@@ -89,50 +89,52 @@ class LocalDirectory:
 
         Raise RefusedError if it leads outside, or through a symbolic link in ttlsnap's own folder.
         """
-        parts = path.split("/")
-        if path.startswith("/") or ".." in parts or "\0" in path:
+        names = path.split("/")
+        if path.startswith("/") or ".." in names or "\0" in path:
             raise RefusedError(f"{path!r} leads outside {self.root}")
-        full = f"{self.root}/{path}" if path else self.root
-        folder = os.path.dirname(full)  # noqa: PTH120 - as text, and fast
-        if folder not in self._plain and os.path.realpath(folder) == folder and Path(folder).is_dir():
-            self._plain.add(folder)
-        if folder in self._plain and not _is_link(full):
-            return full
-        real = os.path.realpath(full)
-        if real != self.root and not real.startswith(self.root.rstrip("/") + "/"):
+        full_path = f"{self.root}/{path}" if path else self.root
+        folder = os.path.dirname(full_path)  # noqa: PTH120 - as text, and fast
+        if folder not in self._folders_without_links and os.path.realpath(folder) == folder and Path(folder).is_dir():
+            self._folders_without_links.add(folder)
+        if folder in self._folders_without_links and not _is_link(full_path):
+            return full_path
+        resolved_path = os.path.realpath(full_path)
+        if resolved_path != self.root and not resolved_path.startswith(self.root.rstrip("/") + "/"):
             raise RefusedError(
-                f"{full} is a symbolic link that leads outside {self.root} (to {real}); nothing was changed"
+                f"{full_path} is a symbolic link that leads outside {self.root} (to {resolved_path}); "
+                "nothing was changed"
             )
-        if parts[0] == OWN and real != full:
+        if names[0] == OWN and resolved_path != full_path:
             raise RefusedError(
-                f"{full} is or lies behind a symbolic link (to {real}). ttlsnap does not create links. Remove it"
+                f"{full_path} is or lies behind a symbolic link (to {resolved_path}). "
+                "ttlsnap does not create links. Remove it"
             )
-        return full
+        return full_path
 
     def list(self, path: str, suffixes: tuple[str, ...] = ("",)) -> list[FileInfo]:
         with _errors("list", self, path):
             try:
                 with os.scandir(self.locate(path)) as entries:
-                    found = [
-                        FileInfo(e.name, s.st_size, s.st_mtime_ns, e.is_dir())
-                        for e in entries
-                        if e.name.endswith(suffixes) and (s := _stat_or_none(e)) is not None
+                    infos = [
+                        FileInfo(entry.name, status.st_size, status.st_mtime_ns, entry.is_dir())
+                        for entry in entries
+                        if entry.name.endswith(suffixes) and (status := _stat_or_none(entry)) is not None
                     ]
             except (FileNotFoundError, NotADirectoryError):
                 return []
-        return sorted(found, key=lambda info: info.name)
+        return sorted(infos, key=lambda info: info.name)
 
     def list_tree(self, path: str, most: int | None = None) -> dict[str, FileInfo]:
         return walk(self, path)
 
     def stat(self, path: str) -> FileInfo | None:
         with _errors("look at", self, path):
-            full = self.locate(path)
+            full_path = self.locate(path)
             try:
-                s = os.stat(full)  # noqa: PTH116 - as text, and fast
+                status = os.stat(full_path)  # noqa: PTH116 - as text, and fast
             except (FileNotFoundError, NotADirectoryError):
                 return None
-        return FileInfo(path.rpartition("/")[2], s.st_size, s.st_mtime_ns, stat.S_ISDIR(s.st_mode))
+        return FileInfo(path.rpartition("/")[2], status.st_size, status.st_mtime_ns, stat.S_ISDIR(status.st_mode))
 
     def real_path(self, path: str) -> str:
         """Return the absolute path with symbolic links resolved."""
@@ -146,10 +148,10 @@ class LocalDirectory:
                 return None
 
     def effective_access(self, path: str) -> Access | None:
-        found = self.access(path)
+        own_access = self.access(path)
         with _errors("look at", self, path):
-            above = Path(self.real_path(path)).parents
-            return None if found is None else may_reach(found, map(read_access, above))
+            parent_folders = Path(self.real_path(path)).parents
+            return None if own_access is None else may_reach(own_access, map(read_access, parent_folders))
 
     def set_access(self, path: str, access: Access) -> bool:
         self._require_lease()
@@ -163,7 +165,9 @@ class LocalDirectory:
     def mount(self, path: str) -> Hashable:
         with _errors("look at", self, path):
             folder = Path(self.locate(path))
-            return _mount(next(above for above in (folder, *folder.parents) if above.is_dir()))
+            return _mount(
+                next(existing_folder for existing_folder in (folder, *folder.parents) if existing_folder.is_dir())
+            )
 
     def _apply_access(self, path: str, access: Access | None) -> None:
         """Give a new file or folder its access, as far as this user may."""
@@ -172,10 +176,10 @@ class LocalDirectory:
 
     def open(self, path: str) -> BinaryIO:
         with _errors("open", self, path):
-            full = self.locate(path)
-            if Path(full).exists() and not Path(full).is_file():
-                raise UnsupportedError(f"{full} is not a regular file")
-            return io.BufferedReader(_RawFile(self, path, full))
+            full_path = self.locate(path)
+            if Path(full_path).exists() and not Path(full_path).is_file():
+                raise UnsupportedError(f"{full_path} is not a regular file")
+            return io.BufferedReader(_RawFile(self, path, full_path))
 
     def read(self, path: str, limit: int) -> bytes:
         """Return the whole file. Raise StorageError if it is longer than ``limit`` bytes."""
@@ -198,13 +202,13 @@ class LocalDirectory:
         try:
             self._write_synced(scratch, data)
             self._apply_access(scratch, access_of_new(self, path))
-            made = self._link(scratch, path)
+            is_created = self._link(scratch, path)
         finally:
             self._discard(scratch)
-        if made is None:
-            made = self._create_exclusive(path, data)
+        if is_created is None:
+            is_created = self._create_exclusive(path, data)
         self.sync(path.rpartition("/")[0])
-        return made
+        return is_created
 
     def _link(self, source: str, target: str) -> bool | None:
         """Give a file a second name, in one step. Return False if the name already exists.
@@ -278,10 +282,10 @@ class LocalDirectory:
         """Rename a file. Raise RefusedError if another one has the new name, unless it may be overwritten."""
         self._require_lease()
         with _errors("rename", self, source):
-            new = self.locate(target)
-            if not overwrite and os.path.lexists(new):
-                raise RefusedError(f"{new} already exists. Nothing was overwritten")
-            os.rename(self.locate(source), new)  # noqa: PTH104 - one system call
+            target_path = self.locate(target)
+            if not overwrite and os.path.lexists(target_path):
+                raise RefusedError(f"{target_path} already exists. Nothing was overwritten")
+            os.rename(self.locate(source), target_path)  # noqa: PTH104 - one system call
 
     def complete_rename(self, source: str, target: str) -> None:
         """Do nothing: a rename is one step."""
@@ -295,8 +299,8 @@ class LocalDirectory:
         """Make a hard link to a file that never changes, or else a copy. It remains when the file is removed."""
         self.mkdirs(target.rpartition("/")[0])
         if self._link(source, target) is None:
-            with self.open(source) as old, self.writer(target) as new:
-                shutil.copyfileobj(old, new, _PIECE)
+            with self.open(source) as source_file, self.writer(target) as target_file:
+                shutil.copyfileobj(source_file, target_file, _PIECE)
             self._apply_access(target, self.access(source))
         self.sync(target.rpartition("/")[0])
 
@@ -310,8 +314,8 @@ class LocalDirectory:
             except OSError as error:
                 if error.errno != errno.EXDEV:
                     raise
-                with Path(source).open("rb") as old, self.writer(path) as new:
-                    shutil.copyfileobj(old, new, _PIECE)
+                with Path(source).open("rb") as source_file, self.writer(path) as target_file:
+                    shutil.copyfileobj(source_file, target_file, _PIECE)
                 return
             with Path(self.locate(path)).open("rb") as file:
                 os.fsync(file.fileno())
@@ -332,9 +336,9 @@ class LocalDirectory:
         """Delete a directory and everything in it, if it exists."""
         self._require_lease()
         with _errors("remove", self, path):
-            full = self.locate(path)
-            if Path(full).exists():
-                shutil.rmtree(full)
+            full_path = self.locate(path)
+            if Path(full_path).exists():
+                shutil.rmtree(full_path)
 
     def remove_folder(self, path: str) -> None:
         """Delete a directory if it exists and is empty."""
@@ -351,10 +355,14 @@ class LocalDirectory:
         self._require_lease()
         with _errors("make directory", self, path):
             folder, root = Path(self.locate(path)), Path(self.root)
-            missing = [folder, *folder.parents]
-            missing = missing[: next(i for i, above in enumerate(missing) if above.is_dir())]
-            for new in reversed(missing):
-                self._make_folder(new, new.relative_to(root).as_posix() if root in new.parents else "")
+            missing_folders = [folder, *folder.parents]
+            missing_folders = missing_folders[
+                : next(number for number, ancestor in enumerate(missing_folders) if ancestor.is_dir())
+            ]
+            for new_folder in reversed(missing_folders):
+                self._make_folder(
+                    new_folder, new_folder.relative_to(root).as_posix() if root in new_folder.parents else ""
+                )
 
     def _make_folder(self, folder: Path, path: str) -> None:
         """Make one folder. ``path`` is empty for the directory itself and for folders above it."""
@@ -376,14 +384,14 @@ class LocalDirectory:
         with _MAKING:
             if folder.is_dir():
                 return
-            made = Path(self.locate(scratch))
-            made.mkdir(PRIVATE_FOLDER)
+            new_folder = Path(self.locate(scratch))
+            new_folder.mkdir(PRIVATE_FOLDER)
             try:
                 self._apply_access(scratch, access_of_new_folder(self, path))
-                made.rename(folder)  # replaces an empty folder
+                new_folder.rename(folder)  # replaces an empty folder
             except BaseException as error:
                 with contextlib.suppress(FileNotFoundError):
-                    made.rmdir()
+                    new_folder.rmdir()
                 if not (isinstance(error, OSError) and error.errno in (errno.ENOTEMPTY, errno.EEXIST)):
                     raise  # otherwise another process made it
 
@@ -418,12 +426,12 @@ class LocalDirectory:
         finally:
             os.close(descriptor)
 
-    def _flock(self, descriptor: int, shared: bool, lock: LocalLock) -> None:
+    def _flock(self, descriptor: int, is_shared: bool, lock: LocalLock) -> None:
         try:
-            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            words = "".join(f" ({owner})" for owner in lock.owners)
-            raise BusyError(f"another ttlsnap is working on {self.root}{words}; wait until it ends") from error
+            owners_text = "".join(f" ({owner})" for owner in lock.owners)
+            raise BusyError(f"another ttlsnap is working on {self.root}{owners_text}; wait until it ends") from error
         except OSError as error:
             raise StorageError(f"{self.root} cannot be locked on this file system: {error.strerror}") from error
 
@@ -454,8 +462,8 @@ class LocalDirectory:
 class _RawFile(io.FileIO):
     """A file whose failed reads raise StorageError."""
 
-    def __init__(self, directory: LocalDirectory, path: str, full: str) -> None:
-        super().__init__(full)
+    def __init__(self, directory: LocalDirectory, path: str, full_path: str) -> None:
+        super().__init__(full_path)
         self._place = directory, path
 
     def readinto(self, buffer: Any) -> int | None:
@@ -471,8 +479,12 @@ def _mount(folder: Path) -> Hashable:
     """Return the identity of a mount: its device and its number, because a device can be mounted twice."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        facts = Path(f"/proc/self/fdinfo/{descriptor}")
-        number = re.search(r"^mnt_id:\s*(\d+)", facts.read_text(), re.MULTILINE) if facts.exists() else None
+        descriptor_file = Path(f"/proc/self/fdinfo/{descriptor}")
+        number = (
+            re.search(r"^mnt_id:\s*(\d+)", descriptor_file.read_text(), re.MULTILINE)
+            if descriptor_file.exists()
+            else None
+        )
         return os.fstat(descriptor).st_dev, number and number[1]
     finally:
         os.close(descriptor)

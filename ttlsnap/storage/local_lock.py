@@ -48,16 +48,16 @@ class LocalLock:
     def take_lock(self, data: bytes) -> str:
         """Make a lock file, and return its path. Raise BusyError if another owner's lease has not expired."""
         for _ in range(_TRIES):
-            mine = f"{self._folder}/lock.{token_hex(8)}"
+            own_path = f"{self._folder}/lock.{token_hex(8)}"
             try:
-                over = self._paths()
-                self._refuse_if_alive(over, self._touched_ns)
-                if over:
-                    self._take_over(over[0], mine, data)
+                ended_locks = self._paths()
+                self._refuse_if_alive(ended_locks, self._touched_ns)
+                if ended_locks:
+                    self._take_over(ended_locks[0], own_path, data)
                 else:
-                    self._files.create(mine, data)
-                if self._is_alone(mine, data):
-                    return mine
+                    self._files.create(own_path, data)
+                if self._is_alone(own_path, data):
+                    return own_path
             except StorageError as error:
                 # Another owner may be faster: it took a lock file over, or removed the folder when it ended.
                 if not isinstance(error.__cause__, FileNotFoundError):
@@ -66,25 +66,25 @@ class LocalLock:
             time.sleep(random.uniform(0.01, 0.1))
         raise BusyError(f"another ttlsnap has just started or finished with {self.root}; try again")
 
-    def _is_alone(self, mine: str, data: bytes) -> bool:
+    def _is_alone(self, own_path: str, data: bytes) -> bool:
         """Check the other lock files after ours exists, and remove ours if another one has not expired.
 
         Return whether ours is the only one.
         """
-        others = [path for path in self._paths() if path != mine]
+        other_paths = [path for path in self._paths() if path != own_path]
         try:
-            self._refuse_if_alive(others, self._touched_ns)
-            for path in others:
+            self._refuse_if_alive(other_paths, self._touched_ns)
+            for path in other_paths:
                 self._files.remove(path)
-            alone = self._read(mine) == data
+            is_own = self._read(own_path) == data
         except BusyError:
-            alone = False
+            is_own = False
         except BaseException:
-            self.release_lock(mine)
+            self.release_lock(own_path)
             raise
-        if not alone:
-            self.release_lock(mine)
-        return alone
+        if not is_own:
+            self.release_lock(own_path)
+        return is_own
 
     def renew_lock(self, data: bytes, version: str) -> str:
         """Renew a lock file. Raise BusyError if another owner has taken it over."""
@@ -108,15 +108,15 @@ class LocalLock:
         """The processes that lock files name."""
         return [owner for path in self._paths() if (owner := self._owner(path)) is not None]
 
-    def _take_over(self, path: str, mine: str, data: bytes) -> None:
-        self._files.rename(path, mine)
+    def _take_over(self, path: str, own_path: str, data: bytes) -> None:
+        self._files.rename(path, own_path)
         try:
-            self._files.replace(mine, data)
+            self._files.replace(own_path, data)
         except StorageError as error:
             if not isinstance(error.__cause__, OSError) or error.__cause__.errno not in _FULL:
                 raise
-            self._files.remove(mine)
-            self._files.create(mine, data)
+            self._files.remove(own_path)
+            self._files.create(own_path, data)
 
     def _refuse_if_alive(self, paths: Sequence[str], now_ns: Callable[[], int]) -> None:
         for path in paths:

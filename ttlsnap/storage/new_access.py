@@ -27,22 +27,22 @@ def access_of_new(files: Directory, path: str) -> Access | None:
         return files.access(newest)
     if folder and files.stat(folder) is None:
         return access_of_new(files, folder)
-    found = files.access(folder)
-    return None if found is None else replace(found, mode=found.mode & 0o666)
+    access = files.access(folder)
+    return None if access is None else replace(access, mode=access.mode & 0o666)
 
 
 def access_of_new_folder(files: Directory, path: str) -> Access | None:
     """Return the access that a new folder gets: that of its parent folder; at the top, of the newest one beside it."""
     parent = path.rpartition("/")[0]
-    beside = [info for info in files.list("") if info.is_dir] if not parent else []
-    newest = _newest(files, "", beside)
+    sibling_folders = [info for info in files.list("") if info.is_dir] if not parent else []
+    newest = _newest(files, "", sibling_folders)
     return files.access(parent if newest is None else newest)
 
 
 def newest_file(files: Directory, folder: str) -> str | None:
     """Return the path of the newest complete file in a folder that is not a symbolic link; None if it has none."""
-    beside = [info for info in files.list(folder) if not info.is_dir and not info.name.endswith(".tmp")]
-    return _newest(files, folder, beside)
+    sibling_files = [info for info in files.list(folder) if not info.is_dir and not info.name.endswith(".tmp")]
+    return _newest(files, folder, sibling_files)
 
 
 def _newest(files: Directory, folder: str, infos: Iterable[FileInfo]) -> str | None:

@@ -96,33 +96,35 @@ class ObjectDirectory:
         return client(self._bucket, os.getpid(), self._patience.answer_s, self._patience.is_hurried)
 
     def _key(self, path: str) -> str:
-        parts = [part for part in path.split("/") if part]
-        if path.startswith("/") or ".." in parts or "." in parts or "\0" in path:
+        names = [name for name in path.split("/") if name]
+        if path.startswith("/") or ".." in names or "." in names or "\0" in path:
             raise RefusedError(f"{path!r} leads outside {self.root}")
-        return "/".join([self._prefix, *parts] if self._prefix else parts)
+        return "/".join([self._prefix, *names] if self._prefix else names)
 
     def list(self, path: str, suffixes: tuple[str, ...] = ("",)) -> list[FileInfo]:
         key = self._key(path)
         with _errors("list", self, path):
-            found = _ask(lambda: obstore.list_with_delimiter(self._store, f"{key}/" if key else None))
+            listing = _ask(lambda: obstore.list_with_delimiter(self._store, f"{key}/" if key else None))
         # Hadoop's S3A and web consoles make an empty object with the name of a folder.
-        infos = [_info(meta) for meta in found["objects"] if meta["path"] != key]
-        infos += [FileInfo(_name(prefix), 0, 0, is_dir=True) for prefix in found["common_prefixes"]]
+        infos = [_info(meta) for meta in listing["objects"] if meta["path"] != key]
+        infos += [FileInfo(_name(prefix), 0, 0, is_dir=True) for prefix in listing["common_prefixes"]]
         return sorted((info for info in infos if info.name.endswith(suffixes)), key=lambda info: info.name)
 
     def list_tree(self, path: str, most: int | None = None) -> dict[str, FileInfo]:
-        begin, root = f"{self._key(path)}/", self._key("")
+        key_prefix, root = f"{self._key(path)}/", self._key("")
         with _errors("list", self, path):
-            found = _ask(lambda: _first(obstore.list(self._store, begin), most))
-        return {meta["path"].removeprefix(root).lstrip("/"): _info(meta) for meta in found}
+            objects = _ask(lambda: _first(obstore.list(self._store, key_prefix), most))
+        return {meta["path"].removeprefix(root).lstrip("/"): _info(meta) for meta in objects}
 
     def stat(self, path: str) -> FileInfo | None:
         key = self._key(path)
         if key and (meta := self._head(path)) is not None:
             return _info(meta)
         with _errors("look at", self, path):
-            below = _ask(lambda: next(iter(obstore.list(self._store, f"{key}/" if key else None, chunk_size=1)), []))
-        return FileInfo(_name(key), 0, 0, is_dir=True) if below else None
+            objects_below = _ask(
+                lambda: next(iter(obstore.list(self._store, f"{key}/" if key else None, chunk_size=1)), [])
+            )
+        return FileInfo(_name(key), 0, 0, is_dir=True) if objects_below else None
 
     def real_path(self, path: str) -> str:
         """Return the URI of the path itself: there are no links."""
@@ -149,20 +151,20 @@ class ObjectDirectory:
         key = self._key(path)
         with _errors("open", self, path):
             try:
-                meta, first = _ask(lambda: _piece(obstore.get(self._store, key, options={"range": (0, _PIECE)})))
+                meta, first_bytes = _ask(lambda: _piece(obstore.get(self._store, key, options={"range": (0, _PIECE)})))
             except GenericError:
                 # An empty object has no range.
-                meta, first = obstore.head(self._store, key), b""
+                meta, first_bytes = obstore.head(self._store, key), b""
                 if meta["size"]:
                     raise
-        return cast("BinaryIO", io.BufferedReader(_RawObject(self, path, meta, first), _PIECE))
+        return cast("BinaryIO", io.BufferedReader(_RawObject(self, path, meta, first_bytes), _PIECE))
 
     def read(self, path: str, limit: int) -> bytes:
         """Return the whole object. Raise StorageError if it is longer than ``limit`` bytes."""
         with _errors("read", self, path):
-            found = _ask(lambda: _whole(obstore.get(self._store, self._key(path)), limit))
-        if found is not None:
-            return found
+            content = _ask(lambda: _whole(obstore.get(self._store, self._key(path)), limit))
+        if content is not None:
+            return content
         raise StorageError(f"{self.root}/{path} is longer than {limit} bytes, but such a file is never that long")
 
     def make_local(self, path: str, place: Path) -> None:
@@ -197,10 +199,10 @@ class ObjectDirectory:
                 self._change(lambda: self._replace_version(path, data, instead_of))
 
     def _replace_version(self, path: str, data: bytes, instead_of: bytes) -> None:
-        version, found = self._read_version(path, max(len(data), len(instead_of)))
-        if found == data:
+        version, existing_content = self._read_version(path, max(len(data), len(instead_of)))
+        if existing_content == data:
             return  # written by an earlier try, whose answer was lost
-        if found != instead_of:
+        if existing_content != instead_of:
             raise has_changed(self.root, path)
         try:
             obstore.put(self._store, self._key(path), data, mode=version)
@@ -211,8 +213,8 @@ class ObjectDirectory:
     def _read_version(self, path: str, limit: int) -> tuple[UpdateVersion, bytes | None]:
         """Return the version and the content of an object. The content is None if it does not exist, or is longer."""
         try:
-            found = obstore.get(self._store, self._key(path))
-            return version_of(found.meta), _whole(found, limit)
+            stored_object = obstore.get(self._store, self._key(path))
+            return version_of(stored_object.meta), _whole(stored_object, limit)
         except (NotFoundError, FileNotFoundError):
             return {}, None
 
@@ -247,8 +249,8 @@ class ObjectDirectory:
                 self._change(lambda: obstore.copy(self._store, self._key(source), self._key(target)))
             else:
                 self._copy_to_free(source, target)
-            old, new = (obstore.head(self._store, self._key(path)) for path in (source, target))
-        if old["size"] != new["size"]:
+            source_meta, target_meta = (obstore.head(self._store, self._key(path)) for path in (source, target))
+        if source_meta["size"] != target_meta["size"]:
             raise StorageError(f"{self.root}/{target} is a copy of {source}, but has another size")
         self._remove_source(source, target)
 
@@ -268,12 +270,12 @@ class ObjectDirectory:
         if not self._is_s3 or _is_own(source):
             self.remove(source)
             return
-        mark, content = scratch_name(target), _MARK + token_hex(16).encode()
+        mark_path, content = scratch_name(target), _MARK + token_hex(16).encode()
         with _errors("rename", self, source):
-            self._change(lambda: obstore.put(self._store, self._key(mark), content))
-            self._change(lambda: obstore.copy(self._store, self._key(mark), self._key(source)))
+            self._change(lambda: obstore.put(self._store, self._key(mark_path), content))
+            self._change(lambda: obstore.copy(self._store, self._key(mark_path), self._key(source)))
         self.remove_exactly(source, content)
-        self.remove(mark)
+        self.remove(mark_path)
 
     def complete_rename(self, source: str, target: str) -> None:
         """Finish a rename that was interrupted between the copy and the deletion."""
@@ -281,17 +283,17 @@ class ObjectDirectory:
             self._remove_source(source, target)
         elif _is_own(target) and self._head(target) is not None:
             with _errors("look at", self, source):
-                found = _ask(lambda: self._read_version(source, _MARK_BYTES))[1]
-            if found is not None and found.startswith(_MARK):
-                self.remove_exactly(source, found)
+                content_of_source = _ask(lambda: self._read_version(source, _MARK_BYTES))[1]
+            if content_of_source is not None and content_of_source.startswith(_MARK):
+                self.remove_exactly(source, content_of_source)
 
-    def _same(self, first: str, second: str) -> bool:
-        infos = [self.stat(first), self.stat(second)]
+    def _same(self, first_path: str, second_path: str) -> bool:
+        infos = [self.stat(first_path), self.stat(second_path)]
         if None in infos or len({(info.size, info.is_dir) for info in infos if info}) != 1:
             return False
-        with self.open(first) as one, self.open(second) as other:
-            while piece := one.read(_PIECE):
-                if piece != other.read(_PIECE):
+        with self.open(first_path) as first_file, self.open(second_path) as second_file:
+            while piece := first_file.read(_PIECE):
+                if piece != second_file.read(_PIECE):
                     return False
         return True
 
@@ -302,16 +304,16 @@ class ObjectDirectory:
 
     def move_folder(self, source: str, target: str) -> None:
         """Move all objects of a folder to a new folder, except scratch files, which are removed."""
-        begin = f"{self._key(source)}/"
+        key_prefix = f"{self._key(source)}/"
         with _errors("rename", self, source):
-            below = _ask(lambda: obstore.list(self._store, begin).collect())
-            kept = [meta["path"] for meta in below if not meta["path"].endswith(SCRATCH)]
+            objects_below = _ask(lambda: obstore.list(self._store, key_prefix).collect())
+            keys_to_move = [meta["path"] for meta in objects_below if not meta["path"].endswith(SCRATCH)]
 
             def copy(key: str) -> None:
-                new = f"{self._key(target)}/{key.removeprefix(begin)}"
-                self._change(lambda: obstore.copy(self._store, key, new))
+                new_key = f"{self._key(target)}/{key.removeprefix(key_prefix)}"
+                self._change(lambda: obstore.copy(self._store, key, new_key))
 
-            each(self, copy, kept)
+            each(self, copy, keys_to_move)
         self.remove_tree(source)
 
     def move_in(self, source: str, path: str) -> None:
@@ -331,10 +333,10 @@ class ObjectDirectory:
         """Delete an object if it exists. Raise BusyError if it has other content."""
 
         def delete_it() -> None:
-            version, found = self._read_version(path, len(content))
+            version, existing_content = self._read_version(path, len(content))
             if not version:
                 return
-            if found != content:
+            if existing_content != content:
                 raise has_changed(self.root, path)
             delete_version(self._store, self._key(path), version, self._patience.answer_s)
 
@@ -344,9 +346,9 @@ class ObjectDirectory:
     def remove_tree(self, path: str) -> None:
         """Delete everything in a folder, if it exists."""
         with _errors("remove", self, path):
-            below = _ask(lambda: obstore.list(self._store, f"{self._key(path)}/").collect())
-            if below:
-                self._change(lambda: obstore.delete(self._store, [meta["path"] for meta in below]))
+            objects_below = _ask(lambda: obstore.list(self._store, f"{self._key(path)}/").collect())
+            if objects_below:
+                self._change(lambda: obstore.delete(self._store, [meta["path"] for meta in objects_below]))
 
     def remove_folder(self, path: str) -> None:
         """Do nothing: a folder without objects does not exist."""
@@ -399,13 +401,13 @@ class ObjectDirectory:
 
         Each change can be repeated safely.
         """
-        until = time.monotonic() + self._patience.answer_s
+        deadline = time.monotonic() + self._patience.answer_s
         for seconds in PAUSES:
             self._require_lease()
             try:
                 return change()
             except (GenericError, ConnectionError):
-                if time.monotonic() > until:
+                if time.monotonic() > deadline:
                     raise
             time.sleep(seconds)
         self._require_lease()
@@ -435,37 +437,37 @@ class ObjectDirectory:
         data = _renewed(data)
         with _errors("lock", self, LOCK):
             try:
-                put = self._change(lambda: obstore.put(self._store, self._key(LOCK), data, mode="create"))
+                put_result = self._change(lambda: obstore.put(self._store, self._key(LOCK), data, mode="create"))
             except AlreadyExistsError:
                 pass
             else:
                 self._require_condition("If-None-Match", data, "create")
-                return self._replace_lock(data, version_of(put))
+                return self._replace_lock(data, version_of(put_result))
         meta = self._head(LOCK)
         if meta is None:
             raise BusyError(f"another ttlsnap has just finished with {self.root}; try again")
-        if (mine := self._find_written_lock(data)) is not None:
-            return self._replace_lock(data, mine)
+        if (own_version := self._find_written_lock(data)) is not None:
+            return self._replace_lock(data, own_version)
         self._refuse_if_alive(meta, self.now_ns())
         return self._replace_lock(data, version_of(meta))
 
     def _replace_lock(self, data: bytes, version: UpdateVersion) -> UpdateVersion:
         """Write the lock if it still has ``version``. Try that twice: the second time, the store must refuse."""
-        new = self.renew_lock(data, version)
+        new_version = self.renew_lock(data, version)
         with _errors("lock", self, LOCK):
             self._require_condition("If-Match", _renewed(data), version)
-        return new
+        return new_version
 
     def renew_lock(self, data: bytes, version: UpdateVersion) -> UpdateVersion:
         """Write the lock again if it still has ``version``. Raise BusyError if another process has taken it over."""
         # Each renewal changes the content: the ETag depends on it, and so shows that the owner is alive.
-        new = _renewed(data)
+        renewed_data = _renewed(data)
         with _errors("lock", self, LOCK):
             try:
-                return version_of(_ask(obstore.put, self._store, self._key(LOCK), new, mode=version))
+                return version_of(_ask(obstore.put, self._store, self._key(LOCK), renewed_data, mode=version))
             except (PreconditionError, AlreadyExistsError, NotFoundError, FileNotFoundError, GenericError) as error:
-                if (mine := self._find_written_lock(new)) is not None:
-                    return mine
+                if (own_version := self._find_written_lock(renewed_data)) is not None:
+                    return own_version
                 if isinstance(error, GenericError):
                     raise
                 raise BusyError(f"another ttlsnap has taken over the lock of {self.root}") from error
@@ -478,8 +480,8 @@ class ObjectDirectory:
 
     def _find_written_lock(self, data: bytes) -> UpdateVersion | None:
         """Return the lock's version if it contains ``data``: then it was written, and only the answer was lost."""
-        version, found = _ask(lambda: self._read_version(LOCK, MAX_LOCK_BYTES))
-        return version if found == data else None
+        version, lock_content = _ask(lambda: self._read_version(LOCK, MAX_LOCK_BYTES))
+        return version if lock_content == data else None
 
     def _require_condition(self, name: str, data: bytes, mode: Literal["create"] | UpdateVersion) -> None:
         """Raise UnsupportedError if the store makes a write whose condition does not hold.
@@ -498,9 +500,9 @@ class ObjectDirectory:
 class _RawObject(io.RawIOBase):
     """An object that is read piece by piece. ``first`` is its first piece. All pieces are of one version."""
 
-    def __init__(self, directory: ObjectDirectory, path: str, meta: ObjectMeta, first: bytes) -> None:
+    def __init__(self, directory: ObjectDirectory, path: str, meta: ObjectMeta, first_bytes: bytes) -> None:
         super().__init__()
-        self._directory, self._path, self._meta, self._first, self._place = directory, path, meta, first, 0
+        self._directory, self._path, self._meta, self._first_bytes, self._place = directory, path, meta, first_bytes, 0
 
     def readable(self) -> bool:
         return True
@@ -512,35 +514,37 @@ class _RawObject(io.RawIOBase):
         return self._place
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        begin = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._meta["size"]}[whence]
-        self._place = max(begin + offset, 0)
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._meta["size"]}[whence]
+        self._place = max(start + offset, 0)
         return self._place
 
     def readall(self) -> bytes:
         """Return the rest, in at most two requests. The base class would ask for 8 KiB at a time."""
-        rest = memoryview(bytearray(max(self._meta["size"] - self._place, 0)))
-        done = self.readinto(rest)
-        self.readinto(rest[done:])
-        return bytes(rest)
+        remaining_bytes = memoryview(bytearray(max(self._meta["size"] - self._place, 0)))
+        bytes_read = self.readinto(remaining_bytes)
+        self.readinto(remaining_bytes[bytes_read:])
+        return bytes(remaining_bytes)
 
     def readinto(self, buffer: Any) -> int:
         size = min(len(buffer), self._meta["size"] - self._place)
         if size <= 0:
             return 0
-        if self._place < len(self._first):
-            piece = self._first[self._place : self._place + size]
+        if self._place < len(self._first_bytes):
+            piece = self._first_bytes[self._place : self._place + size]
             buffer[: len(piece)] = piece
             self._place += len(piece)
             return len(piece)
         with _errors("read", self._directory, self._path):
-            wanted = {"range": (self._place, self._place + size), "if_match": self._meta["e_tag"]}
-            get = partial(obstore.get, self._directory._store, self._meta["path"], options=cast("Any", wanted))
-            _, found = _ask(lambda: _piece(get()))
-        if len(found) != size:
-            raise StorageError(
-                f"{self._directory.root}/{self._path}: {size:,} bytes were requested, {len(found):,} arrived"
+            range_options = {"range": (self._place, self._place + size), "if_match": self._meta["e_tag"]}
+            get_range = partial(
+                obstore.get, self._directory._store, self._meta["path"], options=cast("Any", range_options)
             )
-        buffer[:size] = found
+            _, chunk = _ask(lambda: _piece(get_range()))
+        if len(chunk) != size:
+            raise StorageError(
+                f"{self._directory.root}/{self._path}: {size:,} bytes were requested, {len(chunk):,} arrived"
+            )
+        buffer[:size] = chunk
         self._place += size
         return size
 
@@ -596,45 +600,45 @@ def _profile() -> Any:
     return Boto3CredentialProvider()
 
 
-def _ask(question: Callable[..., Answer], *words: Any, **options: Any) -> Answer:
+def _ask(question: Callable[..., Answer], *arguments: Any, **options: Any) -> Answer:
     """Call ``question``, and up to four more times after truncated answers, which the client does not repeat.
 
     Each question can be repeated safely. It is not repeated after ``ANSWER_S``.
     """
-    until = time.monotonic() + patience.ANSWER_S
+    deadline = time.monotonic() + patience.ANSWER_S
     for seconds in PAUSES:
         try:
-            return question(*words, **options)
+            return question(*arguments, **options)
         except GenericError as error:
-            if _TRUNCATED not in str(error) or time.monotonic() > until:
+            if _TRUNCATED not in str(error) or time.monotonic() > deadline:
                 raise
         time.sleep(seconds)
-    return question(*words, **options)
+    return question(*arguments, **options)
 
 
-def _first(pages: Iterable[Sequence[ObjectMeta]], most: int | None) -> list[ObjectMeta]:
-    """Return what a listing has, up to the page with which there are more than ``most``."""
-    found: list[ObjectMeta] = []
+def _first(pages: Iterable[Sequence[ObjectMeta]], limit: int | None) -> list[ObjectMeta]:
+    """Return what a listing has, up to the page with which there are more than ``limit``."""
+    objects: list[ObjectMeta] = []
     for page in pages:
-        found += page
-        if most is not None and len(found) > most:
+        objects += page
+        if limit is not None and len(objects) > limit:
             break
-    return found
+    return objects
 
 
-def _piece(found: GetResult) -> tuple[ObjectMeta, bytes]:
-    return found.meta, bytes(found.bytes())
+def _piece(stored_object: GetResult) -> tuple[ObjectMeta, bytes]:
+    return stored_object.meta, bytes(stored_object.bytes())
 
 
-def _whole(found: GetResult, limit: int) -> bytes | None:
+def _whole(stored_object: GetResult, limit: int) -> bytes | None:
     """Return the content; None if it is longer than ``limit`` bytes."""
-    return bytes(found.bytes()) if found.meta["size"] <= limit else None
+    return bytes(stored_object.bytes()) if stored_object.meta["size"] <= limit else None
 
 
 def _renewed(data: bytes) -> bytes:
     """Return the content of a lock with a new number, padded as before."""
-    words = json.loads(data) | {"renewal": token_hex(8)}
-    return json.dumps(words).encode().ljust(len(data))
+    lock_document = json.loads(data) | {"renewal": token_hex(8)}
+    return json.dumps(lock_document).encode().ljust(len(data))
 
 
 def _is_own(path: str) -> bool:

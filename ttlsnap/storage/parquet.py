@@ -42,7 +42,7 @@ class ParquetRows:
     ``free`` is what a small file may need, by default ``FREE_BYTES``.
     """
 
-    def __init__(self, stream: BinaryIO, size: int, where: str, free: int | None = None) -> None:
+    def __init__(self, stream: BinaryIO, size: int, where: str, allowed_size: int | None = None) -> None:
         from pyarrow.parquet import ParquetFile  # a slow import: it also imports pandas, if installed
 
         # Spark writes INT96, which as nanoseconds would hold no more than 292 years.
@@ -51,15 +51,15 @@ class ParquetRows:
         self.metadata: Any = self._file.metadata
         self.schema: pa.Schema = self._file.schema_arrow
         self._stream, self._where, self._size = stream, where, size
-        self._free = FREE_BYTES if free is None else free
-        self._room = limit(size, self._free)
+        self._allowed_size = FREE_BYTES if allowed_size is None else allowed_size
+        self._size_limit = limit(size, self._allowed_size)
 
     def batches(self, columns: Sequence[str] | None = None, *, constants: int = 0) -> Iterator[pa.RecordBatch]:
         """Yield the rows in order, with these columns or all. The caller adds ``constants`` bytes to each row."""
-        texts, most = 0, min(self._rows_at_once(columns), max(MOST_BYTES // (constants + 1), 1))
-        for batch in self._file.iter_batches(most, columns=columns):
+        texts, batch_rows = 0, min(self._rows_at_once(columns), max(MOST_BYTES // (constants + 1), 1))
+        for batch in self._file.iter_batches(batch_rows, columns=columns):
             texts += sum(_size_of_texts(column) for column in batch.columns) + constants * batch.num_rows
-            if texts > self._room:
+            if texts > self._size_limit:
                 raise self._refusal("rows", texts)
             yield batch
 
@@ -68,18 +68,18 @@ class ParquetRows:
         groups = [self.metadata.row_group(number) for number in range(self.metadata.num_row_groups)]
         size = sum(group.total_byte_size for group in groups)
         rows = sum(group.num_rows for group in groups)
-        if rows * _WIDTH > self._room:
+        if rows * _WIDTH > self._size_limit:
             raise self._refusal("rows", rows * _WIDTH)
-        most = min(max(BATCH_BYTES * rows // max(size, 1), _FEWEST_ROWS), _MOST_ROWS)
+        row_limit = min(max(BATCH_BYTES * rows // max(size, 1), _FEWEST_ROWS), _MOST_ROWS)
         for number in range(len(groups)):
-            most = min(most, self._rows_of(number, columns))
-        return int(most)
+            row_limit = min(row_limit, self._rows_of(number, columns))
+        return int(row_limit)
 
     def _rows_of(self, number: int, columns: Sequence[str] | None) -> int:
         group = self.metadata.row_group(number)
         chunks = [(column, group.column(column)) for column in range(group.num_columns)]
-        if (unpacked := sum(chunk.total_uncompressed_size for _, chunk in chunks)) > self._room:
-            raise self._refusal("a row group", unpacked)
+        if (unpacked_size := sum(chunk.total_uncompressed_size for _, chunk in chunks)) > self._size_limit:
+            raise self._refusal("a row group", unpacked_size)
         of_a_row = 1
         for column, chunk in chunks:
             path = chunk.path_in_schema
@@ -96,8 +96,8 @@ class ParquetRows:
         return max(MOST_BYTES // of_a_row, 1)
 
     def _check_nested(self, chunk: Any, width: int) -> None:
-        if (needed := chunk.num_values * width) > self._room:
-            raise self._refusal(f"lists or maps in the column {chunk.path_in_schema}", needed)
+        if (needed_size := chunk.num_values * width) > self._size_limit:
+            raise self._refusal(f"lists or maps in the column {chunk.path_in_schema}", needed_size)
 
     def _longest_text(self, group: int, chunk: Any) -> int:
         """Return the most bytes that a value of a column takes beyond those in its pages; 0 if it takes none."""
@@ -113,11 +113,11 @@ class ParquetRows:
         row = next(file.iter_batches(1, row_groups=[group], columns=[path]), None)
         return 0 if row is None else max(map(_longest, row.columns))
 
-    def _refusal(self, what: str, needed: int) -> UnsupportedError:
+    def _refusal(self, content: str, needed_size: int) -> UnsupportedError:
         return UnsupportedError(
-            f"{self._where}: its {self._size:,} bytes have {what} of up to {needed:,} bytes. ttlsnap reads at most "
-            f"{self._free >> 20:,} MiB, or {expansion():,} times the size of a Parquet file. {ADVICE}, or write it "
-            "again as several files, with smaller row groups, and without dictionaries"
+            f"{self._where}: its {self._size:,} bytes have {content} of up to {needed_size:,} bytes. ttlsnap reads at "
+            f"most {self._allowed_size >> 20:,} MiB, or {expansion():,} times the size of a Parquet file. {ADVICE}, or "
+            "write it again as several files, with smaller row groups, and without dictionaries"
         )
 
 

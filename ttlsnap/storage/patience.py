@@ -40,38 +40,38 @@ class Patience:
     @contextmanager
     def watch(self) -> Iterator[None]:
         """Notice whether the store answers the requests of the block."""
-        begun, most = time.monotonic(), self.answer_s
+        started, longest_s = time.monotonic(), self.answer_s
         try:
             yield
         except BaseException:
-            self.is_hurried = time.monotonic() - begun >= most
+            self.is_hurried = time.monotonic() - started >= longest_s
             raise
         self.is_hurried = False
 
-    def call(self, request: Callable[..., Answer], *words: Any, **options: Any) -> Answer:
+    def call(self, request: Callable[..., Answer], *arguments: Any, **options: Any) -> Answer:
         """Call a client that has no limit of its own. Raise TimeoutError if it does not return in time.
 
         The client may carry the request out later.
         """
         seconds = self.answer_s if self.is_hurried else REPEAT_S + self.answer_s
-        found: list[Answer] = []
-        failed: list[BaseException] = []
-        done = threading.Event()
+        answers: list[Answer] = []
+        errors: list[BaseException] = []
+        is_answered = threading.Event()
 
         def run() -> None:
             try:
-                found.append(request(*words, **options))
+                answers.append(request(*arguments, **options))
             except BaseException as error:
-                failed.append(error)
-            done.set()
+                errors.append(error)
+            is_answered.set()
 
         # A pool would wait for its threads when the process ends.
         threading.Thread(target=run, name="ttlsnap-request", daemon=True).start()
-        if not done.wait(seconds):
+        if not is_answered.wait(seconds):
             raise TimeoutError(f"no answer within {seconds:g} s")
-        if failed:
-            raise failed[0]
-        return found[0]
+        if errors:
+            raise errors[0]
+        return answers[0]
 
 
 @cache

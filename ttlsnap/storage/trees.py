@@ -21,22 +21,24 @@ def stat_files(files: Directory, paths: Iterable[str]) -> dict[str, FileInfo]:
     """Return the facts of the paths that exist. In a network, one request serves as many of them as it can."""
     paths = list(dict.fromkeys(paths))
     if files.at_once == 1:
-        found = zip(paths, (files.stat(path) for path in paths), strict=True)
-        return {path: info for path, info in found if info is not None}
+        infos_of_paths = zip(paths, (files.stat(path) for path in paths), strict=True)
+        return {path: info for path, info in infos_of_paths if info is not None}
     folders = list(dict.fromkeys(path.rpartition("/")[0] for path in paths))
-    there: dict[str, FileInfo] = {}
+    info_of_path: dict[str, FileInfo] = {}
     trees = {} if files.has_folders else _trees(folders)
-    for above, below in ((above, below) for above, below in trees.items() if above and len(below) > 1):
+    for ancestor, folders_below in (
+        (ancestor, folders_below) for ancestor, folders_below in trees.items() if ancestor and len(folders_below) > 1
+    ):
         # With fewer files than that, it takes fewer requests than a listing of each folder.
-        most = _IN_A_REQUEST * len(below)
-        tree = files.list_tree(above, most)
-        if len(tree) <= most:
-            there |= tree
-            there |= {path: FileInfo(path.rpartition("/")[2], 0, 0, is_dir=True) for path in _folders(tree)}
-            folders = [folder for folder in folders if folder not in below]
+        listing_limit = _IN_A_REQUEST * len(folders_below)
+        tree = files.list_tree(ancestor, listing_limit)
+        if len(tree) <= listing_limit:
+            info_of_path |= tree
+            info_of_path |= {path: FileInfo(path.rpartition("/")[2], 0, 0, is_dir=True) for path in _folders(tree)}
+            folders = [folder for folder in folders if folder not in folders_below]
     for folder, infos in zip(folders, each(files, files.list, folders), strict=True):
-        there |= {f"{folder}/{info.name}".lstrip("/"): info for info in infos}
-    return {path: there[path] for path in paths if path in there}
+        info_of_path |= {f"{folder}/{info.name}".lstrip("/"): info for info in infos}
+    return {path: info_of_path[path] for path in paths if path in info_of_path}
 
 
 def _trees(folders: Iterable[str]) -> dict[str, list[str]]:
@@ -44,12 +46,12 @@ def _trees(folders: Iterable[str]) -> dict[str, list[str]]:
     by_first: dict[str, list[str]] = defaultdict(list)
     for folder in folders:
         by_first[folder.partition("/")[0]].append(folder)
-    return {posixpath.commonpath(below): below for below in by_first.values()}
+    return {posixpath.commonpath(folders_below): folders_below for folders_below in by_first.values()}
 
 
 def _folders(paths: Iterable[str]) -> set[str]:
-    parts = (path.split("/") for path in paths)
-    return {"/".join(part[:end]) for part in parts for end in range(1, len(part))}
+    all_names = (path.split("/") for path in paths)
+    return {"/".join(names[:end]) for names in all_names for end in range(1, len(names))}
 
 
 def make_folders(files: Directory, paths: Sequence[str]) -> None:

@@ -24,9 +24,9 @@ def split_uri(target: str) -> tuple[str, str, str]:
     As in Hadoop's ``Path``, the path is literal: ``%20``, ``#`` and ``?`` mean themselves, and slashes count once.
     Raise UsageError for a URI with credentials, which would be shown in reports and logs.
     """
-    found = _URI.fullmatch(target)
-    assert found is not None  # all parts are optional
-    scheme, host, path = (part or "" for part in found.groups())
+    uri_match = _URI.fullmatch(target)
+    assert uri_match is not None  # all parts are optional
+    scheme, host, path = (part or "" for part in uri_match.groups())
     if not scheme:
         return "", "", target
     user = host.rpartition("@")[0]
@@ -48,10 +48,10 @@ def is_within(inner: str, outer: str) -> bool:
 
     A bucket has several schemes.
     """
-    (first, host, path), (second, other_host, above) = split_uri(inner), split_uri(outer)
-    if (REMOTE.get(first), host) != (REMOTE.get(second), other_host):
+    (inner_scheme, host, path), (outer_scheme, other_host, outer_path) = split_uri(inner), split_uri(outer)
+    if (REMOTE.get(inner_scheme), host) != (REMOTE.get(outer_scheme), other_host):
         return False
-    return f"{path.strip('/')}/".startswith(f"{above.strip('/')}/".lstrip("/"))
+    return f"{path.strip('/')}/".startswith(f"{outer_path.strip('/')}/".lstrip("/"))
 
 
 def hadoop_uri(root: str) -> str:
