@@ -804,8 +804,8 @@ BREAKS = (
     Break(
         "an index entry of a removed map entry is damage",
         "operators/variables.py",
-        "stale: Mask = wanted[at] != there",
-        "stale: Mask = np.zeros(len(at), np.bool_)",
+        "is_stale: Mask = expected_values[key_codes] != stored_values",
+        "is_stale: Mask = np.zeros(len(key_codes), np.bool_)",
         "test_decisions.py",
     ),
     Break(
@@ -818,14 +818,14 @@ BREAKS = (
     Break(
         "timers of keys that still have state are dropped",
         "operators/timers.py",
-        "gone = had & ~has",
-        "gone = had",
+        "is_gone = had_timer & ~has_timer",
+        "is_gone = had_timer",
         "test_decisions.py",
     ),
     Break(
         "an index that contradicts its variable is accepted",
         "operators/variables.py",
-        "        if wrong.any():\n",
+        "        if is_wrong.any():\n",
         "        if False:\n",
     ),
     Break(

@@ -42,15 +42,15 @@ def unrecorded_times(key: StructType, value: StructType) -> tuple[str, ...]:
 
 def times_of(key: StructType, value: StructType, side: str) -> tuple[str, ...]:
     """Return the timestamps among the columns of a side, ``key`` or ``value``, and the ends of windows among them."""
-    found = []
+    names = []
     fields = [field for field in all_fields(key, value) if field.side == side]
     for field in fields:
         if len(field.path) == 1 and isinstance(field.type, TimestampType):
-            found.append(field.name)
+            names.append(field.name)
         elif len(field.path) == 1 and is_window(field.type):
             # Spark evicts a window by its end, which is its second field (WatermarkSupport).
-            found += [inner.name for inner in fields if inner.path == (*field.path, 1)]
-    return tuple(found)
+            names += [inner_field.name for inner_field in fields if inner_field.path == (*field.path, 1)]
+    return tuple(names)
 
 
 def is_window(kind: DataType) -> bool:
@@ -69,7 +69,7 @@ def watermarked_column(key: StructType, value: StructType, side: str) -> str | N
         if any(name == WATERMARK for name, _ in field.metadata):
             if not isinstance(field.type, StructType):
                 return field.name
-            for inner in fields:
-                if inner.path[:-1] == field.path and field.type.fields[inner.path[-1]].name == "end":
-                    return inner.name
+            for inner_field in fields:
+                if inner_field.path[:-1] == field.path and field.type.fields[inner_field.path[-1]].name == "end":
+                    return inner_field.name
     return None

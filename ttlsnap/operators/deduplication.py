@@ -113,10 +113,10 @@ def _stores_nothing(checkpoint: Checkpoint, state: StateDescriptor, store: Store
     for partition in store.partitions:
         with contextlib.suppress(CorruptionError, UnsupportedError):
             state_store = open_state_store(checkpoint)
-            found = partition_of(checkpoint, state_store, store, partition)
+            store_partition = partition_of(checkpoint, state_store, store, partition)
             with (
-                found.open(checkpoint.files, None) as stored,
-                contextlib.closing(stored.batches({state.state: state})) as batches,
+                store_partition.open(checkpoint.files, None) as stored_partition,
+                contextlib.closing(stored_partition.batches({state.state: state})) as batches,
             ):
                 for batch in batches:
                     if len(batch):

@@ -35,8 +35,8 @@ def as_stored(operator: Operator, family: ColumnFamilySchema) -> ColumnFamilySch
     """Return the family with the real schema of its values if the recorded one is wrong."""
     if operator.name not in (None, *NAMES) or not family.value.fields:
         return family
-    *others, last = family.value.fields
-    if last.name != TIMEOUT or not isinstance(last.type, IntegerType):
+    *other_fields, last_field = family.value.fields
+    if last_field.name != TIMEOUT or not isinstance(last_field.type, IntegerType):
         return family
     # Spark declares an int, and then calls setLong and getLong (FlatMapGroupsWithStateExecHelper.StateManagerImplV1).
-    return replace(family, value=StructType((*others, replace(last, type=LongType()))))
+    return replace(family, value=StructType((*other_fields, replace(last_field, type=LongType()))))

@@ -81,7 +81,7 @@ class TimedSide:
 
 def states(checkpoint: Checkpoint, operator: Operator, store: Store) -> list[StateDescriptor] | None:
     """Return the states of a join's store; None if its names or keys are not those of formats 1 to 4."""
-    found = []
+    descriptors = []
     for family in store.families:
         # Formats 1 and 2 have a store for each kind, and formats 3 and 4 a column family.
         side, kind = _parts(store.name if len(operator.stores) > 1 else family.name)
@@ -92,7 +92,7 @@ def states(checkpoint: Checkpoint, operator: Operator, store: Store) -> list[Sta
         time = watermarked_column(family.key, family.value, "value") if kind in _ROWS else None
         has_watermark = checkpoint.batch.watermark_ms is not None and kind in _ROWS
         unrecorded = times_of(family.key, family.value, "value") if has_watermark and time is None else ()
-        found.append(
+        descriptors.append(
             StateDescriptor.of(
                 operator,
                 store,
@@ -112,18 +112,18 @@ def states(checkpoint: Checkpoint, operator: Operator, store: Store) -> list[Sta
                 kind=_KINDS[kind],
             )
         )
-    return found
+    return descriptors
 
 
 def links(checkpoint: Checkpoint, operator: Operator) -> tuple[Link, ...]:
     """Return the links of each side's rows and counts; none if the format is unknown."""
-    described = described_in(checkpoint, operator)
-    if set(described) == {(side, kind) for side in SIDES for kind in (TIMED_VALUES, TIMES)}:
-        return tuple(TimedSide(described[side, TIMED_VALUES], described[side, TIMES]) for side in SIDES)
-    if set(described) != {(side, kind) for side in SIDES for kind in (VALUES, COUNTS)}:
+    descriptors = described_in(checkpoint, operator)
+    if set(descriptors) == {(side, kind) for side in SIDES for kind in (TIMED_VALUES, TIMES)}:
+        return tuple(TimedSide(descriptors[side, TIMED_VALUES], descriptors[side, TIMES]) for side in SIDES)
+    if set(descriptors) != {(side, kind) for side in SIDES for kind in (VALUES, COUNTS)}:
         return ()
     has_matched = state_format(checkpoint) != "1"
-    return tuple(IndexedSide(described[side, VALUES], described[side, COUNTS], has_matched) for side in SIDES)
+    return tuple(IndexedSide(descriptors[side, VALUES], descriptors[side, COUNTS], has_matched) for side in SIDES)
 
 
 def state_format(checkpoint: Checkpoint) -> str:
@@ -143,14 +143,14 @@ def is_timed(number: str) -> bool:
 
 
 def families_of(
-    number: str, described: Mapping[tuple[str, str], StateDescriptor], *, has_matched: bool
+    number: str, descriptors: Mapping[tuple[str, str], StateDescriptor], *, has_matched: bool
 ) -> list[ColumnFamilySchema]:
     """Return the column families of format 3 or 4, in Spark's order.
 
-    ``described`` has a join's states of format 1 to 3 by their sides and kinds.
+    ``descriptors`` has a join's states of format 1 to 3 by their sides and kinds.
     """
-    found = []
-    for (side, kind), state in sorted(described.items()):
+    families = []
+    for (side, kind), state in sorted(descriptors.items()):
         key, value = state.key_schema, state.value_schema
         if kind == VALUES and not has_matched:
             value = with_matched(value)
@@ -158,12 +158,12 @@ def families_of(
         if is_timed(number):
             kind = TIMED_VALUES if kind == VALUES else TIMES
             encoder = _KEY_TIMES[kind][1]
-            columns = described[side, COUNTS].key_schema.fields
+            columns = descriptors[side, COUNTS].key_schema.fields
             key = StructType((*columns, StructField(_TIME, LongType(), nullable=False)))
             value = value if kind == TIMED_VALUES else StructType((StructField(_NOTHING, NullType()),))
         spec = {"keyStateEncoderType": f"{encoder}KeyStateEncoderSpec"}
-        found.append(ColumnFamilySchema(f"{side}-{kind}", key, value, spec))
-    return sorted(found, key=attrgetter("name"))
+        families.append(ColumnFamilySchema(f"{side}-{kind}", key, value, spec))
+    return sorted(families, key=attrgetter("name"))
 
 
 def with_matched(value: StructType) -> StructType:

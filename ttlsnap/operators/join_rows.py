@@ -32,7 +32,7 @@ class IndexedRows:
         self._count_keys: list[pa.LargeBinaryArray] = []
         self._indexes: list[Int64s] = []
         self._counts: list[Int64s] = []
-        self._matched: list[Mask] = []
+        self._has_matched: list[Mask] = []
 
     def look(self, place: StateId, keys: Rows, values: Rows) -> None:
         """See ``LinkWork.look``."""
@@ -40,12 +40,12 @@ class IndexedRows:
             self._count_keys.append(keys.to_arrow())
             self._counts.append(read_words(values, 1, 0)[0])
             return
-        last = len(self._key_types) - 1
-        self._indexes.append(read_words(keys, last + 1, last)[0])
+        last_ordinal = len(self._key_types) - 1
+        self._indexes.append(read_words(keys, last_ordinal + 1, last_ordinal)[0])
         self._value_keys.append(without_last_field(keys, self._key_types).to_arrow())
         if self._side.has_matched:
             fields = len(self._side.values.value_schema.fields)
-            self._matched.append(read_words(values, fields, fields - 1)[0] != 0)
+            self._has_matched.append(read_words(values, fields, fields - 1)[0] != 0)
 
     def resolve(self, decided: Mapping[StateId, Decisions], fetch: Fetch) -> LinkDecisions:
         """See ``LinkWork.resolve``."""
@@ -58,60 +58,68 @@ class IndexedRows:
         decision = decided.get(side.values.place)
         if decision is None or not decision.changes:
             return LinkDecisions({side.counts.place: Decisions.keep(len(counts))})
-        left = np.bincount(of_value[decision.kept], minlength=len(rows))
+        rows_left = np.bincount(of_value[decision.kept], minlength=len(rows))
         # Spark finds the rows of a key by counting from 0 to the stored number, so no number may be missing.
-        stays = index < left[of_value]
-        first = np.cumsum(rows) - rows
-        slot = first[of_value] + index
-        gaps, movers = stays & ~decision.kept, decision.kept & ~stays
+        is_filled = index < rows_left[of_value]
+        first_slots = np.cumsum(rows) - rows
+        slot = first_slots[of_value] + index
+        is_gap, is_mover = is_filled & ~decision.kept, decision.kept & ~is_filled
         # A key has as many moving rows as gaps, so both can be paired in the order of keys.
-        gap_at = np.flatnonzero(gaps)
+        gap_at = np.flatnonzero(is_gap)
         gap_at = gap_at[np.argsort(slot[gap_at])]
-        mover_at = np.flatnonzero(movers)
+        mover_at = np.flatnonzero(is_mover)
         mover_at = mover_at[np.argsort(slot[mover_at])]
         source = np.arange(len(index))
         source[gap_at] = mover_at
-        new = (gaps | decision.rewritten) & stays
-        values = _values(source[new], decision, lambda mask: fetch(side.values.place, mask))
-        of_counts = left[of_count]
-        changed = (of_counts > 0) & (of_counts != counts)
+        is_written = (is_gap | decision.rewritten) & is_filled
+        values = _values(source[is_written], decision, lambda mask: fetch(side.values.place, mask))
+        of_counts = rows_left[of_count]
+        is_changed = (of_counts > 0) & (of_counts != counts)
         # Format 1 has no flag, and Spark runs only inner joins with it.
-        unmatched = ~decision.kept & ~np.concatenate(self._matched) if side.has_matched else np.zeros(0, np.bool_)
+        unmatched = ~decision.kept & ~np.concatenate(self._has_matched) if side.has_matched else np.zeros(0, np.bool_)
         return LinkDecisions(
             {
-                side.values.place: Decisions(stays, new, values, sources=source),
-                side.counts.place: Decisions(of_counts > 0, changed, long_rows(of_counts[changed])),
+                side.values.place: Decisions(is_filled, is_written, values, sources=source),
+                side.counts.place: Decisions(of_counts > 0, is_changed, long_rows(of_counts[is_changed])),
             },
             int(unmatched.sum()),
         )
 
     def _check(self, index: Int64s, counts: Int64s, of_value: Int64s, of_count: Int64s, rows: Int64s) -> None:
         """Raise CorruptionError unless every key has the indexes 0 to n - 1, and the count n."""
-        wrong = (index < 0) | (index >= rows[of_value])
-        if not wrong.any():
+        is_wrong = (index < 0) | (index >= rows[of_value])
+        if not is_wrong.any():
             slot = (np.cumsum(rows) - rows)[of_value] + index
-            wrong = np.bincount(slot, minlength=len(index))[slot] > 1
-        if wrong.any():
-            i = int(np.flatnonzero(wrong)[0])
-            self._fail(self._value_keys, i, f"its rows are not numbered 0 to {rows[of_value[i]] - 1} (see {index[i]})")
+            is_wrong = np.bincount(slot, minlength=len(index))[slot] > 1
+        if is_wrong.any():
+            number = int(np.flatnonzero(is_wrong)[0])
+            self._fail(
+                self._value_keys,
+                number,
+                f"its rows are not numbered 0 to {rows[of_value[number]] - 1} (see {index[number]})",
+            )
         times = np.bincount(of_count, minlength=len(rows))
-        wrong = (times[of_count] != 1) | (counts != rows[of_count])
-        if wrong.any():
-            i = int(np.flatnonzero(wrong)[0])
-            self._fail(self._count_keys, i, f"the count says {counts[i]} rows, but there are {rows[of_count[i]]}")
-        uncounted = times[of_value] == 0
-        if uncounted.any():
-            self._fail(self._value_keys, int(np.flatnonzero(uncounted)[0]), "its rows have no count")
+        is_wrong = (times[of_count] != 1) | (counts != rows[of_count])
+        if is_wrong.any():
+            number = int(np.flatnonzero(is_wrong)[0])
+            self._fail(
+                self._count_keys,
+                number,
+                f"the count says {counts[number]} rows, but there are {rows[of_count[number]]}",
+            )
+        is_uncounted = times[of_value] == 0
+        if is_uncounted.any():
+            self._fail(self._value_keys, int(np.flatnonzero(is_uncounted)[0]), "its rows have no count")
 
-    def _fail(self, keys: list[pa.LargeBinaryArray], i: int, what: str) -> None:
-        raise _misfit(self._where, self._side.values, show_key(keys, i, self._side.counts.key_schema), what)
+    def _fail(self, keys: list[pa.LargeBinaryArray], number: int, problem: str) -> None:
+        raise _misfit(self._where, self._side.values, show_key(keys, number, self._side.counts.key_schema), problem)
 
 
-def _misfit(where: str, values: StateDescriptor, key: Any, what: str) -> CorruptionError:
+def _misfit(where: str, values: StateDescriptor, key: Any, problem: str) -> CorruptionError:
     return CorruptionError(
         f"{where}: the stores of the join's {values.side} side do not match: key "
         + quote(key)
-        + f": {what}. Nothing was changed. Go back to an older batch, or to a copy"
+        + f": {problem}. Nothing was changed. Go back to an older batch, or to a copy"
     )
 
 
@@ -119,12 +127,12 @@ def _values(source: Int64s, decision: Decisions, fetch: Callable[[Mask], Rows]) 
     """Return the rows of the entries ``source`` after the transformers, in that order."""
     is_new = decision.rewritten[source]
     number = np.cumsum(decision.rewritten) - 1
-    wanted = np.zeros(len(decision.kept), np.bool_)
-    wanted[source[~is_new]] = True
-    old = fetch(wanted) if wanted.any() else Rows.none()
-    place = np.cumsum(wanted) - 1
-    pool = Rows.concat([old, decision.values])
-    return pool.take(np.where(is_new, len(old) + number[source], place[source]))
+    is_fetched = np.zeros(len(decision.kept), np.bool_)
+    is_fetched[source[~is_new]] = True
+    old_values = fetch(is_fetched) if is_fetched.any() else Rows.none()
+    place = np.cumsum(is_fetched) - 1
+    pool = Rows.concat([old_values, decision.values])
+    return pool.take(np.where(is_new, len(old_values) + number[source], place[source]))
 
 
 def keys_with_times(state: StateDescriptor, keys: Rows, values: Rows, schema: StructType) -> Rows:
@@ -152,7 +160,7 @@ class TimedRows:
     def __init__(self, side: TimedSide, where: str) -> None:
         self._side, self._where = side, where
         self._keys = Keys(side.places)
-        self._matched: list[Mask] = []
+        self._has_matched: list[Mask] = []
         self._times: list[Int64s] = []
 
     def look(self, place: StateId, keys: Rows, values: Rows) -> None:
@@ -160,7 +168,7 @@ class TimedRows:
         self._keys.add(place, keys)
         if place == self._side.values.place:
             fields = len(self._side.values.value_schema.fields)
-            self._matched.append(read_words(values, fields, fields - 1)[0] != 0)
+            self._has_matched.append(read_words(values, fields, fields - 1)[0] != 0)
             fields = len(self._side.values.key_schema.fields)
             self._times.append(read_words(keys, fields, fields - 1)[0])
 
@@ -169,23 +177,23 @@ class TimedRows:
         values, times = self._side.values, self._side.times
         codes, count = self._keys.codes()
         of_value, of_time = codes[values.place], codes[times.place]
-        rows, indexed = np.bincount(of_value, minlength=count), np.bincount(of_time, minlength=count)
-        for place, of in codes.items():
-            wrong = (rows != indexed)[of]
-            if wrong.any():
-                i = int(np.flatnonzero(wrong)[0])
-                what = f"the index has {indexed[of[i]]} entries for {rows[of[i]]} rows"
-                raise _misfit(self._where, values, self._keys.show(place, i, values.key_schema), what)
+        rows, index_entries = np.bincount(of_value, minlength=count), np.bincount(of_time, minlength=count)
+        for place, key_codes in codes.items():
+            is_wrong = (rows != index_entries)[key_codes]
+            if is_wrong.any():
+                number = int(np.flatnonzero(is_wrong)[0])
+                problem = f"the index has {index_entries[key_codes[number]]} entries for {rows[key_codes[number]]} rows"
+                raise _misfit(self._where, values, self._keys.show(place, number, values.key_schema), problem)
         decision = decided.get(values.place)
         if decision is None or not decision.changes:
             return LinkDecisions({times.place: Decisions.keep(len(of_time))})
         self._require_times(decision)
-        left = np.bincount(of_value[decision.kept], minlength=count)
+        rows_left = np.bincount(of_value[decision.kept], minlength=count)
         # The index entries of one key are adjacent and identical, so any of them may be dropped.
-        begins = np.flatnonzero(np.append(True, of_time[1:] != of_time[:-1]))
-        rank = np.arange(len(of_time)) - np.repeat(begins, np.diff(np.append(begins, len(of_time))))
-        unmatched = ~decision.kept & ~np.concatenate(self._matched)
-        return LinkDecisions({times.place: Decisions.drop(rank >= left[of_time])}, int(unmatched.sum()))
+        first_of_time = np.flatnonzero(np.append(True, of_time[1:] != of_time[:-1]))
+        rank = np.arange(len(of_time)) - np.repeat(first_of_time, np.diff(np.append(first_of_time, len(of_time))))
+        unmatched = ~decision.kept & ~np.concatenate(self._has_matched)
+        return LinkDecisions({times.place: Decisions.drop(rank >= rows_left[of_time])}, int(unmatched.sum()))
 
     def _require_times(self, decision: Decisions) -> None:
         """Raise TransformerError if a new row has another time than its key."""
@@ -193,9 +201,9 @@ class TimedRows:
         field = find_field(state.stored_timestamp or "", state.key_schema, state.value_schema)
         if field is None or len(field.path) > 1 or not decision.rewritten.any():
             return
-        new, nulls = read_words(decision.values, len(state.value_schema.fields), field.path[0])
-        new = np.where(nulls, 0, new)  # Spark uses this time for a null
-        if (new != concat(self._times)[decision.rewritten]).any():
+        new_times, nulls = read_words(decision.values, len(state.value_schema.fields), field.path[0])
+        new_times = np.where(nulls, 0, new_times)  # Spark uses this time for a null
+        if (new_times != concat(self._times)[decision.rewritten]).any():
             raise TransformerError(
                 f"{state}: a transformer changed {field.name}, which is also part of the join's keys or index. Rows "
                 "can be dropped, and other fields rewritten, but not this one"

@@ -87,34 +87,34 @@ class KeySampling:
     _entries: int = 0
     _sums: list[Sums] = field(default_factory=list)
     _hashes: list[Hashes] = field(default_factory=list)
-    _most: int = 2**64 - 1
+    _largest_sum: int = 2**64 - 1
 
     def look(self, keys: Rows) -> None:
         """Add a batch of keys."""
         columns = decode(keys, self.schema).flatten()
         try:
-            hashed = [
+            column_hashes = [
                 hash_column(column, kind.type, first_seeds(len(keys)))
                 for column, kind in zip(columns, self.schema.fields, strict=True)
             ]
         except UnsupportedError:
             return  # the hash of a type is not known, so nothing can be said of these keys
-        hashes = np.stack(hashed, axis=1)
+        hashes = np.stack(column_hashes, axis=1)
         sums = _spread(_spread(hashes.astype(np.uint64)).sum(axis=1, dtype=np.uint64))
         self._entries += len(keys)
-        wanted = sums <= np.uint64(self._most)
-        self._sums.append(sums[wanted])
-        self._hashes.append(hashes[wanted])
-        room = max(_LEAST, _SAMPLE // self.partitions)
-        if sum(map(len, self._sums)) > 2 * room:
-            self._shrink(room)
+        is_sampled = sums <= np.uint64(self._largest_sum)
+        self._sums.append(sums[is_sampled])
+        self._hashes.append(hashes[is_sampled])
+        sample_size = max(_LEAST, _SAMPLE // self.partitions)
+        if sum(map(len, self._sums)) > 2 * sample_size:
+            self._shrink(sample_size)
 
-    def _shrink(self, room: int) -> None:
+    def _shrink(self, sample_size: int) -> None:
         sums, hashes = np.concatenate(self._sums), np.concatenate(self._hashes)
-        if len(sums) > room:
-            self._most = int(np.partition(sums, room)[room])
-            wanted = sums <= np.uint64(self._most)
-            sums, hashes = sums[wanted], hashes[wanted]
+        if len(sums) > sample_size:
+            self._largest_sum = int(np.partition(sums, sample_size)[sample_size])
+            is_sampled = sums <= np.uint64(self._largest_sum)
+            sums, hashes = sums[is_sampled], hashes[is_sampled]
         self._sums, self._hashes = [sums], [hashes]
 
     def result(self) -> KeySample:
@@ -122,60 +122,60 @@ class KeySampling:
         columns = len(self.schema)
         sums = np.concatenate([np.empty(0, np.uint64), *self._sums])
         hashes = np.concatenate([np.empty((0, columns), np.uint32), *self._hashes])
-        return KeySample(self._entries, sums, hashes, self._most)
+        return KeySample(self._entries, sums, hashes, self._largest_sum)
 
 
 def find_two_orders(names: Sequence[str], samples: Iterable[KeySample]) -> TwoOrders | None:
     """Return the two orders in which keys of a state were written; None if the samples show only one."""
     samples = list(samples)
-    most = np.uint64(min((sample.most for sample in samples), default=0))
+    largest_sum = np.uint64(min((sample.most for sample in samples), default=0))
     sums = np.concatenate([np.empty(0, np.uint64), *(sample.sums for sample in samples)])
-    wanted = np.flatnonzero(sums <= most)
-    if len(wanted) < 2:
+    sampled = np.flatnonzero(sums <= largest_sum)
+    if len(sampled) < 2:
         return None
-    wanted = wanted[np.argsort(sums[wanted], kind="stable")]
-    sums, hashes = sums[wanted], np.concatenate([sample.hashes for sample in samples])[wanted]
-    pairs: Counter[tuple[int, ...]] = Counter()
-    for at in np.flatnonzero(sums[1:] == sums[:-1]):
-        order = _order_between(hashes[at], hashes[at + 1])
+    sampled = sampled[np.argsort(sums[sampled], kind="stable")]
+    sums, hashes = sums[sampled], np.concatenate([sample.hashes for sample in samples])[sampled]
+    counts_of_orders: Counter[tuple[int, ...]] = Counter()
+    for number in np.flatnonzero(sums[1:] == sums[:-1]):
+        order = _order_between(hashes[number], hashes[number + 1])
         if order is not None:
-            pairs[order] += 1
-    if not pairs:
+            counts_of_orders[order] += 1
+    if not counts_of_orders:
         return None
-    order, count = pairs.most_common(1)[0]
-    if count < max(_PAIRS, _SHARE * pairs.total()):
+    order, count = counts_of_orders.most_common(1)[0]
+    if count < max(_PAIRS, _SHARE * counts_of_orders.total()):
         return None
-    first, second = tuple(names), tuple(names[place] for place in order)
+    schema_order, other_order = tuple(names), tuple(names[place] for place in order)
     # A pair does not show which of its keys was first. The schema has the first order, and Scala may give the other.
     inverse = tuple(names[place] for place in np.argsort(order))
-    if inverse in scala_orders(names) and second not in scala_orders(names):
-        second = inverse
-    are_of_scala = {first, second} == scala_orders(names).keys()
+    if inverse in scala_orders(names) and other_order not in scala_orders(names):
+        other_order = inverse
+    are_of_scala = {schema_order, other_order} == scala_orders(names).keys()
     only_swaps = tuple(np.argsort(order).tolist()) == order
     entries = sum(sample.entries for sample in samples)
-    return TwoOrders(first, second, count, len(sums), entries, certain=are_of_scala or not only_swaps)
+    return TwoOrders(schema_order, other_order, count, len(sums), entries, certain=are_of_scala or not only_swaps)
 
 
-def _order_between(one: Hashes, other: Hashes) -> tuple[int, ...] | None:
+def _order_between(first_row: Hashes, second_row: Hashes) -> tuple[int, ...] | None:
     """Return the places of the second key's values in the first key, the smaller of both directions.
 
     Return None if the keys have different values, or the same order, or a value twice.
     """
     # A value that a key has twice could be in either of two columns.
-    if len(set(one.tolist())) < len(one) or set(one.tolist()) != set(other.tolist()):
+    if len(set(first_row.tolist())) < len(first_row) or set(first_row.tolist()) != set(second_row.tolist()):
         return None
-    place = {value: at for at, value in enumerate(one.tolist())}
-    order = tuple(place[value] for value in other.tolist())
+    place_of_hash = {value: place_in_row for place_in_row, value in enumerate(first_row.tolist())}
+    order = tuple(place_of_hash[value] for value in second_row.tolist())
     return None if order == tuple(sorted(order)) else min(order, tuple(np.argsort(order).tolist()))
 
 
-def _spread(words: Sums) -> Sums:
+def _spread(sums: Sums) -> Sums:
     """Return numbers in which similar ones are far apart (the finalizer of SplitMix64)."""
-    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return words ^ (words >> np.uint64(31))
+    sums = (sums ^ (sums >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    sums = (sums ^ (sums >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return sums ^ (sums >> np.uint64(31))
 
 
 def _describe(order: tuple[str, ...]) -> str:
-    by = scala_orders(order).get(order)
-    return ", ".join(order) + (f" ({by})" if by else "")
+    versions = scala_orders(order).get(order)
+    return ", ".join(order) + (f" ({versions})" if versions else "")

@@ -90,36 +90,38 @@ def encode_keys(keys: Sequence[pa.LargeBinaryArray]) -> Int64s:
     keys = [chunk for chunk in keys if len(chunk)]  # Arrow returns no codes at all if every chunk is empty
     if not keys:
         return np.zeros(0, np.int64)
-    encoded = pa.chunked_array(keys, pa.large_binary()).dictionary_encode()
-    return np.concatenate([np.asarray(chunk.indices) for chunk in encoded.chunks]).astype(np.int64)
+    encoded_keys = pa.chunked_array(keys, pa.large_binary()).dictionary_encode()
+    return np.concatenate([np.asarray(chunk.indices) for chunk in encoded_keys.chunks]).astype(np.int64)
 
 
 class Keys:
     """The keys of the entries in several places."""
 
     def __init__(self, places: Iterable[StateId]) -> None:
-        self._found: dict[StateId, list[pa.LargeBinaryArray]] = {place: [] for place in places}
+        self._keys_of_place: dict[StateId, list[pa.LargeBinaryArray]] = {place: [] for place in places}
         self._times: dict[StateId, list[Int64s]] = {place: [] for place in places}
 
     def add(self, place: StateId, keys: Rows) -> None:
         """Add the next keys of a place; of keys that share their bytes, as in a list, only one is kept."""
-        begins = np.flatnonzero(np.append(True, keys.start[1:] != keys.start[:-1])[: len(keys)])
-        self._times[place].append(np.diff(np.append(begins, len(keys))))
-        self._found[place].append((keys.take(begins) if len(begins) < len(keys) else keys).to_arrow())
+        first_places = np.flatnonzero(np.append(True, keys.start[1:] != keys.start[:-1])[: len(keys)])
+        self._times[place].append(np.diff(np.append(first_places, len(keys))))
+        self._keys_of_place[place].append(
+            (keys.take(first_places) if len(first_places) < len(keys) else keys).to_arrow()
+        )
 
     def codes(self) -> tuple[dict[StateId, Int64s], int]:
         """Return a number for each key of each place, the same for equal keys, and how many numbers there are."""
-        codes = encode_keys([chunk for chunks in self._found.values() for chunk in chunks])
-        sizes = [sum(map(len, chunks)) for chunks in self._found.values()]
-        parts = np.split(codes, np.cumsum(sizes)[:-1])
-        times = [concat(found) for found in self._times.values()]
-        repeated = [np.repeat(*pair) for pair in zip(parts, times, strict=True)]
-        return dict(zip(self._found, repeated, strict=True)), int(codes.max(initial=-1)) + 1
+        codes = encode_keys([chunk for chunks in self._keys_of_place.values() for chunk in chunks])
+        sizes = [sum(map(len, chunks)) for chunks in self._keys_of_place.values()]
+        codes_of_places = np.split(codes, np.cumsum(sizes)[:-1])
+        times = [concat(counts) for counts in self._times.values()]
+        repeated = [np.repeat(*pair) for pair in zip(codes_of_places, times, strict=True)]
+        return dict(zip(self._keys_of_place, repeated, strict=True)), int(codes.max(initial=-1)) + 1
 
-    def show(self, place: StateId, i: int, schema: StructType) -> Any:
-        """Return key number ``i`` of a place for a message."""
-        which = int(np.searchsorted(np.cumsum(concat(self._times[place])), i, "right"))
-        return show_key(self._found[place], which, schema)
+    def show(self, place: StateId, number: int, schema: StructType) -> Any:
+        """Return the key at index ``number`` of a place for a message."""
+        key_number = int(np.searchsorted(np.cumsum(concat(self._times[place])), number, "right"))
+        return show_key(self._keys_of_place[place], key_number, schema)
 
 
 def concat(parts: Sequence[Int64s]) -> Int64s:
@@ -127,9 +129,9 @@ def concat(parts: Sequence[Int64s]) -> Int64s:
     return np.concatenate([np.zeros(0, np.int64), *parts])
 
 
-def show_key(keys: Sequence[pa.LargeBinaryArray], i: int, schema: StructType) -> Any:
-    """Return key number ``i`` for a message."""
-    key = pa.chunked_array(keys, pa.large_binary()).slice(i, 1).combine_chunks()
+def show_key(keys: Sequence[pa.LargeBinaryArray], number: int, schema: StructType) -> Any:
+    """Return the key at index ``number`` for a message."""
+    key = pa.chunked_array(keys, pa.large_binary()).slice(number, 1).combine_chunks()
     return to_json_values(decode(Rows.from_arrow(key), schema))[0]
 
 

@@ -65,7 +65,7 @@ class PlacementCheck:
 
     def __init__(self, state: StateDescriptor, partition: int, partitions: int) -> None:
         self._state, self._partition, self._partitions = state, partition, partitions
-        self._found: Misplaced | None = None
+        self._misplaced: Misplaced | None = None
         self._two = not state.hashes_days and any(map(has_two_hashes, grouping_types(state)))
         self._interpreted = 0
 
@@ -75,16 +75,16 @@ class PlacementCheck:
             partitions = find_partitions(self._state, keys, self._partitions)
         except UnsupportedError:
             return  # the hash of a type is not known, so nothing can be said of these keys
-        wrong = np.flatnonzero(partitions != self._partition)
+        wrong_rows = np.flatnonzero(partitions != self._partition)
         # Spark before 4.3 hashes a calendar interval in another way where it does not generate code. A key is misplaced
         # only if it is wrong for both ways.
-        if self._two or len(wrong):
-            count = self._count_interpreted(keys) if self._two else len(wrong)
+        if self._two or len(wrong_rows):
+            count = self._count_interpreted(keys) if self._two else len(wrong_rows)
             self._interpreted += count
-        if len(wrong):
-            example = show_key([keys.take(wrong[:1]).to_arrow()], 0, self._state.key_schema)
-            before = self._found or Misplaced(0, example, self._partition, int(partitions[wrong[0]]), 0)
-            self._found = replace(before, count=before.count + len(wrong))
+        if len(wrong_rows):
+            example = show_key([keys.take(wrong_rows[:1]).to_arrow()], 0, self._state.key_schema)
+            misplaced = self._misplaced or Misplaced(0, example, self._partition, int(partitions[wrong_rows[0]]), 0)
+            self._misplaced = replace(misplaced, count=misplaced.count + len(wrong_rows))
 
     def _count_interpreted(self, keys: Rows) -> int:
         partitions = partitions_of(hash_keys(replace(self._state, hashes_days=True), keys), self._partitions)
@@ -92,7 +92,7 @@ class PlacementCheck:
 
     def result(self) -> Misplaced | None:
         """Return what was found; None if every key is where it belongs."""
-        return None if self._found is None else replace(self._found, interpreted=self._interpreted)
+        return None if self._misplaced is None else replace(self._misplaced, interpreted=self._interpreted)
 
 
 def is_placed_by_hash(state: StateDescriptor) -> bool:

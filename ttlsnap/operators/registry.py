@@ -105,7 +105,7 @@ def describe(checkpoint: Checkpoint, selection: Selection | AnyOf | None = None)
     or has no schema. Raise UsageError if the selection matches nothing, or only derived entries.
     """
     selection = selection or Selection()
-    found = []
+    descriptors = []
     for operator in checkpoint.operators:
         for store in operator.stores:
             for state in states_of(checkpoint, operator, store):
@@ -113,20 +113,24 @@ def describe(checkpoint: Checkpoint, selection: Selection | AnyOf | None = None)
                     _check_supported(checkpoint, operator, store)
                     if state.opaque and selection.names(state):
                         raise UnsupportedError(f"{state}: {state.opaque}; rewriting it is not supported")
-                    found.append(state)
+                    descriptors.append(state)
             if not store.families and selection.includes_operator(operator.id):
                 _check_supported(checkpoint, operator, store)
-    if not found:
+    if not descriptors:
         raise no_match(checkpoint)
-    if all(state.role == "derived" for state in found):
-        raise UsageError(f"{found[0]} is derived from other entries and cannot be selected; select those entries")
-    return found
+    if all(state.role == "derived" for state in descriptors):
+        raise UsageError(f"{descriptors[0]} is derived from other entries and cannot be selected; select those entries")
+    return descriptors
 
 
 def no_match(checkpoint: Checkpoint) -> UsageError:
     """Return the error for a selection that matches nothing in the checkpoint."""
-    there = ", ".join(_with_states(checkpoint, o, s) for o in checkpoint.operators for s in o.stores)
-    return UsageError(f"{checkpoint.target} has nothing that matches --operator, --store and --state; it has {there}")
+    states_text = ", ".join(
+        _with_states(checkpoint, operator, store) for operator in checkpoint.operators for store in operator.stores
+    )
+    return UsageError(
+        f"{checkpoint.target} has nothing that matches --operator, --store and --state; it has {states_text}"
+    )
 
 
 def _with_states(checkpoint: Checkpoint, operator: Operator, store: Store) -> str:
@@ -153,34 +157,34 @@ def unused_states_of(
     """Return the states in the files of a store that the query does not use: those of removed state variables."""
     if operator.name not in transform_with_state.NAMES or checkpoint.provider != "rocksdb" or not store.families:
         return []
-    there = frozenset[str]().union(*(lineage.families for lineage in lineages))
-    states = transform_with_state.unused_states(checkpoint, operator, store, there)
+    stored_families = frozenset[str]().union(*(lineage.families for lineage in lineages))
+    states = transform_with_state.unused_states(checkpoint, operator, store, stored_families)
     return _with_hash(checkpoint, states)
 
 
 def _states_of(checkpoint: Checkpoint, operator: Operator, store: Store) -> list[StateDescriptor]:
-    if is_join(operator) and (found := join.states(checkpoint, operator, store)) is not None:
-        return found
+    if is_join(operator) and (join_states := join.states(checkpoint, operator, store)) is not None:
+        return join_states
     if operator.name in transform_with_state.NAMES and checkpoint.provider == "rocksdb":
         return transform_with_state.states(checkpoint, operator, store)
     states = []
-    for recorded in store.families:
-        family = group_state.as_stored(operator, recorded)
+    for recorded_family in store.families:
+        family = group_state.as_stored(operator, recorded_family)
         family = deduplication.as_stored(checkpoint, operator, store, family)
         # Only a join has several stores, and it does not evict by one time.
-        stored = _stored_time(operator, family) if len(operator.stores) == 1 else None
-        unrecorded = _unrecorded_times(checkpoint, operator, family) if stored is None else ()
+        stored_time = _stored_time(operator, family) if len(operator.stores) == 1 else None
+        unrecorded_times = _unrecorded_times(checkpoint, operator, family) if stored_time is None else ()
         # With two such columns, nothing shows which of them has the watermark.
-        if len(unrecorded) == 1:
-            stored = StoredTime(unrecorded[0], TimeCharacteristic.EVENT)
+        if len(unrecorded_times) == 1:
+            stored_time = StoredTime(unrecorded_times[0], TimeCharacteristic.EVENT)
         emits_at_once = deduplication.has_values_of_one(family.key, family.value)
         states.append(
             StateDescriptor.of(
                 operator,
                 store,
                 family,
-                **(stored.facts if stored else {}),
-                unrecorded_times=unrecorded,
+                **(stored_time.facts if stored_time else {}),
+                unrecorded_times=unrecorded_times,
                 without_time=deduplication.WITHOUT_TIME if family.value == deduplication.NOTHING else None,
                 written_once=family.value == deduplication.NOTHING,
                 emits_on_close=operator.name in _EMITS_ON_CLOSE and not emits_at_once,
@@ -249,8 +253,8 @@ def behind_join(checkpoint: Checkpoint) -> frozenset[int]:
 
     Spark numbers operators from the sink. Operators of other branches are included, because no file records branches.
     """
-    last = max((operator.id for operator in checkpoint.operators if is_join(operator)), default=-1)
-    return frozenset(operator.id for operator in checkpoint.operators if operator.id < last)
+    last_join = max((operator.id for operator in checkpoint.operators if is_join(operator)), default=-1)
+    return frozenset(operator.id for operator in checkpoint.operators if operator.id < last_join)
 
 
 def links_of(checkpoint: Checkpoint, operator: Operator, timers: TimerPolicy = "keep") -> tuple[Link, ...]:
@@ -279,7 +283,7 @@ def explain_untouched(state: StateDescriptor) -> str | None:
 
 def _check_supported(checkpoint: Checkpoint, operator: Operator, store: Store) -> None:
     where = f"operator {operator.id}"
-    others = f"; --operator N leaves operator {operator.id} as it is"
+    advice = f"; --operator N leaves operator {operator.id} as it is"
     if is_join(operator) and store.families:
         if links_of(checkpoint, operator):
             return
@@ -287,18 +291,18 @@ def _check_supported(checkpoint: Checkpoint, operator: Operator, store: Store) -
             number = join.state_format(checkpoint)
             raise UnsupportedError(
                 f"{where} is {operator.name or 'a stream-stream join'} of state format {number}, which is unknown "
-                f"(known: 1 to 4){others}"
+                f"(known: 1 to 4){advice}"
             )
     if len(store.families) > 1 and operator.name not in transform_with_state.NAMES:
         raise UnsupportedError(
             f"{where}, store {store.name}: {len(store.families)} column families, but "
-            f"{operator.name or 'this operator'} should have one{others}"
+            f"{operator.name or 'this operator'} should have one{advice}"
         )
-    if operator.name in transform_with_state.NAMES and (unknown := transform_with_state.unknown(operator, store)):
-        raise UnsupportedError(f"{where}: {unknown}, is not a known part of transformWithState{others}")
-    known = (*_FINDERS, *group_state.NAMES, *transform_with_state.NAMES, GLOBAL_LIMIT, join.NAME)
-    if operator.name not in known:
-        raise UnsupportedError(f"{where} is {operator.name!r}, an operator ttlsnap does not know{others}")
+    if operator.name in transform_with_state.NAMES and (unknown_part := transform_with_state.unknown(operator, store)):
+        raise UnsupportedError(f"{where}: {unknown_part}, is not a known part of transformWithState{advice}")
+    known_names = (*_FINDERS, *group_state.NAMES, *transform_with_state.NAMES, GLOBAL_LIMIT, join.NAME)
+    if operator.name not in known_names:
+        raise UnsupportedError(f"{where} is {operator.name!r}, an operator ttlsnap does not know{advice}")
     if not store.families:
         raise UnsupportedError(explain_missing_schema(store))
 

@@ -31,8 +31,12 @@ def legacy_order(names: Sequence[str]) -> tuple[str, ...]:
 
 def scala_orders(names: Sequence[str]) -> dict[tuple[str, ...], str]:
     """Return the orders in which Scala iterates over a set of more than four names, each with who has it."""
-    old, new = tuple(_order(names, new=False)), tuple(_order(names, new=True))
-    return {old: "Spark 3 and 4"} if old == new else {old: "Spark 3, Scala 2.12", new: "Spark 4, Scala 2.13"}
+    old_order, new_order = tuple(_order(names, new=False)), tuple(_order(names, new=True))
+    return (
+        {old_order: "Spark 3 and 4"}
+        if old_order == new_order
+        else {old_order: "Spark 3, Scala 2.12", new_order: "Spark 4, Scala 2.13"}
+    )
 
 
 def _order(names: Sequence[str], *, new: bool, level: int = 0) -> list[str]:
@@ -46,10 +50,10 @@ def _order(names: Sequence[str], *, new: bool, level: int = 0) -> list[str]:
     for name in names:
         # A node of Scala's HashSet is a bitmap of 32 branches, so the order of its elements is that of their hashes.
         branches.setdefault(_hash(name) >> level & 31, []).append(name)
-    inner = [branches[number] for number in sorted(branches)]
+    ordered_branches = [branches[number] for number in sorted(branches)]
     if new:
-        inner.sort(key=lambda branch: len(branch) > 1)
-    return [name for branch in inner for name in _order(branch, new=new, level=level + 5)]
+        ordered_branches.sort(key=lambda branch: len(branch) > 1)
+    return [name for branch in ordered_branches for name in _order(branch, new=new, level=level + 5)]
 
 
 def _hash(name: str) -> int:

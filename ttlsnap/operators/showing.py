@@ -19,14 +19,14 @@ def show_entry(state: StateDescriptor, key: Fields, value: Fields) -> Fields:
 
     A map's element also has its ``map_key``; a timer and an entry of an index of times have their ``time``.
     """
-    shown = show_key(state, key)
+    shown_key = show_key(state, key)
     if state.kind == "row":
         row = {name: value[name] for name in value if name != join.MATCHED}
-        matched = {"matched": value[join.MATCHED]} if join.MATCHED in value else {}
-        return {"key": shown["key"], "value": row, "side": state.side, **matched}
-    if "time" in shown:
-        return {"key": shown["key"], "value": {}, "time": shown["time"]}
-    return {**shown, "value": value}
+        matched_fields = {"matched": value[join.MATCHED]} if join.MATCHED in value else {}
+        return {"key": shown_key["key"], "value": row, "side": state.side, **matched_fields}
+    if "time" in shown_key:
+        return {"key": shown_key["key"], "value": {}, "time": shown_key["time"]}
+    return {**shown_key, "value": value}
 
 
 def show_key(state: StateDescriptor, key: Fields) -> Fields:
@@ -35,9 +35,9 @@ def show_key(state: StateDescriptor, key: Fields) -> Fields:
         *names, _ = key  # the last one is an index, or a time that the row also has
         return {"key": {name: key[name] for name in names}, "side": state.side}
     if state.kind == "map" and len(key) == 2:
-        of, element = key.values()
-        return {"key": of, "map_key": element}
+        grouping_key, element = key.values()
+        return {"key": grouping_key, "map_key": element}
     if state.kind == "timer" or state.ordered_prefix:
-        of, moment = key.values() if state.state.endswith("keyToTimestamp") else reversed(key.values())
-        return {"key": of, "time": None if moment is None else iso(moment * 1000)}
+        grouping_key, moment = key.values() if state.state.endswith("keyToTimestamp") else reversed(key.values())
+        return {"key": grouping_key, "time": None if moment is None else iso(moment * 1000)}
     return {"key": key}

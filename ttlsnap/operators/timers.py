@@ -27,8 +27,8 @@ class TimersOfKeys:
         timers = self._timers
         if place in self._moments:
             # By key, the time is the second field; in the index by time, the first (TimerStateImpl).
-            at, key = (1, 0) if place == timers.by_key.place else (0, 1)
-            self._moments[place].append(read_numbers(keys, 2, at))
+            time_ordinal, key = (1, 0) if place == timers.by_key.place else (0, 1)
+            self._moments[place].append(read_numbers(keys, 2, time_ordinal))
             keys = struct_rows(keys, 2, key)
         elif timers.places[place].kind == "map":
             keys = struct_rows(keys, 2, 0)  # the fields are the key, and the map key of the entry
@@ -39,35 +39,38 @@ class TimersOfKeys:
         timers = self._timers
         codes, count = self._keys.codes()
         self._check(codes)
-        had, has = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
+        had_timer, has_timer = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
         for place in timers.variables:
-            at = codes[place]
-            had[at] = True
-            has[at[decided[place].kept] if place in decided else at] = True
+            key_codes = codes[place]
+            had_timer[key_codes] = True
+            has_timer[key_codes[decided[place].kept] if place in decided else key_codes] = True
         # A key that had no state before may have timers all the same: a timer needs no state.
-        gone = had & ~has
+        is_gone = had_timer & ~has_timer
         archived = timers.by_key.place if timers.variables else None
-        decisions = {place: Decisions.drop(gone[codes[place]]) for place in self._moments}
+        decisions = {place: Decisions.drop(is_gone[codes[place]]) for place in self._moments}
         return LinkDecisions(decisions, archived_place=archived)
 
     def _check(self, codes: Mapping[StateId, Int64s]) -> None:
         """Raise CorruptionError unless every timer exists once by its key, and once by its time."""
-        seen = []
+        sorted_timers = []
         for place, moments in self._moments.items():
-            pairs = np.stack([concat(moments), codes[place]], axis=1)
-            order = np.lexsort((pairs[:, 1], pairs[:, 0]))
-            seen.append((place, pairs[order], order))
-        (_, by_key, _), (_, by_time, _) = seen
+            timer_rows = np.stack([concat(moments), codes[place]], axis=1)
+            order = np.lexsort((timer_rows[:, 1], timer_rows[:, 0]))
+            sorted_timers.append((place, timer_rows[order], order))
+        (_, by_key, _), (_, by_time, _) = sorted_timers
         if len(by_key) == len(by_time) and (by_key == by_time).all():
             return
-        common = min(len(by_key), len(by_time))
-        differs = (by_key[:common] != by_time[:common]).any(axis=1)
-        i = int(np.argmax(differs)) if differs.any() else common
+        shared_count = min(len(by_key), len(by_time))
+        differs = (by_key[:shared_count] != by_time[:shared_count]).any(axis=1)
+        number = int(np.argmax(differs)) if differs.any() else shared_count
         # Both are sorted, so the smaller of the two at the first difference is missing in the other.
-        place, pairs, order = min((s for s in seen if i < len(s[1])), key=lambda s: tuple(s[1][i].tolist()))
-        which, moment = int(order[i]), pairs[i, 0]
+        place, timer_rows, order = min(
+            (timers_of_place for timers_of_place in sorted_timers if number < len(timers_of_place[1])),
+            key=lambda timers_of_place: tuple(timers_of_place[1][number].tolist()),
+        )
+        timer_number, moment = int(order[number]), timer_rows[number, 0]
         raise CorruptionError(
             f"{self._where}: the timers by key and by time do not match: key "
-            f"{self._keys.show(place, which, self._timers.key_schema)}, at {moment}: only one of the two has it. "
-            "Nothing was changed. Go back to an older batch, or to a copy"
+            f"{self._keys.show(place, timer_number, self._timers.key_schema)}, at {moment}: only one of the two has "
+            "it. Nothing was changed. Go back to an older batch, or to a copy"
         )

@@ -95,62 +95,68 @@ class Timers:
 
 def states(checkpoint: Checkpoint, operator: Operator, store: Store) -> list[StateDescriptor]:
     """Return a state for each column family. A variable is opaque if one of its derived states is."""
-    described = {family.name: _state(checkpoint, operator, store, family) for family in store.families}
+    descriptors = {family.name: _state(checkpoint, operator, store, family) for family in store.families}
     for variable in operator.variables:
-        state = described.get(variable.name)
+        state = descriptors.get(variable.name)
         if state is None or state.opaque or state.kind not in ("value", "list", "map"):
             continue
-        needed = [_INDEX] if variable.ttl else []
+        needed_kinds = [_INDEX] if variable.ttl else []
         if state.kind == "list":
             # Spark reads these numbers and does not count again, so a list can only change together with them.
-            needed = [_INDEX, _FIRST, _COUNT] if variable.ttl else [_COUNT_WITHOUT_TTL]
-        for name in (f"{kind}{variable.name}" for kind in needed):
-            follows = described.get(name)
-            if follows is None or follows.opaque:
-                described[variable.name] = replace(
+            needed_kinds = [_INDEX, _FIRST, _COUNT] if variable.ttl else [_COUNT_WITHOUT_TTL]
+        for name in (f"{kind}{variable.name}" for kind in needed_kinds):
+            derived_state = descriptors.get(name)
+            if derived_state is None or derived_state.opaque:
+                descriptors[variable.name] = replace(
                     state, lists=False, opaque=f"{name}, which would have to follow it, is unknown"
                 )
-    return list(described.values())
+    return list(descriptors.values())
 
 
 def unused_states(
-    checkpoint: Checkpoint, operator: Operator, store: Store, there: Collection[str]
+    checkpoint: Checkpoint, operator: Operator, store: Store, stored_families: Collection[str]
 ) -> list[StateDescriptor]:
-    """Return the states ``there`` that no variable of the query uses, in order: an earlier query had the variables.
+    """Return the states of ``stored_families`` that no variable of the query uses, in order. An earlier query had them.
 
     Spark keeps them, and what it derived from them. Those that no state schema describes are opaque.
     """
     families = {family.name: family for family in store.unused}
-    earlier = replace(operator, variables=_earlier_variables(store))
-    found = []
-    for name in sorted(set(there) - {family.name for family in store.families} - {DEFAULT_FAMILY}):
+    earlier_operator = replace(operator, variables=_earlier_variables(store))
+    descriptors = []
+    for name in sorted(set(stored_families) - {family.name for family in store.families} - {DEFAULT_FAMILY}):
         if name in families:
-            state = _state(checkpoint, earlier, store, families[name])
+            state = _state(checkpoint, earlier_operator, store, families[name])
         else:
-            nothing = ColumnFamilySchema(name, StructType(()), StructType(()))
-            facts = {"kind": "unknown", "opaque": "no state schema describes it"}
-            state = StateDescriptor.of(operator, store, nothing, **facts)
-        found.append(replace(state, unused=True))
-    return found
+            empty_family = ColumnFamilySchema(name, StructType(()), StructType(()))
+            unknown_facts = {"kind": "unknown", "opaque": "no state schema describes it"}
+            state = StateDescriptor.of(operator, store, empty_family, **unknown_facts)
+        descriptors.append(replace(state, unused=True))
+    return descriptors
 
 
 def _earlier_variables(store: Store) -> tuple[StateVariable, ...]:
     """Return the variables to which the families that are unused belong, as their names and schemas show them."""
-    unused = {family.name: family for family in store.unused}
-    names = [name for name in dict.fromkeys(map(variable_in, unused)) if not name.startswith("$")]
-    return tuple(StateVariable(name, _earlier_kind(unused, name), f"{_INDEX}{name}" in unused) for name in names)
+    unused_families = {family.name: family for family in store.unused}
+    names = [name for name in dict.fromkeys(map(variable_in, unused_families)) if not name.startswith("$")]
+    return tuple(
+        StateVariable(name, _earlier_kind(unused_families, name), f"{_INDEX}{name}" in unused_families)
+        for name in names
+    )
 
 
-def _earlier_kind(unused: Mapping[str, ColumnFamilySchema], name: str) -> str:
-    if f"{_COUNT}{name}" in unused or f"{_COUNT_WITHOUT_TTL}{name}" in unused:
+def _earlier_kind(unused_families: Mapping[str, ColumnFamilySchema], name: str) -> str:
+    if f"{_COUNT}{name}" in unused_families or f"{_COUNT_WITHOUT_TTL}{name}" in unused_families:
         return "ListState"
-    if name in unused:
-        return "ValueState" if unused[name].user_key is None else "MapState"
+    if name in unused_families:
+        return "ValueState" if unused_families[name].user_key is None else "MapState"
     # Only the index is unused: there is a new variable of this name, of another kind.
-    index = unused.get(f"{_INDEX}{name}")
+    index = unused_families.get(f"{_INDEX}{name}")
     elements = [field.type for field in index.key.fields[-1:]] if index is not None else []
-    parts = [part for element in elements if isinstance(element, StructType) for part in element.fields]
-    is_map = [part.name for part in parts if isinstance(part.type, StructType)] == ["key", "userKey"]
+    fields = [inner_field for element in elements if isinstance(element, StructType) for inner_field in element.fields]
+    is_map = [inner_field.name for inner_field in fields if isinstance(inner_field.type, StructType)] == [
+        "key",
+        "userKey",
+    ]
     return "MapState" if is_map else "ValueState"
 
 
@@ -171,22 +177,26 @@ def links(checkpoint: Checkpoint, operator: Operator, follow: bool) -> tuple[Lin
 
 
 def _links(
-    described: list[StateDescriptor], returned: Collection[str], last_batch_ms: int, follow: bool
+    descriptors: list[StateDescriptor], returned_states: Collection[str], last_batch_ms: int, follow: bool
 ) -> Iterator[Link]:
-    known = {state.state: state for state in described if not state.opaque}
-    for state in described:
+    readable_states = {state.state: state for state in descriptors if not state.opaque}
+    for state in descriptors:
         if follow and state.opaque and not state.state.startswith("$"):
             raise UnsupportedError(
                 f"{state}: {state.opaque}; ttlsnap cannot tell whether a key has state left; use --timers keep"
             )
-    variables = {state.place: state for state in known.values() if not state.state.startswith("$")}
+    variables = {state.place: state for state in readable_states.values() if not state.state.startswith("$")}
     for state in variables.values():
-        of_variable = [known.get(f"{kind}{state.state}") for kind in (_INDEX, _FIRST, _COUNT, _COUNT_WITHOUT_TTL)]
+        of_variable = [
+            readable_states.get(f"{kind}{state.state}") for kind in (_INDEX, _FIRST, _COUNT, _COUNT_WITHOUT_TTL)
+        ]
         if any(of_variable):
-            index, first, counts, without_ttl = of_variable
-            yield Variable(state, last_batch_ms, index, first, counts or without_ttl, state.state in returned)
+            index, first_elements, counts, without_ttl = of_variable
+            yield Variable(
+                state, last_batch_ms, index, first_elements, counts or without_ttl, state.state in returned_states
+            )
     for kind in TIMERS:
-        by_key, by_time = known.get(kind + _BY_KEY), known.get(kind + _BY_TIME)
+        by_key, by_time = readable_states.get(kind + _BY_KEY), readable_states.get(kind + _BY_TIME)
         if by_key is not None and by_time is not None:
             yield Timers(replace(by_key, role="derived"), by_time, variables) if follow else Timers(by_key, by_time, {})
 
@@ -213,8 +223,8 @@ def derived_of(variable: str, *, has_ttl: bool) -> dict[str, str]:
 
 def variable_of(name: str, variables: Iterable[str]) -> str | None:
     """Return the one of the ``variables`` from which the state ``name`` is derived; None if it is from none."""
-    found = {f"{kind}{variable}": variable for variable in variables for kind in _DERIVED}
-    return found.get(name)
+    variable_of_name = {f"{kind}{variable}": variable for variable in variables for kind in _DERIVED}
+    return variable_of_name.get(name)
 
 
 def explain_kept(state: StateDescriptor) -> str | None:
@@ -225,23 +235,23 @@ def explain_kept(state: StateDescriptor) -> str | None:
 def _state(checkpoint: Checkpoint, operator: Operator, store: Store, family: ColumnFamilySchema) -> StateDescriptor:
     encoder = family.key_encoder or {}
     layout = encoder.get("keyStateEncoderType", "NoPrefixKeyStateEncoderSpec")
-    ordered = layout == "RangeKeyScanStateEncoderSpec"
-    prefix = encoder.get("numColsPrefixKey", 0) if layout == "PrefixKeyScanStateEncoderSpec" else int(ordered)
-    known = layout in ("NoPrefixKeyStateEncoderSpec", "PrefixKeyScanStateEncoderSpec") or (
+    is_ordered = layout == "RangeKeyScanStateEncoderSpec"
+    prefix = encoder.get("numColsPrefixKey", 0) if layout == "PrefixKeyScanStateEncoderSpec" else int(is_ordered)
+    is_known = layout in ("NoPrefixKeyStateEncoderSpec", "PrefixKeyScanStateEncoderSpec") or (
         # Spark orders all its indexes by their first column, the time (TTLState and TimerStateImpl).
-        ordered and encoder.get("orderingOrdinals") == [0]
+        is_ordered and encoder.get("orderingOrdinals") == [0]
     )
     kind, derived = _kind(operator, family.name) or ("unknown", True)
     opaque = {"unknown": "it is not known", UNUSED: "Spark stores nothing in it"}.get(kind)
     avro = None
     if opaque is None and checkpoint.encoding == "avro":
-        avro = _avro(family, prefix, ordered)
+        avro = _avro(family, prefix, is_ordered)
         opaque = avro.unsupported
     elif checkpoint.encoding != "unsaferow":
         opaque = f"it is encoded as {checkpoint.encoding}"
-    if not known:
+    if not is_known:
         opaque = f"its keys are laid out as {layout}"
-    variable = next((v for v in operator.variables if v.name == family.name), None)
+    variable = next((candidate for candidate in operator.variables if candidate.name == family.name), None)
     has_ttl = variable is not None and variable.ttl and opaque is None
     return StateDescriptor.of(
         operator,
@@ -250,7 +260,7 @@ def _state(checkpoint: Checkpoint, operator: Operator, store: Store, family: Col
         role="derived" if derived else "primary",
         **(_EXPIRATION.facts if has_ttl else {}),
         prefix_columns=prefix if opaque is None else 0,
-        ordered_prefix=ordered,
+        ordered_prefix=is_ordered,
         lists=kind == "list" and opaque is None,
         grouping=_grouping(operator, family.name, kind),
         kind=kind,
@@ -267,17 +277,19 @@ def _grouping(operator: Operator, name: str, kind: str) -> tuple[int, ...]:
         return (1,) if name.endswith(_BY_TIME) else (0,)
     if not name.startswith(_INDEX):
         return ()
-    of_a_map = any(each.kind == "MapState" for each in operator.variables if each.name == name.removeprefix(_INDEX))
+    of_a_map = any(
+        variable.kind == "MapState" for variable in operator.variables if variable.name == name.removeprefix(_INDEX)
+    )
     # After the time, the index has the whole key of an element, which in a map is a struct of both keys.
     return (1, 0) if of_a_map else (1,)
 
 
-def _avro(family: ColumnFamilySchema, prefix_columns: int, ordered: bool) -> AvroRows:
+def _avro(family: ColumnFamilySchema, prefix_columns: int, is_ordered: bool) -> AvroRows:
     from ttlsnap.avro.keys import KeyLayout  # slow imports, which few checkpoints need
     from ttlsnap.avro.unsaferows import AvroRows
     from ttlsnap.avro.values import ValueSchemas
 
-    layout = KeyLayout(family.key, family.key_id, prefix_columns, ordered)
+    layout = KeyLayout(family.key, family.key_id, prefix_columns, is_ordered)
     return AvroRows(layout, ValueSchemas.of([*family.older, family]))
 
 
@@ -285,8 +297,8 @@ def unknown(operator: Operator, store: Store) -> str | None:
     """Return the first unknown column family of a store, or None. It may be linked with other entries."""
     names = [family.name for family in store.families if _kind(operator, family.name) is None]
     kinds = {variable.name: variable.kind for variable in operator.variables}
-    told = [f"{name}, a {kinds[name]}" for name in names if name in kinds]
-    return next(iter(told + names), None)
+    unknown_parts = [f"{name}, a {kinds[name]}" for name in names if name in kinds]
+    return next(iter(unknown_parts + names), None)
 
 
 def _kind(operator: Operator, name: str) -> tuple[str, bool] | None:
@@ -295,18 +307,18 @@ def _kind(operator: Operator, name: str) -> tuple[str, bool] | None:
     if name == DEFAULT_FAMILY:
         return UNUSED, True  # the Scala API declares it, and stores nothing in it
     if name.startswith(TIMERS):
-        of = name.rpartition("_")[2]
-        return ("timer", of == _BY_TIME) if of in (_BY_KEY, _BY_TIME) else None
+        name_part = name.rpartition("_")[2]
+        return ("timer", name_part == _BY_TIME) if name_part in (_BY_KEY, _BY_TIME) else None
     if name in variables:
         kind = _KINDS.get(variables[name].kind)
         return None if kind is None else (kind, False)
-    of = next((kind for kind in (_INDEX, _FIRST, _COUNT, _COUNT_WITHOUT_TTL) if name.startswith(kind)), "")
-    variable = variables.get(name.removeprefix(of))
+    name_part = next((kind for kind in (_INDEX, _FIRST, _COUNT, _COUNT_WITHOUT_TTL) if name.startswith(kind)), "")
+    variable = variables.get(name.removeprefix(name_part))
     if variable is None or variable.kind not in _KINDS:
         return None
     is_list = variable.kind == "ListState"
-    if of == _COUNT_WITHOUT_TTL and is_list:
+    if name_part == _COUNT_WITHOUT_TTL and is_list:
         return "count", True  # for a list with a TTL Spark declares it, but does not use it
-    if not variable.ttl or (of != _INDEX and not is_list):
+    if not variable.ttl or (name_part != _INDEX and not is_list):
         return None
-    return ("count" if of == _COUNT else "index"), True
+    return ("count" if name_part == _COUNT else "index"), True

@@ -50,39 +50,52 @@ class VariableElements:
         variable, place = self._variable, self._variable.elements.place
         codes, count = self._keys.codes()
         numbers = {where: concat(found) for where, found in self._numbers.items()}
-        of, moments = codes[place], numbers[place]
-        decision = decided.get(place) or Decisions.keep(len(of))
-        kept, new = decision.kept, moments.copy()
+        code_of_element, moments = codes[place], numbers[place]
+        decision = decided.get(place) or Decisions.keep(len(code_of_element))
+        is_kept, new_moments = decision.kept, moments.copy()
         if variable.index and decision.rewritten.any():
-            new[decision.rewritten] = read_words(decision.values, 2, _MOMENT)[0]
-            self._require_found(new[(new != moments) & decision.rewritten])
-        rows, left = np.bincount(of, minlength=count), np.bincount(of[kept], minlength=count)
+            new_moments[decision.rewritten] = read_words(decision.values, 2, _MOMENT)[0]
+            self._require_found(new_moments[(new_moments != moments) & decision.rewritten])
+        rows, elements_left = (
+            np.bincount(code_of_element, minlength=count),
+            np.bincount(code_of_element[is_kept], minlength=count),
+        )
         # Of a list, the index has only the first time (OneToManyTTLState).
-        first, later = _first(of, moments, count), _first(of[kept], new[kept], count)
+        first_before, first_after = (
+            _first(code_of_element, moments, count),
+            _first(code_of_element[is_kept], new_moments[is_kept], count),
+        )
         found = {}
-        for state, before, after in [
-            *((state, rows, left) for state in (variable.counts,) if state),
-            *((state, first, later) for state in (variable.first, variable.index) if state),
+        for state, values_before, values_after in [
+            *((state, rows, elements_left) for state in (variable.counts,) if state),
+            *((state, first_before, first_after) for state in (variable.first, variable.index) if state),
         ]:
-            at, there = codes[state.place], numbers[state.place]
-            stale = self._stale(state, at, there, before)
-            self._check(state, at[~stale], there[~stale], of, before)
-            touched = (left[at] != rows[at]) | (later[at] != first[at])
-            stays, differs = (left[at] > 0) | stale | ~touched, (after[at] != there) & ~stale & touched
+            key_codes, stored_values = codes[state.place], numbers[state.place]
+            is_stale = self._stale(state, key_codes, stored_values, values_before)
+            self._check(state, key_codes[~is_stale], stored_values[~is_stale], code_of_element, values_before)
+            is_touched = (elements_left[key_codes] != rows[key_codes]) | (
+                first_after[key_codes] != first_before[key_codes]
+            )
+            is_staying, differs = (
+                (elements_left[key_codes] > 0) | is_stale | ~is_touched,
+                (values_after[key_codes] != stored_values) & ~is_stale & is_touched,
+            )
             if state == variable.index:
-                moved = stays & differs
+                is_moved = is_staying & differs
                 # A stale entry must not be in the place that another entry moves to.
-                going = np.zeros(count, np.bool_)
-                going[at[moved]] = True
-                stays &= ~(stale & going[at] & (after[at] == there))
-                moves = Renumbering(moved, after[at][moved]) if moved.any() else None
-                found[state.place] = Decisions(stays & ~differs, np.zeros(len(at), np.bool_), Rows.none(), moves)
+                is_target = np.zeros(count, np.bool_)
+                is_target[key_codes[is_moved]] = True
+                is_staying &= ~(is_stale & is_target[key_codes] & (values_after[key_codes] == stored_values))
+                moves = Renumbering(is_moved, values_after[key_codes][is_moved]) if is_moved.any() else None
+                found[state.place] = Decisions(
+                    is_staying & ~differs, np.zeros(len(key_codes), np.bool_), Rows.none(), moves
+                )
             else:
-                changed = stays & differs
-                found[state.place] = Decisions(stays, changed, long_rows(after[at][changed]))
+                is_changed = is_staying & differs
+                found[state.place] = Decisions(is_staying, is_changed, long_rows(values_after[key_codes][is_changed]))
         return LinkDecisions(found)
 
-    def _stale(self, state: StateDescriptor, at: Int64s, there: Int64s, wanted: Int64s) -> Mask:
+    def _stale(self, state: StateDescriptor, key_codes: Int64s, stored_values: Int64s, expected_values: Int64s) -> Mask:
         """Return the index entries that Spark leaves for removed entries.
 
         Its ``removeKey`` of a map ignores the index, and so does ``deleteIfExists``.
@@ -91,56 +104,67 @@ class VariableElements:
         # MapStateImplWithTTL.removeKey removes the entry, and not its time from the index.
         is_left = kind == "map" or (kind == "value" and self._variable.returned)
         if state != self._variable.index or not is_left:
-            return np.zeros(len(at), np.bool_)
-        stale: Mask = wanted[at] != there
-        return stale
+            return np.zeros(len(key_codes), np.bool_)
+        is_stale: Mask = expected_values[key_codes] != stored_values
+        return is_stale
 
     def _require_found(self, moments: Int64s) -> None:
         """Raise TransformerError for a time before the last batch: from 4.2 on, Spark never looks for those."""
-        last = self._variable.last_batch_ms
+        last_batch_ms = self._variable.last_batch_ms
         # From 4.2 on, Spark scans the index only from the time of the batch before (TTLState.ttlEvictionIterator).
-        early = moments[moments <= last]
+        early = moments[moments <= last_batch_ms]
         if len(early):
             raise TransformerError(
                 f"{self._variable.elements}: a transformer set ttlExpirationMs of {len(early)} entries to a time "
-                f"before the end of the last batch ({last}); the first is {early[0]}. Spark would never remove them. "
-                "Drop them instead"
+                f"before the end of the last batch ({last_batch_ms}); the first is {early[0]}. Spark would never "
+                "remove them. Drop them instead"
             )
 
-    def _check(self, state: StateDescriptor, at: Int64s, there: Int64s, of: Int64s, wanted: Int64s) -> None:
+    def _check(
+        self,
+        state: StateDescriptor,
+        key_codes: Int64s,
+        stored_values: Int64s,
+        code_of_element: Int64s,
+        expected_values: Int64s,
+    ) -> None:
         """Raise CorruptionError unless exactly the keys of the elements exist, each with the expected number.
 
         Spark continues with the numbers of a list that it has not removed with the list. They can be any, and of more
         keys, if the list returned.
         """
-        times = np.bincount(at, minlength=len(wanted))
-        known = np.bincount(of, minlength=len(wanted)) > 0
-        wrong = times[at] != 1
+        times = np.bincount(key_codes, minlength=len(expected_values))
+        has_elements = np.bincount(code_of_element, minlength=len(expected_values)) > 0
+        is_wrong = times[key_codes] != 1
         if not self._variable.returned or self._variable.elements.kind != "list":
-            wrong |= ~known[at] | (there != wanted[at])
-        if wrong.any():
-            i = int(np.flatnonzero(wrong)[0])
-            what = f"where it should be {wanted[at[i]]}" if known[at[i]] else "and the variable does not have it"
-            self._fail(state.place, i, f"{state.state} has {there[i]} for it, {what}")
-        missing = times[of] == 0
-        if missing.any():
-            i = int(np.flatnonzero(missing)[0])
-            self._fail(self._variable.elements.place, i, f"{state.state} does not have it")
+            is_wrong |= ~has_elements[key_codes] | (stored_values != expected_values[key_codes])
+        if is_wrong.any():
+            number = int(np.flatnonzero(is_wrong)[0])
+            problem = (
+                f"where it should be {expected_values[key_codes[number]]}"
+                if has_elements[key_codes[number]]
+                else "and the variable does not have it"
+            )
+            self._fail(state.place, number, f"{state.state} has {stored_values[number]} for it, {problem}")
+        is_missing = times[code_of_element] == 0
+        if is_missing.any():
+            number = int(np.flatnonzero(is_missing)[0])
+            self._fail(self._variable.elements.place, number, f"{state.state} does not have it")
 
-    def _fail(self, place: StateId, i: int, what: str) -> None:
+    def _fail(self, place: StateId, number: int, problem: str) -> None:
         elements = self._variable.elements
         raise CorruptionError(
             f"{self._where}: variable {elements.state} does not match its index or counts: key "
-            f"{self._keys.show(place, i, elements.key_schema)}: {what}. Nothing was changed; go back to an older "
-            "batch, or to a copy"
+            f"{self._keys.show(place, number, elements.key_schema)}: {problem}. Nothing was changed; go back to an "
+            "older batch, or to a copy"
         )
 
 
-def _first(of: Int64s, moments: Int64s, count: int) -> Int64s:
+def _first(codes: Int64s, moments: Int64s, count: int) -> Int64s:
     """Return the first time of each key."""
-    first = np.full(count, np.iinfo(np.int64).max)
-    np.minimum.at(first, of, moments)
-    return first
+    first_moments = np.full(count, np.iinfo(np.int64).max)
+    np.minimum.at(first_moments, codes, moments)
+    return first_moments
 
 
 def keys_by_time(index: StateDescriptor, moments: Int64s, keys: Rows) -> Rows:
