@@ -694,13 +694,13 @@ BREAKS = (
     Break(
         "a plan is applied to files that have changed",
         "maintenance/plans.py",
-        "        if planned != found:\n",
+        "        if planned_facts != facts:\n",
         "        if False:\n",
     ),
     Break(
         "a rule decides about the entries of an earlier one",
         "maintenance/rules.py",
-        "            mine &= ~taken(entries)\n",
+        "            is_seen &= ~is_taken(entries)\n",
         "            pass\n",
         "test_rules.py",
     ),
@@ -713,7 +713,7 @@ BREAKS = (
     Break(
         "excluded targets are compacted",
         "maintenance/runs.py",
-        "names = [name for name in _find_folders(path) if place_of(name) not in excluded]",
+        "names = [name for name in _find_folders(path) if place_of(name) not in excluded_places]",
         "names = list(_find_folders(path))",
         "test_runs.py",
     ),

@@ -36,16 +36,30 @@ def metrics(results: Sequence[TargetResult], finished_s: float) -> str:
             for status in get_args(Status)
         ],
     )
-    lines += _gauge("target_exit_code", "A target's exit code.", [(_labels(r), r.exit_code) for r in results])
-    lines += _gauge("target_duration_seconds", "How long a target took.", [(_labels(r), r.seconds) for r in results])
-    for name, what, count in _COUNTS:
-        found = [(_labels(r), count(r.report.totals)) for r in results if r.report is not None]
-        lines += _gauge(f"target_{name}", what, [(labels, value) for labels, value in found if value is not None])
+    lines += _gauge(
+        "target_exit_code",
+        "A target's exit code.",
+        [(_labels(target_result), target_result.exit_code) for target_result in results],
+    )
+    lines += _gauge(
+        "target_duration_seconds",
+        "How long a target took.",
+        [(_labels(target_result), target_result.seconds) for target_result in results],
+    )
+    for name, help_text, count in _COUNTS:
+        samples = [
+            (_labels(target_result), count(target_result.report.totals))
+            for target_result in results
+            if target_result.report is not None
+        ]
+        lines += _gauge(
+            f"target_{name}", help_text, [(labels, value) for labels, value in samples if value is not None]
+        )
     return "\n".join([*lines, "# EOF"]) + "\n"
 
 
-def _gauge(name: str, what: str, samples: Sequence[tuple[str, float]]) -> Iterator[str]:
-    yield f"# HELP ttlsnap_{name} {what}"
+def _gauge(name: str, help_text: str, samples: Sequence[tuple[str, float]]) -> Iterator[str]:
+    yield f"# HELP ttlsnap_{name} {help_text}"
     yield f"# TYPE ttlsnap_{name} gauge"
     yield from (f"ttlsnap_{name}{labels} {value}" for labels, value in samples)
 

@@ -57,18 +57,23 @@ class ReviewedPlan:
 
     def missing(self, targets: Sequence[MatchedTarget]) -> list[TargetResult]:
         """Return a result for each planned target that the policy no longer matches."""
-        gone = self.targets.keys() - {target.path for target in targets}
-        told = "is in the plan, but the policy does not find it any more"
-        return [TargetResult(path, "plan", "refused", 0, error=RefusedError(f"{path} {told}")) for path in sorted(gone)]
+        missing_paths = self.targets.keys() - {target.path for target in targets}
+        reason = "is in the plan, but the policy does not find it any more"
+        return [
+            TargetResult(path, "plan", "refused", 0, error=RefusedError(f"{path} {reason}"))
+            for path in sorted(missing_paths)
+        ]
 
     def confirm(self, target: str, report: Report) -> bool:
         """Return True if ``report`` is the reviewed one. Raise RefusedError otherwise."""
-        planned, found = self.targets.get(target), _facts(report)
-        if planned != found:
-            what = "files" if planned and planned["fingerprint"] != found["fingerprint"] else "dropped entries"
+        planned_facts, facts = self.targets.get(target), _facts(report)
+        if planned_facts != facts:
+            difference = (
+                "files" if planned_facts and planned_facts["fingerprint"] != facts["fingerprint"] else "dropped entries"
+            )
             raise RefusedError(
-                f"{target}: its {what} differ from the plan, so the plan is not applied. Nothing was changed here. "
-                "Make a new plan with --plan-out"
+                f"{target}: its {difference} differ from the plan, so the plan is not applied. Nothing was changed "
+                "here. Make a new plan with --plan-out"
             )
         return True
 
@@ -100,23 +105,31 @@ def read_plan(path: str) -> ReviewedPlan:
 
 
 def _parse(document: dict[str, Any]) -> ReviewedPlan:
-    found = [one for one in document["targets"] if one["status"] in _TO_DO]
-    targets = {require_type(one["target"], str): one["facts"] for one in found}
+    planned_targets = [
+        target_document for target_document in document["targets"] if target_document["status"] in _TO_DO
+    ]
+    targets = {
+        require_type(target_document["target"], str): target_document["facts"] for target_document in planned_targets
+    }
     return ReviewedPlan(
         require_type(document["policy"], str),
         require_type(document["policy_digest"], str),
         require_type(document["wall_us"], int),
         {target: dict(facts) for target, facts in targets.items()},
-        tuple(_fail_again(one) for one in document["targets"] if one["status"] in _EXIT_CODES),
+        tuple(
+            _fail_again(target_document)
+            for target_document in document["targets"]
+            if target_document["status"] in _EXIT_CODES
+        ),
     )
 
 
 def _fail_again(document: Mapping[str, Any]) -> TargetResult:
     """Return the result of a target without a plan: it fails again."""
     target, status = require_type(document["target"], str), document["status"]
-    why = "was skipped when the plan was made" if status == "skipped" else "could not be planned"
+    reason = "was skipped when the plan was made" if status == "skipped" else "could not be planned"
     error = TtlsnapError(
-        f"{target} {why}, so nothing was changed there: {document['error']}\nCorrect that, and make a new plan with "
+        f"{target} {reason}, so nothing was changed there: {document['error']}\nCorrect that, and make a new plan with "
         "--plan-out"
     )
     error.exit_code = require_type(document.get("exit_code", _EXIT_CODES[status]), int)
@@ -128,8 +141,8 @@ def digest_of(policy: Policy) -> str:
     receivers = [target.options.expired_to for target in policy.targets]
     code = [digests(factory) for target in policy.targets for rule in target.rules for factory in rule.factories]
     code += [digests(receiver.function) for receiver in receivers if isinstance(receiver, ExpiredCallback)]
-    said = json.dumps([policy.document, policy.folder, code], sort_keys=True, default=str)
-    return hashlib.sha256(said.encode("utf-8", "surrogateescape")).hexdigest()
+    policy_text = json.dumps([policy.document, policy.folder, code], sort_keys=True, default=str)
+    return hashlib.sha256(policy_text.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def _facts(report: Report) -> dict[str, Any]:

@@ -163,7 +163,7 @@ class _Reader:
         self._check_form(document, "after inserting environment variables")
         self._raise_errors()
         defaults = document.get("defaults", {})
-        targets = [self._target(target, defaults, n) for n, target in enumerate(document["target"])]
+        targets = [self._target(target, defaults, number) for number, target in enumerate(document["target"])]
         self._raise_errors()
         run = document.get("run", {})
         return Policy(self._path, self._folder, run, tuple(filter(None, targets)), self._wall_us, document)
@@ -193,54 +193,54 @@ class _Reader:
 
         ``instead`` replaces a wrong value in messages, because it may be a secret.
         """
-        mended = copy.deepcopy(document)
-        self._tell_unknown(mended, ())
+        mended_document = copy.deepcopy(document)
+        self._tell_unknown(mended_document, ())
         while True:
             try:
-                _validator()(mended)
+                _validator()(mended_document)
                 return
             except fastjsonschema.JsonSchemaException as error:
                 place = tuple(int(step) if step.isdigit() else step for step in map(str, error.path[1:]))
-                around: Any = mended
+                table: Any = mended_document
                 for step in place[:-1]:
-                    around = around[step]
+                    table = table[step]
                 if error.rule == "additionalProperties":
-                    self._tell_unknown(around[place[-1]], place)
+                    self._tell_unknown(table[place[-1]], place)
                     continue
                 self._tell(place, error, instead)
                 if place in ((), ("target",)):
                     return
                 if place[-1] == "path":
-                    around["path"] = "-"
+                    table["path"] = "-"
                 elif isinstance(place[-1], int):
-                    around[place[-1]] = {"path": "-"} if place[-2] == "target" else {}
+                    table[place[-1]] = {"path": "-"} if place[-2] == "target" else {}
                 else:
-                    del around[place[-1]]
+                    del table[place[-1]]
 
     def _tell(self, place: KeyPath, error: fastjsonschema.JsonSchemaException, instead: str | None) -> None:
         """Turn an error of the schema into a message for people."""
         if error.rule == "required":
-            missing = next(name for name in error.rule_definition if name not in error.value)
-            self._wrong(place, f"{_describe_place(place)} lacks {missing}")
+            missing_name = next(name for name in error.rule_definition if name not in error.value)
+            self._wrong(place, f"{_describe_place(place)} lacks {missing_name}")
         else:
-            wanted = str(error).partition(" must ")[2]
+            requirement = str(error).partition(" must ")[2]
             if error.rule == "oneOf":
                 kinds = [definition.get("type") for definition in _flat(error.rule_definition)]
-                wanted = f"be {' or '.join(str(kind) for kind in kinds)}"
+                requirement = f"be {' or '.join(str(kind) for kind in kinds)}"
                 if isinstance(error.value, list):  # so an item of the list is wrong
-                    wanted += ", of texts and numbers"
+                    requirement += ", of texts and numbers"
             elif place == ("target",) and isinstance(error.value, dict):
-                wanted += "; each begins with [[target]]"
-            found = repr(error.value) if isinstance(error.value, _OF_JSON) else f"{error.value}, without quotes"
-            self._wrong(place, f"{_describe_place(place)} must {wanted}, {instead or f'not {found}'}")
+                requirement += "; each begins with [[target]]"
+            value_text = repr(error.value) if isinstance(error.value, _OF_JSON) else f"{error.value}, without quotes"
+            self._wrong(place, f"{_describe_place(place)} must {requirement}, {instead or f'not {value_text}'}")
 
     def _tell_unknown(self, table: dict[str, Any], place: KeyPath) -> None:
         """Remove unknown keys from a table, and report them."""
-        known = _list_known_keys(place)
-        for name in [name for name in table if name not in known]:
+        known_keys = _list_known_keys(place)
+        for name in [name for name in table if name not in known_keys]:
             del table[name]
-            close = difflib.get_close_matches(name, known, 1)
-            hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
+            close_keys = difflib.get_close_matches(name, known_keys, 1)
+            hint = f"did you mean {close_keys[0]}?" if close_keys else f"there are {', '.join(known_keys)}"
             self._wrong((*place, name), f"{_describe_place(place)} has an unknown key, {name!r}; {hint}")
 
     def _insert_variables(self, value: Any, place: KeyPath) -> Any:
@@ -249,14 +249,14 @@ class _Reader:
             case dict():
                 return {name: self._insert_variables(item, (*place, name)) for name, item in value.items()}
             case list():
-                return [self._insert_variables(item, (*place, n)) for n, item in enumerate(value)]
+                return [self._insert_variables(item, (*place, number)) for number, item in enumerate(value)]
             case str():
-                return _VARIABLE.sub(lambda found: self._variable(found, place), value)
+                return _VARIABLE.sub(lambda variable_match: self._variable(variable_match, place), value)
         return value
 
-    def _variable(self, found: re.Match[str], place: KeyPath) -> str:
-        name = found[1]
-        if found[0] == "$$":
+    def _variable(self, variable_match: re.Match[str], place: KeyPath) -> str:
+        name = variable_match[1]
+        if variable_match[0] == "$$":
             return "$"
         if name is None:
             self._wrong(place, "${ begins an environment variable, ${NAME}; a dollar is written $$")
@@ -268,38 +268,40 @@ class _Reader:
 
     def _target(self, target: dict[str, Any], defaults: Mapping[str, Any], number: int) -> TargetPolicy | None:
         place: KeyPath = ("target", number)
-        around = ((place, target), (("defaults",), defaults))
+        tables = ((place, target), (("defaults",), defaults))
         changes = self._changes(target, place)
-        only_migrates = changes is not None and not any(key in table for _, table in around for key in _RULE_KEYS)
+        only_migrates = changes is not None and not any(key in table for _, table in tables for key in _RULE_KEYS)
         rules = [
-            self._rule((((*place, "rule", m), rule), *around), f"target {number + 1}, rule {m + 1}")
-            for m, rule in enumerate(target.get("rule", [] if only_migrates else [{}]))
+            self._rule((((*place, "rule", rule_number), rule), *tables), f"target {number + 1}, rule {rule_number + 1}")
+            for rule_number, rule in enumerate(target.get("rule", [] if only_migrates else [{}]))
         ]
-        own = {name: value for name, value in target.items() if name not in ("path", "rule", *_CHANGES, *_RULE_KEYS)}
-        common = {name: value for name, value in defaults.items() if name not in _RULE_KEYS}
+        own_options = {
+            name: value for name, value in target.items() if name not in ("path", "rule", *_CHANGES, *_RULE_KEYS)
+        }
+        common_options = {name: value for name, value in defaults.items() if name not in _RULE_KEYS}
         options: dict[str, Any] = {}
-        for name, value in (common | own).items():
-            with self._at((*place, name) if name in own else ("defaults", name)):
+        for name, value in (common_options | own_options).items():
+            with self._at((*place, name) if name in own_options else ("defaults", name)):
                 key, convert = _CONVERTED.get(name, (name, lambda value: value))
                 options[key] = convert(value)
         if "expired_to" in options:
-            with self._at((*place, "expired_to") if "expired_to" in own else ("defaults", "expired_to")):
+            with self._at((*place, "expired_to") if "expired_to" in own_options else ("defaults", "expired_to")):
                 options["expired_to"] = self._archive(options["expired_to"])
-        ways = {rule.rewrite for rule in rules if rule is not None and rule.rewrite is not None}
-        if len(ways) > 1:
+        rewrite_choices = {rule.rewrite for rule in rules if rule is not None and rule.rewrite is not None}
+        if len(rewrite_choices) > 1:
             self._wrong(
                 place, "its rules share their partitions, which can be written in one way only; use one tombstone_share"
             )
-        if ways and "rewrite" in options:
+        if rewrite_choices and "rewrite" in options:
             self._wrong(place, 'strategy = "rocksdb" already says how partitions are written; remove rewrite')
-        elif ways:
-            options["rewrite"] = ways.pop()
-        if "retention" in own and not options.get("erase"):
+        elif rewrite_choices:
+            options["rewrite"] = rewrite_choices.pop()
+        if "retention" in own_options and not options.get("erase"):
             self._wrong((*place, "retention"), "retention needs erase = true")
         if self._errors:
             return None
-        given = {name: options.pop(name) for name in _COMPACT_OPTIONS & options.keys()}
-        compact = CompactOptions(**given)
+        compact_options = {name: options.pop(name) for name in _COMPACT_OPTIONS & options.keys()}
+        compact = CompactOptions(**compact_options)
         return TargetPolicy(
             f"target {number + 1}",
             target["path"],
@@ -311,10 +313,10 @@ class _Reader:
 
     def _changes(self, target: Mapping[str, Any], place: KeyPath) -> Changes | None:
         """Return what a migration changes in a target; None if it names no change."""
-        named = [name for name in _CHANGES if name in target]
+        change_names = [name for name in _CHANGES if name in target]
         settings = {name: _spell(value) for name, value in target.get("settings", {}).items()}
-        if named:
-            with self._at((*place, named[0])):
+        if change_names:
+            with self._at((*place, change_names[0])):
                 return Changes(partitions=target.get("partitions"), provider=target.get("provider"), settings=settings)
         return None
 
@@ -326,11 +328,11 @@ class _Reader:
 
     def _rule(self, tables: Sequence[tuple[KeyPath, Mapping[str, Any]]], name: str) -> PolicyRule | None:
         """Return a rule from its own table, then the target's, then the defaults."""
-        before = len(self._errors)
-        own = tables[0][1]
+        error_count = len(self._errors)
+        own_table = tables[0][1]
         rule = {key: value for _, table in reversed(tables) for key, value in table.items() if key in _RULE_KEYS}
         # A transformer replaces the TTL of outer tables, so that one that keeps everything does so.
-        nearest = next((n for n, (_, table) in enumerate(tables) if "transformer" in table), len(tables))
+        nearest = next((number for number, (_, table) in enumerate(tables) if "transformer" in table), len(tables))
         if not any(key in table for _, table in tables[: nearest + 1] for key in _TTL_KEYS):
             rule = {key: value for key, value in rule.items() if key not in _TTL_KEYS}
 
@@ -342,25 +344,25 @@ class _Reader:
             if key in rule:
                 with self._at(where(key)):
                     micros[key] = parse_duration(rule[key])
-        now, moment, prefix = rule.get("now", "checkpoint"), None, own.get("key_prefix", ())
+        now, moment, prefix = rule.get("now", "checkpoint"), None, own_table.get("key_prefix", ())
         if isinstance(prefix, list) and prefix[-1] == "":
             self._wrong(where("key_prefix"), f"{name}: an empty text matches every key; remove it from key_prefix")
         if now != "checkpoint":
             with self._at(where("now")):
                 moment = self._wall_us if now == "wall" else moment_of(now)
         factories = self._factories(rule, micros, where)
-        part, every, rewrite = self._strategy(rule, micros, where)
-        if len(self._errors) > before:
+        limits, rotation_us, rewrite = self._strategy(rule, micros, where)
+        if len(self._errors) > error_count:
             return None
         return PolicyRule(
             name,
-            Selection(own.get("operator"), own.get("store"), own.get("state")),
+            Selection(own_table.get("operator"), own_table.get("store"), own_table.get("state")),
             (prefix,) if isinstance(prefix, str) else tuple(prefix),
             now,
             moment,
             factories,
-            part,
-            every,
+            limits,
+            rotation_us,
             rewrite,
         )
 
@@ -386,19 +388,19 @@ class _Reader:
         self, rule: Mapping[str, Any], micros: Mapping[str, int], where: Callable[[str], KeyPath]
     ) -> tuple[Incremental | None, int | None, RewriteChoice | None]:
         """Return how much of the states a run visits, how long a bucket is filled (microseconds), and how to write."""
-        strategy, part, every = rule.get("strategy", "full"), None, None
+        strategy, incremental, rotation_us = rule.get("strategy", "full"), None, None
         rewrite: RewriteChoice | None = None
         if strategy == "rotating":
             if "ttl" not in rule or "buckets" not in rule:
                 self._wrong(where("strategy"), "rotating needs a ttl, and a number of buckets")
             elif "ttl" in micros:
-                every = max(micros["ttl"] // (rule["buckets"] - 1), 1)
+                rotation_us = max(micros["ttl"] // (rule["buckets"] - 1), 1)
         elif "buckets" in rule:
             self._wrong(where("buckets"), 'buckets needs strategy = "rotating"')
         limits = {key: rule[key] for key in _LIMITS if key in rule}
         if strategy == "incremental":
             with self._at(where("strategy")):
-                part = Incremental(**limits)
+                incremental = Incremental(**limits)
         elif limits:
             message = 'a limit of partitions, entries or seconds needs strategy = "incremental"'
             self._wrong(where(next(iter(limits))), message)
@@ -406,7 +408,7 @@ class _Reader:
             rewrite = float(rule["tombstone_share"]) if "tombstone_share" in rule else "auto"
         elif "tombstone_share" in rule:
             self._wrong(where("tombstone_share"), 'tombstone_share needs strategy = "rocksdb"')
-        return part, every, rewrite
+        return incremental, rotation_us, rewrite
 
     @contextlib.contextmanager
     def _at(self, place: KeyPath) -> Iterator[None]:
@@ -446,13 +448,13 @@ def _spell(value: Any) -> str:
 
 def _describe_place(place: KeyPath) -> str:
     """Return a place in words: ``target 2, rule 1, ttl``."""
-    words: list[str] = []
+    place_names: list[str] = []
     for step in place:
         if isinstance(step, int):
-            words[-1] += f" {step + 1}"
+            place_names[-1] += f" {step + 1}"
         else:
-            words.append(step)
-    return ", ".join(words) or "the policy"
+            place_names.append(step)
+    return ", ".join(place_names) or "the policy"
 
 
 def _list_known_keys(place: KeyPath) -> list[str]:
@@ -464,8 +466,11 @@ def _list_known_keys(place: KeyPath) -> list[str]:
 
 def _flat(definitions: Sequence[Any]) -> list[Mapping[str, Any]]:
     """Return a definition with its references resolved."""
-    named = _schema()["definitions"]
-    return [named[d["$ref"].rpartition("/")[2]] if "$ref" in d else d for d in definitions]
+    named_definitions = _schema()["definitions"]
+    return [
+        named_definitions[definition["$ref"].rpartition("/")[2]] if "$ref" in definition else definition
+        for definition in definitions
+    ]
 
 
 @cache
@@ -489,20 +494,20 @@ def line_of(text: str, place: KeyPath) -> int:
     """
     lines = text.splitlines(keepends=True)
     while place:
-        before = 0
+        lines_before = 0
         for count in range(1, len(lines) + 1):
             try:
-                found: Any = tomllib.loads("".join(lines[:count]))
+                table: Any = tomllib.loads("".join(lines[:count]))
             except tomllib.TOMLDecodeError:
                 continue
             try:
                 for step in place:
-                    found = found[step]
+                    table = table[step]
             except (KeyError, IndexError):
-                before = count
+                lines_before = count
                 continue
-            while not lines[before].strip() or lines[before].lstrip().startswith("#"):
-                before += 1
-            return before + 1
+            while not lines[lines_before].strip() or lines[lines_before].lstrip().startswith("#"):
+                lines_before += 1
+            return lines_before + 1
         place = place[:-1]
     return 1

@@ -70,24 +70,28 @@ class _RuleFactory(TransformerFactory):
 
     def plan(self, states: Sequence[StateDescriptor], clock: Clock) -> list[str | None]:
         """See ``TransformerFactory``. A rule that matches no state is an error: its state would continue to grow."""
-        mine = [state for state in states if self._is_about(state)]
-        if not mine:
+        states_of_rule = [state for state in states if self._is_about(state)]
+        if not states_of_rule:
             names = ", ".join(map(str, states)) or "the states"
             raise UsageError(quotes_nothing(f"{self.rule.name} matches none of {names}"))
-        told = self.factory.plan(mine, self._at(clock))
-        for state in mine:
+        reasons = self.factory.plan(states_of_rule, self._at(clock))
+        for state in states_of_rule:
             _columns(state, self.rule.key_prefix)
-        answers = dict(zip(map(str, mine), told, strict=True))
-        return [answers.get(str(state)) for state in states]
+        reason_of_state = dict(zip(map(str, states_of_rule), reasons, strict=True))
+        return [reason_of_state.get(str(state)) for state in states]
 
     def create(self, state: StateDescriptor, clock: Clock) -> Transformer | None:
         if not self._is_about(state):
             return None
-        made = create(self.factory, state, self._at(clock))
-        taken = [rule.key_prefix for rule in self.earlier if rule.selection.includes(state)]
-        if made is None or not (taken or self.rule.key_prefix):
-            return made
-        return _Confined(made, begins_with(state, self.rule.key_prefix), [begins_with(state, t) for t in taken])
+        transformer = create(self.factory, state, self._at(clock))
+        prefixes_taken = [rule.key_prefix for rule in self.earlier if rule.selection.includes(state)]
+        if transformer is None or not (prefixes_taken or self.rule.key_prefix):
+            return transformer
+        return _Confined(
+            transformer,
+            begins_with(state, self.rule.key_prefix),
+            [begins_with(state, prefix) for prefix in prefixes_taken],
+        )
 
     @property
     def uses_written_times(self) -> bool:
@@ -107,28 +111,28 @@ class _RuleFactory(TransformerFactory):
         return self.factory.cutoff(state, self._at(clock)) if self._is_about(state) else None
 
     def _is_about(self, state: StateDescriptor) -> bool:
-        taken = any(rule.selection.includes(state) and not rule.key_prefix for rule in self.earlier)
-        return self.rule.selection.includes(state) and not taken
+        is_taken = any(rule.selection.includes(state) and not rule.key_prefix for rule in self.earlier)
+        return self.rule.selection.includes(state) and not is_taken
 
     def _at(self, clock: Clock) -> Clock:
         """Return the clock with the rule's own time. With buckets, it moves only when the oldest one is dropped."""
-        moment, every = self.rule.now_us, self.rule.every_us
+        moment, rotation_us = self.rule.now_us, self.rule.every_us
         if moment is not None:
             source = "wall" if self.rule.now == "wall" else "given"
             clock = replace(clock, event_us=moment, processing_us=moment, source=source, ahead=None)
-        if every is not None:
-            event = None if clock.event_us is None else find_rotation(clock.event_us, every)
-            clock = replace(clock, event_us=event, processing_us=find_rotation(clock.processing_us, every))
+        if rotation_us is not None:
+            event = None if clock.event_us is None else find_rotation(clock.event_us, rotation_us)
+            clock = replace(clock, event_us=event, processing_us=find_rotation(clock.processing_us, rotation_us))
         return clock
 
 
-def find_rotation(now: int, every: int) -> int:
-    """Return the last time before the last rotation of buckets; a bucket is filled for ``every``. All are microseconds.
+def find_rotation(now: int, rotation_us: int) -> int:
+    """Return the last time before the last rotation of buckets; a bucket is filled for ``rotation_us``.
 
-    At that time, entries that have outlived n - 1 buckets were in the n-th one. This is Storm's ``RotatingMap``, whose
-    entries live between a TTL and n / (n - 1) of it.
+    All are microseconds. At the returned time, entries that have outlived n - 1 buckets were in the n-th one. This is
+    Storm's ``RotatingMap``, whose entries live between a TTL and n / (n - 1) of it.
     """
-    return now // every * every - 1
+    return now // rotation_us * rotation_us - 1
 
 
 class _Confined(Transformer):
@@ -137,46 +141,46 @@ class _Confined(Transformer):
     def __init__(
         self,
         transformer: Transformer,
-        wanted: Callable[[StateEntries], Mask],
-        taken: Sequence[Callable[[StateEntries], Mask]],
+        has_prefix: Callable[[StateEntries], Mask],
+        are_taken: Sequence[Callable[[StateEntries], Mask]],
     ) -> None:
-        self.transformer, self._wanted, self._take = transformer, wanted, taken
+        self.transformer, self._has_prefix, self._are_taken = transformer, has_prefix, are_taken
 
     def filter_or_transform(self, entries: StateEntries) -> StateEntries:
-        mine = self.sees(entries)
-        if not mine.any():
+        is_seen = self.sees(entries)
+        if not is_seen.any():
             return entries
-        given = entries.filter(mine)
-        answer = self.transformer.filter_or_transform(given)
-        if answer is given:
+        seen_entries = entries.filter(is_seen)
+        answered_entries = self.transformer.filter_or_transform(seen_entries)
+        if answered_entries is seen_entries:
             return entries
-        if given is entries:
-            return answer
-        places = np.searchsorted(entries.index, answer.index)
-        kept = ~mine
-        kept[places] = True
-        changed = np.zeros(len(entries), np.bool_)
-        changed[places[answer.rewritten]] = True
-        new = answer.filter(answer.rewritten).value_structs
-        return entries.replace_values(new, changed).filter(kept)
+        if seen_entries is entries:
+            return answered_entries
+        places = np.searchsorted(entries.index, answered_entries.index)
+        is_kept = ~is_seen
+        is_kept[places] = True
+        is_changed = np.zeros(len(entries), np.bool_)
+        is_changed[places[answered_entries.rewritten]] = True
+        new_values = answered_entries.filter(answered_entries.rewritten).value_structs
+        return entries.replace_values(new_values, is_changed).filter(is_kept)
 
     def moments(self, entries: StateEntries) -> tuple[Int64, Mask]:
         """See ``Transformer``; entries that the other transformer does not see have no time."""
-        mine = self.sees(entries)
-        told = self.transformer.moments(entries) if mine.any() else None
-        if told is None:
+        is_seen = self.sees(entries)
+        moments_and_nulls = self.transformer.moments(entries) if is_seen.any() else None
+        if moments_and_nulls is None:
             return np.zeros(len(entries), np.int64), np.ones(len(entries), np.bool_)
-        return told[0], told[1] | ~mine
+        return moments_and_nulls[0], moments_and_nulls[1] | ~is_seen
 
     def time_summary(self) -> TimeSummary | None:
-        found = self.transformer.time_summary()
-        return replace(found, cutoff_us=None) if found is not None else None
+        summary = self.transformer.time_summary()
+        return replace(summary, cutoff_us=None) if summary is not None else None
 
     def sees(self, entries: StateEntries) -> Mask:
-        mine = self._wanted(entries)
-        for taken in self._take:
-            mine &= ~taken(entries)
-        return mine
+        is_seen = self._has_prefix(entries)
+        for is_taken in self._are_taken:
+            is_seen &= ~is_taken(entries)
+        return is_seen
 
     @property
     def decides(self) -> Transformer:
@@ -192,15 +196,15 @@ def begins_with(state: StateDescriptor, prefix: Prefix) -> Callable[[StateEntrie
     columns = _columns(state, prefix)
 
     def mask(entries: StateEntries) -> Mask:
-        found: Mask = np.ones(len(entries), np.bool_)
+        has_prefix: Mask = np.ones(len(entries), np.bool_)
         for number, (field, value) in enumerate(columns):
             column = entries.column(field)
             if isinstance(value, str) and number == len(columns) - 1:
-                fits = pc.starts_with(column, value)
+                has_value = pc.starts_with(column, value)
             else:
-                fits = pc.equal(column, pa.scalar(value, column.type))
-            found &= np.asarray(fits.fill_null(False))
-        return found
+                has_value = pc.equal(column, pa.scalar(value, column.type))
+            has_prefix &= np.asarray(has_value.fill_null(False))
+        return has_prefix
 
     return mask
 

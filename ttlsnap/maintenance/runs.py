@@ -140,10 +140,10 @@ def maintain(
     with ThreadPoolExecutor(min(_AT_ONCE, max(len(targets), 1)), "ttlsnap-target") as pool:
         futures = {pool.submit(runner.run, target): number for number, target in enumerate(targets)}
         results: dict[int, TargetResult] = {}
-        left: set[Future[TargetResult]] = set(futures)
+        futures_left: set[Future[TargetResult]] = set(futures)
         try:
-            while left:
-                ended, left = wait(left, _LOOK_FOR_SIGNALS, FIRST_COMPLETED)
+            while futures_left:
+                ended, futures_left = wait(futures_left, _LOOK_FOR_SIGNALS, FIRST_COMPLETED)
                 for future in ended:
                     results[futures[future]] = future.result()
                     if listener is not None:
@@ -165,14 +165,16 @@ def targets_of(policy: Policy) -> list[MatchedTarget]:
 
 
 def _targets_by_place(policy: Policy) -> dict[str, MatchedTarget]:
-    found: dict[str, MatchedTarget] = {}
-    for policied in policy.targets:
-        for target in _targets(policy.folder, policied):
-            found.setdefault(place_of(target.path), target)
-    archives = {archive for target in found.values() if (archive := target.policy.options.expired_to) is not None}
+    target_of_place: dict[str, MatchedTarget] = {}
+    for target_policy in policy.targets:
+        for target in _targets(policy.folder, target_policy):
+            target_of_place.setdefault(place_of(target.path), target)
+    archives = {
+        archive for target in target_of_place.values() if (archive := target.policy.options.expired_to) is not None
+    }
     for archive in archives:
-        refuse_within(archive, *(target.path for target in found.values()))
-    return found
+        refuse_within(archive, *(target.path for target in target_of_place.values()))
+    return target_of_place
 
 
 def target_at(policy: Policy, path: str) -> MatchedTarget:
@@ -206,10 +208,12 @@ def _targets(folder: str, policy: TargetPolicy) -> Iterator[MatchedTarget]:
         yield MatchedTarget(path, policy)
         return
     try:
-        excluded = {
-            place_of(found) for pattern in policy.exclude for found in _find_folders(from_folder(folder, pattern))
+        excluded_places = {
+            place_of(excluded_folder)
+            for pattern in policy.exclude
+            for excluded_folder in _find_folders(from_folder(folder, pattern))
         }
-        names = [name for name in _find_folders(path) if place_of(name) not in excluded]
+        names = [name for name in _find_folders(path) if place_of(name) not in excluded_places]
         if not names:  # probably a mistake in the policy
             or_excluded = ", or excludes all that it finds" if policy.exclude else ""
             raise UsageError(quotes_nothing(f"{path} matches no folder{or_excluded}"))
@@ -225,8 +229,8 @@ def place_of(path: str) -> str:
         root = open_directory(path).root
     except TtlsnapError:  # its own result will say so
         return path
-    scheme, separator, rest = root.partition("://")
-    return f"{OBJECT_STORES.get(scheme, scheme)}{separator}{rest}"
+    scheme, separator, path_in_host = root.partition("://")
+    return f"{OBJECT_STORES.get(scheme, scheme)}{separator}{path_in_host}"
 
 
 def _find_folders(pattern: str) -> list[str]:
@@ -239,22 +243,26 @@ def _match_folders(pattern: str) -> list[str]:
         path = open_directory(pattern).root if "://" in pattern else pattern
         names = glob(path, recursive=True)  # noqa: PTH207 - text
         return sorted(os.path.abspath(name) for name in names if os.path.isdir(name))  # noqa: PTH100, PTH112 - text
-    scheme, _, rest = pattern.partition("://")
-    parts = rest.strip("/").split("/")
-    if "**" in parts:
+    scheme, _, path_text = pattern.partition("://")
+    path_parts = path_text.strip("/").split("/")
+    if "**" in path_parts:
         raise UsageError(f"{pattern}: ** works on this machine's file systems only")
-    fixed = next((number for number, part in enumerate(parts) if has_magic(part)), len(parts))
-    base = f"{scheme}://{'/'.join(parts[:fixed])}"
-    files, found = open_directory(base), [""]
-    for part in parts[fixed:]:
-        found = [
+    fixed_count = next(
+        (number for number, name_pattern in enumerate(path_parts) if has_magic(name_pattern)), len(path_parts)
+    )
+    fixed_folder = f"{scheme}://{'/'.join(path_parts[:fixed_count])}"
+    files, matched_paths = open_directory(fixed_folder), [""]
+    for name_pattern in path_parts[fixed_count:]:
+        matched_paths = [
             f"{path}/{info.name}".lstrip("/")
-            for path in found
+            for path in matched_paths
             for info in files.list(path)
             # As in a shell, only a pattern with a leading dot matches a name with one.
-            if info.is_dir and fnmatchcase(info.name, part) and info.name.startswith(".") <= part.startswith(".")
+            if info.is_dir
+            and fnmatchcase(info.name, name_pattern)
+            and info.name.startswith(".") <= name_pattern.startswith(".")
         ]
-    return [f"{base}/{path}".rstrip("/") for path in found]
+    return [f"{fixed_folder}/{path}".rstrip("/") for path in matched_paths]
 
 
 class _Runner:
@@ -271,30 +279,30 @@ class _Runner:
 
     def run(self, target: MatchedTarget) -> TargetResult:
         started = time.monotonic()
-        policy, recovered = target.policy, None
+        policy, recovered_run = target.policy, None
         deadline = started + (policy.wait_seconds if policy.on_busy == "wait" else 0)
 
         def result(status: Status, report: Report | None = None, error: TtlsnapError | None = None) -> TargetResult:
             seconds = time.monotonic() - started
-            return TargetResult(target.path, policy.name, status, seconds, report, error, recovered)
+            return TargetResult(target.path, policy.name, status, seconds, report, error, recovered_run)
 
         while True:
             try:
                 report = self._compact(target)
             except BusyError as error:
-                left = deadline - time.monotonic()
-                if left <= 0:
+                seconds_left = deadline - time.monotonic()
+                if seconds_left <= 0:
                     return result("skipped" if policy.on_busy == "skip" else "refused", error=error)
-                self._stopped.wait(min(LOOK_AGAIN_S, left))
+                self._stopped.wait(min(LOOK_AGAIN_S, seconds_left))
             except FencedError as error:
                 # A reviewed plan does not include a recovery.
                 may_recover = policy.on_fenced == "recover" and not self._dry_run and self._confirm is None
-                if not may_recover or recovered is not None:
+                if not may_recover or recovered_run is not None:
                     if policy.on_fenced == "recover" and self._dry_run:
                         error = FencedError(error.text + ". Without --plan, maintain recovers it first")
                     return result("skipped" if policy.on_fenced == "skip" else "refused", error=error)
                 try:
-                    recovered = recover(target.path, expired_to=policy.options.expired_to).run
+                    recovered_run = recover(target.path, expired_to=policy.options.expired_to).run
                 except TtlsnapError as failure:
                     return result(_status(failure, policy), error=failure)
             except TtlsnapError as error:
@@ -303,8 +311,8 @@ class _Runner:
                 unexpected = TtlsnapError(f"{target.path}: {type(error).__name__}: {error}\nThis is unexpected")
                 return result("failed", error=unexpected)
             else:
-                changed: Status = "planned" if self._dry_run else "done"
-                return result(changed if report.changed else "nothing", report)
+                changed_status: Status = "planned" if self._dry_run else "done"
+                return result(changed_status if report.changed else "nothing", report)
 
     def _compact(self, target: MatchedTarget) -> Report:
         policy, rules = target.policy, target.policy.rules
@@ -320,9 +328,9 @@ class _Runner:
         options = replace(options_of(policy), dry_run=self._dry_run)
         if policy.changes is not None:
             # Without rules there is nothing to archive.
-            own = options if rules else replace(options, expired_to=None)
+            own_options = options if rules else replace(options, expired_to=None)
             try:
-                report = migrate(target.path, policy.changes, factories, own, engine, listener)
+                report = migrate(target.path, policy.changes, factories, own_options, engine, listener)
                 if report.changed or not rules:
                     return report
             except NothingToMigrateError:

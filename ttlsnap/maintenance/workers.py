@@ -44,20 +44,20 @@ class Workers:
         self._without_delta: TtlsnapError | None = None
         self._stopped_by: int | None = None
         self._name = engine
-        self._local = self._stack.enter_context(SharedLocalEngine(parallelism))
+        self._local_engine = self._stack.enter_context(SharedLocalEngine(parallelism))
         self._spark = SparkEngine(self.session)
 
     @property
     def engine(self) -> MovingEngine:
         """An engine for one target."""
-        choices: dict[str, MovingEngine] = {"local": self._local, "spark": self._spark}
-        chosen = choices.get(self._name) or AutoEngine(self._local, self._spark, master=self._master)
-        return _Stoppable(chosen, self)
+        choices: dict[str, MovingEngine] = {"local": self._local_engine, "spark": self._spark}
+        chosen_engine = choices.get(self._name) or AutoEngine(self._local_engine, self._spark, master=self._master)
+        return _Stoppable(chosen_engine, self)
 
     def stop(self, signum: int) -> None:
         """Make the engine abandon its work, and accept no more. It can be called again."""
         self._stopped_by = signum
-        self._local.stop()
+        self._local_engine.stop()
         if self._session is not None:
             with contextlib.suppress(Exception):  # the session may be stopping already
                 cancel_jobs(self._session)
@@ -67,11 +67,11 @@ class Workers:
         """Whether a signal has stopped the workers."""
         return self._stopped_by is not None
 
-    def refuse_if_stopped(self, what: str, more: str = " before anything was published") -> None:
-        """Raise StoppedError, about the target ``what``, if a signal has stopped the workers."""
+    def refuse_if_stopped(self, target: str, addition: str = " before anything was published") -> None:
+        """Raise StoppedError, about the ``target``, if a signal has stopped the workers."""
         if self._stopped_by is not None:
             name = signal.Signals(self._stopped_by).name
-            raise StoppedError(f"{what}: {name} stopped this run{more}", self._stopped_by)
+            raise StoppedError(f"{target}: {name} stopped this run{addition}", self._stopped_by)
 
     def __enter__(self) -> Workers:
         return self
