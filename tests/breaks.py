@@ -430,27 +430,27 @@ BREAKS = (
     Break(
         "the archive that only the checkpoint names is used without a question",
         "archives/places.py",
-        "return found if self._answers[key] else None",
-        "return found",
+        "return receiver if self._answers[key] else None",
+        "return receiver",
         "test_places.py",
     ),
     Break(
         "a file of the archive is overwritten",
         "archives/receivers.py",
-        "if self._folder.stat(name) is not None and not self._are_same(hidden, name):",
+        "if self._folder.stat(name) is not None and not self._are_same(hidden_name, name):",
         "if False:",
     ),
     Break(
         "a delivery that is repeated doubles the entries of a Delta table",
         "archives/receivers.py",
-        "if found.transaction_version(_application(run)) is not None:",
+        "if delta_table.transaction_version(_application(run)) is not None:",
         "if False:",
     ),
     Break(
         "an archive that lacks dropped entries is accepted",
         "archives/writing.py",
-        "if (found := rows_in(files, paths)) != dropped:",
-        "if (found := rows_in(files, paths)) > dropped:",
+        "if (archived := rows_in(files, paths)) != dropped:",
+        "if (archived := rows_in(files, paths)) > dropped:",
         "test_archive.py",
     ),
     Break(

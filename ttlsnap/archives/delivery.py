@@ -37,10 +37,10 @@ def require_receiver(name: str, run: str, places: AllowedPlaces) -> None:
 
     A receiver that ``places`` do not allow is not opened.
     """
-    found = places.find(name, run, "take back")
-    if found is not None:
-        found.check(make=False)
-        found.require()
+    receiver = places.find(name, run, "take back")
+    if receiver is not None:
+        receiver.check(make=False)
+        receiver.require()
 
 
 @contextlib.contextmanager

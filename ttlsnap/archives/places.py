@@ -31,7 +31,7 @@ class AllowedPlaces:
     """The place that a command names, if any, and those that a person confirms."""
 
     def __init__(self, named: Receiver | None = None, confirm: Confirm | None = None) -> None:
-        self._named, self._confirm = named, confirm
+        self._named_receiver, self._confirm = named, confirm
         self._answers: dict[tuple[str, Purpose], bool] = {}
 
     @classmethod
@@ -41,14 +41,14 @@ class AllowedPlaces:
 
     def find(self, name: str, run: str, purpose: Purpose) -> Receiver | None:
         """Return the receiver that a checkpoint calls ``name``, if the command may go there; else None."""
-        if self._named is not None and _bare(self._named.name) == _bare(name):
-            return self._named
-        if self._confirm is None or (found := find_receiver(name)) is None:
+        if self._named_receiver is not None and _bare(self._named_receiver.name) == _bare(name):
+            return self._named_receiver
+        if self._confirm is None or (receiver := find_receiver(name)) is None:
             return None
         key = name, purpose
         if key not in self._answers:
             self._answers[key] = self._confirm(_QUESTIONS[purpose].format(run=run, name=shell_word(name)))
-        return found if self._answers[key] else None
+        return receiver if self._answers[key] else None
 
 
 def _bare(name: str) -> str:

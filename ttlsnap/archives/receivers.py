@@ -81,40 +81,40 @@ class Folder:
         self.name = self._folder.root
 
     def check(self, *, make: bool, source: Directory | None = None) -> None:
-        found = self._folder.stat("")
-        if found is not None and not found.is_dir:
+        info = self._folder.stat("")
+        if info is not None and not info.is_dir:
             raise UsageError(
                 f"{self.name} is not a folder; ttlsnap writes dropped entries to Parquet files in a folder"
             )
         _require_place(self.name)
-        if make and found is None:
+        if make and info is None:
             _make_folder(self._folder, source)
 
     def take(self, files: Directory, paths: Sequence[str], run: str) -> None:
         self.check(make=True, source=files)
         for path in paths:
             name = f"{run}-{path.rpartition('/')[2]}"
-            hidden = f".{name}{SCRATCH}"  # Spark ignores names that begin with a dot
-            with files.open(path) as old, self._folder.writer(hidden) as new:
-                shutil.copyfileobj(old, new, _PIECE)
+            hidden_name = f".{name}{SCRATCH}"  # Spark ignores names that begin with a dot
+            with files.open(path) as source_file, self._folder.writer(hidden_name) as target_file:
+                shutil.copyfileobj(source_file, target_file, _PIECE)
             access = files.effective_access(path)
-            self._folder.set_access(hidden, access_outside([]) if access is None else limit(access))
-            if self._folder.stat(name) is not None and not self._are_same(hidden, name):
-                self._folder.remove(hidden)
+            self._folder.set_access(hidden_name, access_outside([]) if access is None else limit(access))
+            if self._folder.stat(name) is not None and not self._are_same(hidden_name, name):
+                self._folder.remove(hidden_name)
                 raise StorageError(
                     f"{self.name}/{name} already exists, with other entries. Move that file away, or choose another "
                     "place"
                 )
-            self._folder.rename(hidden, name, overwrite=True)  # the same entries
+            self._folder.rename(hidden_name, name, overwrite=True)  # the same entries
             self._folder.sync("")
             files.remove(path)
 
-    def _are_same(self, first: str, second: str) -> bool:
-        with self._folder.open(first) as one, self._folder.open(second) as other:
-            while piece := one.read(_PIECE):
-                if piece != other.read(_PIECE):
+    def _are_same(self, first_name: str, second_name: str) -> bool:
+        with self._folder.open(first_name) as first_file, self._folder.open(second_name) as second_file:
+            while piece := first_file.read(_PIECE):
+                if piece != second_file.read(_PIECE):
                     return False
-            return not other.read(1)
+            return not second_file.read(1)
 
     def require(self) -> None:
         _require_there(self._folder, self.name)
@@ -149,27 +149,31 @@ class Table:
         from deltalake.exceptions import DeltaError
 
         with self._translate_errors(), _MAKING:
-            found = self._open_table()
-            if found is None and self._folder.list(""):
+            delta_table = self._open_table()
+            if delta_table is None and self._folder.list(""):
                 raise UsageError(f"{self._folder.root} contains files, and is not a Delta table")
             _require_place(self._folder.root)
-            if found is None and not make:
+            if delta_table is None and not make:
                 return
-            if found is None:
+            if delta_table is None:
                 _make_folder(self._folder, source)
                 try:
                     with _write_privately(self._folder, access_of_new(self._folder, "new")):
-                        found = DeltaTable.create(
+                        delta_table = DeltaTable.create(
                             self._folder.root, SCHEMA, mode="ignore", storage_options=self._options
                         )
                 except DeltaError:  # another process was faster
-                    found = self._open_table()
-                    if found is None:
+                    delta_table = self._open_table()
+                    if delta_table is None:
                         raise
-            columns = {field.name: str(getattr(field.type, "type", field.type)) for field in found.schema().fields}
+            columns = {
+                field.name: str(getattr(field.type, "type", field.type)) for field in delta_table.schema().fields
+            }
         if columns != _COLUMNS:
-            wanted = ", ".join(f"{name} {kind}" for name, kind in _COLUMNS.items())
-            raise UsageError(f"{self.name} is not a table for dropped entries; such a table has the columns {wanted}")
+            columns_text = ", ".join(f"{name} {kind}" for name, kind in _COLUMNS.items())
+            raise UsageError(
+                f"{self.name} is not a table for dropped entries; such a table has the columns {columns_text}"
+            )
 
     def take(self, files: Directory, paths: Sequence[str], run: str) -> None:
         from deltalake import CommitProperties, Transaction, write_deltalake
@@ -180,19 +184,22 @@ class Table:
         access = files.effective_access(paths[0])
         access = None if access is None else limit(access)
         with self._translate_errors(), _write_privately(self._folder, access):
-            found = self._open_table()
-            assert found is not None
-            if found.transaction_version(_application(run)) is not None:
+            delta_table = self._open_table()
+            assert delta_table is not None
+            if delta_table.transaction_version(_application(run)) is not None:
                 return
             rows = pa.RecordBatchReader.from_batches(SCHEMA, _batches(files, paths))
-            once = CommitProperties(app_transactions=[Transaction(_application(run), 1)])
-            write_deltalake(found, rows, mode="append", commit_properties=once)
+            commit_properties = CommitProperties(app_transactions=[Transaction(_application(run), 1)])
+            write_deltalake(delta_table, rows, mode="append", commit_properties=commit_properties)
 
     def require(self) -> None:
         with self._translate_errors():
             _require_there(self._folder, self.name)
-            found = self._open_table()
-            if found is not None and found.metadata().configuration.get("delta.appendOnly", "").lower() == "true":
+            delta_table = self._open_table()
+            if (
+                delta_table is not None
+                and delta_table.metadata().configuration.get("delta.appendOnly", "").lower() == "true"
+            ):
                 raise RefusedError(
                     f"{self.name} has delta.appendOnly = true, so a rollback cannot remove entries from it. Nothing "
                     "was changed. Set the property to false"
@@ -200,16 +207,16 @@ class Table:
 
     def take_back(self, run: str) -> None:
         with self._translate_errors():
-            found = self._open_table()
-            if found is not None:
+            delta_table = self._open_table()
+            if delta_table is not None:
                 with _write_privately(self._folder, access_of_new(self._folder, f"new{SUFFIX}")):
-                    found.delete(f"run = '{run}'")
+                    delta_table.delete(f"run = '{run}'")
 
     def _open_table(self) -> DeltaTable | None:
         from deltalake import DeltaTable
 
-        there = self._folder.stat(_LOG) is not None
-        return DeltaTable(self._folder.root, storage_options=self._options) if there else None
+        has_log = self._folder.stat(_LOG) is not None
+        return DeltaTable(self._folder.root, storage_options=self._options) if has_log else None
 
     @contextlib.contextmanager
     def _translate_errors(self) -> Iterator[None]:
@@ -240,14 +247,16 @@ class ExpiredCallback:
             parameters = list(inspect.signature(self.function).parameters.values())
         except (TypeError, ValueError) as error:
             raise TransformerError(f"{self.name}: {error}") from error
-        every = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
-        wanted = [name for name in _FACTS if every or name in {parameter.name for parameter in parameters}]
+        takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+        fact_names = [name for name in _FACTS if takes_all or name in {parameter.name for parameter in parameters}]
         for row in rows:
             try:
-                self.function(json.loads(row["key"]), json.loads(row["value"]), **{name: row[name] for name in wanted})
+                self.function(
+                    json.loads(row["key"]), json.loads(row["value"]), **{name: row[name] for name in fact_names}
+                )
             except (Exception, SystemExit) as error:  # the user's code may raise anything
-                words = f"{self.name}, key " + quote(row["key"]) + f": {type(error).__name__}: " + quote(error)
-                raise TransformerError(words) from error
+                problem = f"{self.name}, key " + quote(row["key"]) + f": {type(error).__name__}: " + quote(error)
+                raise TransformerError(problem) from error
 
     def check(self, *, make: bool, source: Directory | None = None) -> None:
         """Do nothing: the function is loaded."""
@@ -270,22 +279,22 @@ def _require_place(root: str) -> None:
 
     Also raise it if a part of the path is not a folder.
     """
-    scheme, separator, rest = root.partition("://") if "://" in root else ("", "", root)
-    parts = rest.split("/")
-    for count in range(len(parts) - 1, 1 - bool(separator), -1):
-        around = open_directory(f"{scheme}{separator}{'/'.join(parts[:count])}")
+    scheme, separator, path_text = root.partition("://") if "://" in root else ("", "", root)
+    path_names = path_text.split("/")
+    for count in range(len(path_names) - 1, 1 - bool(separator), -1):
+        outer_folder = open_directory(f"{scheme}{separator}{'/'.join(path_names[:count])}")
         try:
-            found = around.stat("")
-            is_table = found is not None and found.is_dir and around.stat(_LOG) is not None
+            info = outer_folder.stat("")
+            is_table = info is not None and info.is_dir and outer_folder.stat(_LOG) is not None
         except StorageError:
             if separator:  # the user may have no access to the folders above
                 return
             raise
-        if found is not None and not found.is_dir:
-            raise UsageError(f"{root}: {around.root} is not a folder")
+        if info is not None and not info.is_dir:
+            raise UsageError(f"{root}: {outer_folder.root} is not a folder")
         if is_table:
             raise UsageError(
-                f"{root} is inside the Delta table {around.root}, whose VACUUM would remove the archive. Choose "
+                f"{root} is inside the Delta table {outer_folder.root}, whose VACUUM would remove the archive. Choose "
                 "another place"
             )
 
@@ -307,14 +316,14 @@ def open_receiver(place: str | ExpiredCallback) -> Receiver:
     return Table(place) if open_directory(place).stat(_LOG) is not None else Folder(place)
 
 
-def refuse_within(place: str | ExpiredCallback, *others: str) -> None:
+def refuse_within(place: str | ExpiredCallback, *targets: str) -> None:
     """Raise UsageError for a receiver within the target: its files would look like the target's."""
     if isinstance(place, ExpiredCallback):
         return
     root = open_directory(place.removeprefix(TABLE)).root
-    for other in others:
-        if is_within(root, open_directory(other).root):
-            raise UsageError(f"{place} is inside {other}; name a place outside it for dropped entries")
+    for target in targets:
+        if is_within(root, open_directory(target).root):
+            raise UsageError(f"{place} is inside {target}; name a place outside it for dropped entries")
 
 
 def find_receiver(name: str) -> Receiver | None:
@@ -338,13 +347,15 @@ def _make_folder(folder: Directory, source: Directory | None) -> None:
     if not isinstance(folder, LocalDirectory):
         folder.mkdirs("")
         return
-    missing = [above for above in (Path(folder.root), *Path(folder.root).parents) if not above.exists()]
+    missing_folders = [
+        folder_path for folder_path in (Path(folder.root), *Path(folder.root).parents) if not folder_path.exists()
+    ]
     folder.mkdirs("")
     access = source.effective_access("") if source is not None else None
     if access is not None:
         access = replace(access, mode=access.mode & ~umask() | PRIVATE_FOLDER)
-        for made in missing:
-            LocalDirectory(str(made)).set_access("", access)
+        for new_folder in missing_folders:
+            LocalDirectory(str(new_folder)).set_access("", access)
 
 
 @contextlib.contextmanager
@@ -354,22 +365,22 @@ def _write_privately(folder: Directory, access: Access | None) -> Iterator[None]
         yield
         return
     with _MAKING:
-        before = set(_all_below(folder, ""))
-        old = os.umask(0o077)
+        paths_before = set(_all_below(folder, ""))
+        old_umask = os.umask(0o077)
         try:
             yield
         finally:
-            os.umask(old)
-        for path, is_dir in sorted(set(_all_below(folder, "")) - before):
+            os.umask(old_umask)
+        for path, is_dir in sorted(set(_all_below(folder, "")) - paths_before):
             folder.set_access(path, folder_access(access) if is_dir else access)
 
 
 def _all_below(folder: Directory, path: str) -> Iterator[tuple[str, bool]]:
     for info in folder.list(path):
-        inner = f"{path}/{info.name}" if path else info.name
-        yield inner, info.is_dir
+        inner_path = f"{path}/{info.name}" if path else info.name
+        yield inner_path, info.is_dir
         if info.is_dir:
-            yield from _all_below(folder, inner)
+            yield from _all_below(folder, inner_path)
 
 
 def _application(run: str) -> str:
@@ -391,8 +402,8 @@ def _rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     """Return the rows in Python; times before year 1 or after 9999 are None, because Python has none."""
     times = batch.column("timestamp")
     micros = times.cast(pa.int64())
-    known = pc.and_(pc.greater_equal(micros, _FIRST_US), pc.less_equal(micros, _LAST_US))
-    column = pc.if_else(known, times, pa.scalar(None, times.type))
+    is_known = pc.and_(pc.greater_equal(micros, _FIRST_US), pc.less_equal(micros, _LAST_US))
+    column = pc.if_else(is_known, times, pa.scalar(None, times.type))
     place = SCHEMA.get_field_index("timestamp")
     rows: list[dict[str, Any]] = batch.set_column(place, SCHEMA.field(place), column).to_pylist()
     return rows

@@ -94,17 +94,19 @@ def rows_in(files: Directory, paths: Sequence[str]) -> int:
     """Return the number of entries in the files. Raise CorruptionError for a file that cannot be read."""
     from pyarrow.parquet import ParquetFile
 
-    found = 0
+    row_count = 0
     for path in paths:
         try:
             with files.open(path) as stream:
-                found += ParquetFile(stream).metadata.num_rows
+                row_count += ParquetFile(stream).metadata.num_rows
         except pa.ArrowException as error:
             raise CorruptionError(f"{files.root}/{path} cannot be read again: {str(error)[:200]}") from error
-    return found
+    return row_count
 
 
 def check_complete(files: Directory, paths: Sequence[str], dropped: int) -> None:
     """Raise CorruptionError unless the files have as many entries as were dropped."""
-    if (found := rows_in(files, paths)) != dropped:
-        raise CorruptionError(f"{dropped:,} entries were dropped, but {found:,} were archived. Nothing was published")
+    if (archived := rows_in(files, paths)) != dropped:
+        raise CorruptionError(
+            f"{dropped:,} entries were dropped, but {archived:,} were archived. Nothing was published"
+        )
