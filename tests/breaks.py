@@ -792,14 +792,14 @@ BREAKS = (
     Break(
         "the library in C finds no wrong checksum",
         "native/__init__.py",
-        "return None if found < 0 else found",
+        "return None if place < 0 else place",
         "return None",
     ),
     Break(
         "the first piece may be outside its buffer",
         "native/loops.py",
-        "return None if found < 0 else found",
-        "return None if found <= 0 else found",
+        "return None if number < 0 else number",
+        "return None if number <= 0 else number",
     ),
     Break(
         "an index entry of a removed map entry is damage",

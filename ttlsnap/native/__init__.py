@@ -29,12 +29,12 @@ def is_wanted() -> bool:
     return os.environ.get(SETTING) == "1"
 
 
-def find_wrong_crc(data: bytes, step: int, expected: bytes) -> int | None:
+def find_wrong_crc(data: bytes, step: int, checksums: bytes) -> int | None:
     """Return the index of the first piece of ``step`` bytes whose CRC32 is not the expected one, big-endian."""
-    if len(expected) != 4 * -(-len(data) // step):
+    if len(checksums) != 4 * -(-len(data) // step):
         raise ValueError("there is not one CRC for each piece")
-    found: int = load_library().find_wrong_crc(data, len(data), step, expected)
-    return None if found < 0 else found
+    place: int = load_library().find_wrong_crc(data, len(data), step, checksums)
+    return None if place < 0 else place
 
 
 @cache

@@ -32,19 +32,19 @@ _LEAST_RECORD = 8  # bytes: two lengths
 def find_records(data: Bytes) -> tuple[Int64s, Int64s, Int64s, int, int]:
     """Return the starts and sizes (keys, values) of whole records in ``data``, the byte after them, and how it ends."""
     arrays = [np.empty(len(data) // _LEAST_RECORD, np.int64) for _ in range(3)]
-    used, state = ctypes.c_int64(), ctypes.c_int32()
+    bytes_used, state = ctypes.c_int64(), ctypes.c_int32()
     count = load_library().find_records(
-        *_pointers(data), len(data), *_pointers(*arrays), ctypes.byref(used), ctypes.byref(state)
+        *_pointers(data), len(data), *_pointers(*arrays), ctypes.byref(bytes_used), ctypes.byref(state)
     )
     start, key_size, value_size = (array[:count] for array in arrays)
-    return start, key_size, value_size, used.value, state.value
+    return start, key_size, value_size, bytes_used.value, state.value
 
 
-def find_outside(start: Int64s, size: Int64s, room: int) -> int | None:
-    """Return the index of the first piece that does not lie within ``room`` bytes; None if all do."""
+def find_outside(start: Int64s, size: Int64s, data_size: int) -> int | None:
+    """Return the index of the first piece that does not lie within ``data_size`` bytes; None if all do."""
     start, size = np.ascontiguousarray(start), np.ascontiguousarray(size)
-    found: int = load_library().find_outside(*_pointers(start, size), len(start), room)
-    return None if found < 0 else found
+    number: int = load_library().find_outside(*_pointers(start, size), len(start), data_size)
+    return None if number < 0 else number
 
 
 def gather(data: Bytes, start: Int64s, size: Int64s) -> Bytes:
@@ -79,11 +79,13 @@ def find_keys(
     The keys are in the order of their hashes. A hash without its last ``shift`` bits is the number of its slot, and a
     slot has the index of the first key in it, or -1.
     """
-    arrays = [np.ascontiguousarray(part) for part in (*pieces, hashes, *keys, key_hashes, slots)]
-    found = np.empty(len(hashes), np.bool_)
+    arrays = [np.ascontiguousarray(array) for array in (*pieces, hashes, *keys, key_hashes, slots)]
+    has_key = np.empty(len(hashes), np.bool_)
     *places, slots_at = _pointers(*arrays)
-    load_library().find_keys(*places[:4], len(hashes), *places[4:], len(key_hashes), slots_at, shift, *_pointers(found))
-    return found
+    load_library().find_keys(
+        *places[:4], len(hashes), *places[4:], len(key_hashes), slots_at, shift, *_pointers(has_key)
+    )
+    return has_key
 
 
 def join_checksums(first: Pieces, second: Pieces, *, with_tables: bool = False) -> npt.NDArray[np.uint32]:
@@ -91,7 +93,7 @@ def join_checksums(first: Pieces, second: Pieces, *, with_tables: bool = False) 
 
     ``with_tables`` is for tests: it computes as processors do that have no instruction for CRC32C.
     """
-    pieces = [np.ascontiguousarray(part) for part in (*first, *second)]
+    pieces = [np.ascontiguousarray(array) for array in (*first, *second)]
     sums = np.empty(len(pieces[1]), np.uint32)
     load_library().join_checksums(*_pointers(*pieces), len(sums), with_tables, *_pointers(sums))
     return sums
@@ -102,12 +104,12 @@ def decompress_blocks(data: memoryview, room: int, decompress: int) -> tuple[mem
 
     ``decompress`` is the address of ``LZ4_decompress_safe``. Blocks from a damaged or incomplete one on are left.
     """
-    target, used = np.empty(room, np.uint8), ctypes.c_int64()
+    target, bytes_used = np.empty(room, np.uint8), ctypes.c_int64()
     source = np.frombuffer(data, np.uint8)
     size = load_library().decompress_blocks(
-        *_pointers(source), len(source), *_pointers(target), room, decompress, ctypes.byref(used)
+        *_pointers(source), len(source), *_pointers(target), room, decompress, ctypes.byref(bytes_used)
     )
-    return target[:size].data, used.value
+    return target[:size].data, bytes_used.value
 
 
 def compress_blocks(data: memoryview, block: int, level: int, memory: int, reset: int, compress: int) -> memoryview:
@@ -132,12 +134,12 @@ def read_entries(iterator: int, calls: ctypes.Array[ctypes.c_void_p], room: int,
     ``calls`` has the addresses of RocksDB's functions: is valid, next, key, value.
     """
     sizes = [np.empty(most, np.int64) for _ in range(4)]
-    needed = ctypes.c_int64(room)
+    needed_size = ctypes.c_int64(room)
     count = 0
-    while not count and needed.value:
-        data = np.empty(needed.value, np.uint8)
+    while not count and needed_size.value:
+        data = np.empty(needed_size.value, np.uint8)
         count = load_library().read_entries(
-            iterator, calls, *_pointers(data), len(data), most, *_pointers(*sizes), ctypes.byref(needed)
+            iterator, calls, *_pointers(data), len(data), most, *_pointers(*sizes), ctypes.byref(needed_size)
         )
     key_start, key_size, value_start, value_size = (array[:count] for array in sizes)
     return (data, key_start, key_size), (data, value_start, value_size)
@@ -145,7 +147,7 @@ def read_entries(iterator: int, calls: ctypes.Array[ctypes.c_void_p], room: int,
 
 def put_entries(writer: int, put: int, keys: Pieces, values: Pieces, error: Any) -> None:
     """Put entries into a RocksDB table with its function ``put``, until that sets ``error``, a pointer to a text."""
-    pieces = [np.ascontiguousarray(part) for part in (*keys, *values)]
+    pieces = [np.ascontiguousarray(array) for array in (*keys, *values)]
     load_library().put_entries(writer, put, *_pointers(*pieces), len(pieces[1]), error)
 
 
