@@ -1335,7 +1335,7 @@ BREAKS = (
     Break(
         "a row without its last field has the old offsets",
         "unsaferow/project.py",
-        "    _move(new, fields[:-1], bits, np.int64(-shift))\n",
+        "    _move(new_rows, fields[:-1], bits, np.int64(-shift))\n",
         "",
     ),
     Break(
@@ -1347,8 +1347,8 @@ BREAKS = (
     Break(
         "an interval is a thousand times too long",
         "unsaferow/decode_values.py",
-        'out["nanos"] = micros * 1000',
-        'out["nanos"] = micros',
+        'target["nanos"] = micros * 1000',
+        'target["nanos"] = micros',
     ),
     Break(
         "a ledger counts although a later run changed the state",

@@ -51,16 +51,16 @@ class Cells:
         words = read_at(self.data, self.at, "<i8")
         offset = words >> 32
         size = words & 0xFFFFFFFF
-        bad = (offset < self.fixed) | (offset + size > self.size)
-        if bad.any():
-            i = first(bad)
-            where = f"{size[i]} bytes at offset {offset[i]}"
-            room = f"the bytes {self.fixed[i]} to {self.size[i]} of what holds it"
-            self.trail.fail(i, f"the value's {where} do not lie within {room}")
+        is_bad = (offset < self.fixed) | (offset + size > self.size)
+        if is_bad.any():
+            place = first(is_bad)
+            where = f"{size[place]} bytes at offset {offset[place]}"
+            allowed_bytes = f"the bytes {self.fixed[place]} to {self.size[place]} of what holds it"
+            self.trail.fail(place, f"the value's {where} do not lie within {allowed_bytes}")
         if self.owner is not None and len(self):
             total = np.bincount(self.owner, size)[self.owner]
             too_much = total > self.size - self.fixed
             if too_much.any():
-                i = first(too_much)
-                self.trail.fail(i, f"elements of {int(total[i])} bytes in an array of {self.size[i]}")
+                place = first(too_much)
+                self.trail.fail(place, f"elements of {int(total[place])} bytes in an array of {self.size[place]}")
         return Rows(self.data, self.base + offset, size)

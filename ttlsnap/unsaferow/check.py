@@ -34,14 +34,14 @@ class Trail:
         """Return the trail of the values that these have in ``name``; ``index`` is the index of each one's parent."""
         return Trail(name, self, index)
 
-    def row_of(self, i: int) -> int:
-        """Return the index of the top-level row that contains value ``i``."""
+    def row_of(self, number: int) -> int:
+        """Return the index of the top-level row that contains value ``number``."""
         trail: Trail | None = self
         while trail is not None:
             if trail.index is not None:
-                i = int(trail.index[i])
+                number = int(trail.index[number])
             trail = trail.above
-        return i
+        return number
 
     @property
     def path(self) -> str:
@@ -53,15 +53,15 @@ class Trail:
             above = above.above
         return ".".join(reversed(names))
 
-    def fail(self, i: int, what: str) -> NoReturn:
-        """Raise a CorruptionError that names the row of value ``i`` and the field, and says ``what`` is wrong."""
+    def fail(self, number: int, problem: str) -> NoReturn:
+        """Raise a CorruptionError that names the row of value ``number``, the field and the ``problem``."""
         field = f", field {self.path}" if self.path else ""
-        raise CorruptionError(f"row {self.row_of(i)}{field}: " + what)
+        raise CorruptionError(f"row {self.row_of(number)}{field}: " + problem)
 
 
-def first(bad: Mask) -> int:
+def first(mask: Mask) -> int:
     """Return the index of the first true value; there must be one."""
-    return int(np.argmax(bad))
+    return int(np.argmax(mask))
 
 
 def check_rows(rows: Rows, schema: StructType) -> None:
@@ -69,18 +69,20 @@ def check_rows(rows: Rows, schema: StructType) -> None:
     check_sizes(rows, len(schema))
     # UnsafeRow.pointTo asserts this, but assertions are usually off in a JVM.
     if len(rows) and int(np.bitwise_or.reduce(rows.size)) & 7:
-        i = first(rows.size & 7 != 0)
-        Trail().fail(i, f"its size of {rows.size[i]} bytes is not a multiple of 8")
-    exact = fixed_bytes(len(schema))
-    if len(rows) and int(rows.size.max()) > exact and all(is_fixed_width(field.type) for field in schema.fields):
-        i = first(rows.size > exact)
-        Trail().fail(i, f"its size is {rows.size[i]} bytes, and the {len(schema)} fields of its schema take {exact}")
+        place = first(rows.size & 7 != 0)
+        Trail().fail(place, f"its size of {rows.size[place]} bytes is not a multiple of 8")
+    exact_size = fixed_bytes(len(schema))
+    if len(rows) and int(rows.size.max()) > exact_size and all(is_fixed_width(field.type) for field in schema.fields):
+        place = first(rows.size > exact_size)
+        Trail().fail(
+            place, f"its size is {rows.size[place]} bytes, and the {len(schema)} fields of its schema take {exact_size}"
+        )
 
 
 def check_sizes(rows: Rows, num_fields: int, trail: Trail | None = None) -> None:
     """Raise CorruptionError unless every row has room for the words of ``num_fields`` fields."""
-    least = fixed_bytes(num_fields)
-    if len(rows) and int(rows.size.min()) < least:
-        i = first(rows.size < least)
-        parts = f"{bitset_bytes(num_fields)} bytes of null bits and {num_fields} words"
-        (trail or Trail()).fail(i, f"{rows.size[i]} bytes have no room for {parts}")
+    least_size = fixed_bytes(num_fields)
+    if len(rows) and int(rows.size.min()) < least_size:
+        place = first(rows.size < least_size)
+        needed_parts = f"{bitset_bytes(num_fields)} bytes of null bits and {num_fields} words"
+        (trail or Trail()).fail(place, f"{rows.size[place]} bytes have no room for {needed_parts}")

@@ -34,28 +34,28 @@ def wide_decimals(pieces: Rows, data_type: T.DecimalType, trail: Trail) -> pa.Ar
     """Return pieces as decimals; raises CorruptionError for an impossible size or value."""
     size = pieces.size
     # BigInteger.toByteArray returns at least one byte, also for zero.
-    bad = (size < 1) | (size > RESERVED)
-    if bad.any():
-        trail.fail(first(bad), f"a decimal of {size[first(bad)]} bytes, it has 1 to 16")
-    n = len(pieces)
+    is_bad = (size < 1) | (size > RESERVED)
+    if is_bad.any():
+        trail.fail(first(is_bad), f"a decimal of {size[first(is_bad)]} bytes, it has 1 to 16")
+    count = len(pieces)
     negative = read_at(pieces.data, pieces.start, "i1") < 0
     big_endian = np.repeat(np.where(negative, 0xFF, 0).astype(np.uint8), RESERVED)
     digits = np.frombuffer(gather_ragged(pieces.data, pieces.start, size), np.uint8)
     big_endian[_align_right(size)] = digits
-    halves = np.ascontiguousarray(big_endian.reshape(n, RESERVED)[:, ::-1]).view("<i8")
+    halves = np.ascontiguousarray(big_endian.reshape(count, RESERVED)[:, ::-1]).view("<i8")
     check_digits(halves, data_type.precision, trail)
-    return pa.Array.from_buffers(arrow_type(data_type), n, [None, pa.py_buffer(halves)])
+    return pa.Array.from_buffers(arrow_type(data_type), count, [None, pa.py_buffer(halves)])
 
 
 def check_digits(halves: Halves, precision: int, trail: Trail, nulls: Mask | None = None) -> None:
     """Raise CorruptionError if a number has more digits than ``precision``; nulls may hold anything."""
-    bad = _too_long(halves, precision)
+    is_bad = _too_long(halves, precision)
     if nulls is not None:
-        bad &= ~nulls
-    if bad.any():
-        low, high = halves[first(bad)].tolist()
+        is_bad &= ~nulls
+    if is_bad.any():
+        low, high = halves[first(is_bad)].tolist()
         unscaled = high << 64 | low & 2**64 - 1
-        trail.fail(first(bad), "a decimal of unscaled value " + quote(unscaled) + f", more than {precision} digits")
+        trail.fail(first(is_bad), "a decimal of unscaled value " + quote(unscaled) + f", more than {precision} digits")
 
 
 def decimal_halves(values: pa.Array, data_type: T.DecimalType, path: str) -> Halves:
@@ -70,10 +70,10 @@ def decimal_halves(values: pa.Array, data_type: T.DecimalType, path: str) -> Hal
 def wide_decimal_bytes(values: pa.Array, data_type: T.DecimalType) -> Rows:
     """Return decimals of an Arrow array without nulls as a row holds them."""
     plan = wide_decimal_part(values, data_type, data_type.simple_string)
-    out = np.zeros(RESERVED // WORD * len(values), "<i8")
+    target = np.zeros(RESERVED // WORD * len(values), "<i8")
     start = RESERVED * np.arange(len(values), dtype=np.int64)
-    plan.write(out, start)
-    return Rows(as_bytes(out), start, plan.size)
+    plan.write(target, start)
+    return Rows(as_bytes(target), start, plan.size)
 
 
 def wide_decimal_part(values: pa.Array, data_type: T.DecimalType, path: str) -> ValueBytes:
@@ -87,9 +87,9 @@ def wide_decimal_part(values: pa.Array, data_type: T.DecimalType, path: str) -> 
         else:
             size += high >= np.uint64(1 << (bits - 64))
 
-    def write(out: Words, positions: Int64s) -> None:
+    def write(target: Words, positions: Int64s) -> None:
         big_endian = np.ascontiguousarray(halves).view(np.uint8).reshape(-1, RESERVED)[:, ::-1].reshape(-1)
-        as_bytes(out)[expand_ranges(positions, size)] = big_endian[_align_right(size)]
+        as_bytes(target)[expand_ranges(positions, size)] = big_endian[_align_right(size)]
 
     return part(size, write)
 
@@ -102,11 +102,11 @@ def _magnitude(halves: Halves) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.u
 
 def _too_long(halves: Halves, precision: int) -> Mask:
     low, high = _magnitude(halves)
-    most = 10**precision - 1
+    largest = 10**precision - 1
     # A negative number's magnitude is one less than its absolute value.
-    most_low = np.uint64(most & 2**64 - 1) - (halves[:, 1] < 0).astype(np.uint64)
-    most_high = np.uint64(most >> 64)
-    too_long: Mask = (high > most_high) | ((high == most_high) & (low > most_low))
+    largest_low = np.uint64(largest & 2**64 - 1) - (halves[:, 1] < 0).astype(np.uint64)
+    largest_high = np.uint64(largest >> 64)
+    too_long: Mask = (high > largest_high) | ((high == largest_high) & (low > largest_low))
     return too_long
 
 

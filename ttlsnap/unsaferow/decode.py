@@ -64,20 +64,20 @@ def _follow(rows: Rows, schema: T.StructType, path: Sequence[int]) -> tuple[Mask
     """Return where the field at ``path`` is null over all rows (None: nowhere), its cells elsewhere, and its type."""
     if not path:
         raise UsageError("the path to a column has at least one ordinal")
-    struct, here, trail = schema, rows, Trail()
+    struct, inner_rows, trail = schema, rows, Trail()
     nulls: Mask | None = None  # over all rows: where the field or a struct around it is null
     for depth, ordinal in enumerate(path):
         if not 0 <= ordinal < len(struct):
             raise UsageError(f"there is no field {ordinal} in {struct.simple_string}, path {list(path)}")
-        check_sizes(here, len(struct), trail)
-        inner, cells = _cells(here, struct, ordinal, trail)
-        nulls = _combine(nulls, inner)
+        check_sizes(inner_rows, len(struct), trail)
+        inner_nulls, cells = _cells(inner_rows, struct, ordinal, trail)
+        nulls = _combine(nulls, inner_nulls)
         field_type = T.physical(struct.fields[ordinal].type)
         if depth == len(path) - 1:
             return nulls, cells, field_type
         if not isinstance(field_type, T.StructType):
             raise UsageError(f"path {list(path)} goes on into a {field_type.simple_string}")
-        struct, here, trail = field_type, cells.pieces(), cells.trail
+        struct, inner_rows, trail = field_type, cells.pieces(), cells.trail
     raise AssertionError("unreachable: the last ordinal returns")
 
 
@@ -127,20 +127,20 @@ def _cells(rows: Rows, struct: T.StructType, ordinal: int, trail: Trail) -> tupl
     """Return where field ``ordinal`` is null (None: nowhere), and its cells elsewhere."""
     nulls = null_bits(rows, ordinal)
     name = struct.fields[ordinal].name
-    live: Int64s | None = None
+    live_places: Int64s | None = None
     if nulls.any():
-        live = np.flatnonzero(~nulls)
-        rows = rows.take(live)
-    word = rows.start + (bitset_bytes(len(struct)) + WORD * ordinal)
-    fixed = np.broadcast_to(np.int64(fixed_bytes(len(struct))), len(rows))
-    cells = Cells(rows.data, word, rows.start, rows.size, fixed, trail.step(name, live))
-    return (None if live is None else nulls), cells
+        live_places = np.flatnonzero(~nulls)
+        rows = rows.take(live_places)
+    word_places = rows.start + (bitset_bytes(len(struct)) + WORD * ordinal)
+    fixed_size = np.broadcast_to(np.int64(fixed_bytes(len(struct))), len(rows))
+    cells = Cells(rows.data, word_places, rows.start, rows.size, fixed_size, trail.step(name, live_places))
+    return (None if live_places is None else nulls), cells
 
 
 def _combine(nulls: Mask | None, inner: Mask | None) -> Mask | None:
     """Return the nulls of all rows; ``inner`` has those of the rows where ``nulls`` is false."""
     if nulls is None or inner is None:
         return inner if nulls is None else nulls
-    both = nulls.copy()
-    both[~nulls] = inner
-    return both
+    combined = nulls.copy()
+    combined[~nulls] = inner
+    return combined

@@ -47,28 +47,28 @@ def maps(pieces: Rows, data_type: T.MapType, trail: Trail, decode: Decode) -> pa
     Raises CorruptionError for an impossible size or count, or a null key. Raises UnsupportedError for more entries than
     an Arrow map can hold.
     """
-    short = pieces.size < WORD
-    if short.any():
-        trail.fail(first(short), f"a map of {pieces.size[first(short)]} bytes, it has at least 8")
+    is_short = pieces.size < WORD
+    if is_short.any():
+        trail.fail(first(is_short), f"a map of {pieces.size[first(is_short)]} bytes, it has at least 8")
     key_size = read_at(pieces.data, pieces.start, "<i8")
-    bad = (key_size < 0) | (key_size > pieces.size - WORD)
-    if bad.any():
-        i = first(bad)
-        trail.fail(i, f"a map's key array of {key_size[i]} bytes in {pieces.size[i]}")
+    is_bad = (key_size < 0) | (key_size > pieces.size - WORD)
+    if is_bad.any():
+        place = first(is_bad)
+        trail.fail(place, f"a map's key array of {key_size[place]} bytes in {pieces.size[place]}")
     key_start = pieces.start + WORD
     keys_at = Rows(pieces.data, key_start, key_size)
     values_at = Rows(pieces.data, key_start + key_size, pieces.size - WORD - key_size)
     counts, keys = _elements(keys_at, data_type.key, trail.step("key"), decode)
     value_counts, values = _elements(values_at, data_type.value, trail.step("value"), decode)
-    bad = counts != value_counts
-    if bad.any():
-        i = first(bad)
-        trail.fail(i, f"a map of {counts[i]} keys and {value_counts[i]} values")
+    is_bad = counts != value_counts
+    if is_bad.any():
+        place = first(is_bad)
+        trail.fail(place, f"a map of {counts[place]} keys and {value_counts[place]} values")
     offsets = offsets_of(counts)
     # Spark refuses a null key when it makes a map.
     if keys.null_count:
-        j = first(np.asarray(keys.is_null()))
-        trail.fail(int(np.searchsorted(offsets, j, "right")) - 1, "a key of a map is null")
+        null_place = first(np.asarray(keys.is_null()))
+        trail.fail(int(np.searchsorted(offsets, null_place, "right")) - 1, "a key of a map is null")
     if int(offsets[-1]) > 2**31 - 1:
         raise UnsupportedError(f"{offsets[-1]} map entries in one batch, Arrow maps hold 2^31 - 1")
     target = arrow_type(data_type)
@@ -93,30 +93,30 @@ def _elements(pieces: Rows, element: T.DataType, trail: Trail, decode: Decode) -
         return counts, from_numpy(np.frombuffer(raw, dtype_of(element)), element, trail, nulls)
     cells_at = _positions(pieces.start + header, counts)
     if nulls is not None:
-        live = np.flatnonzero(~nulls)
-        owner, cells_at = owner[live], cells_at[live]
-        trail = trail.step("", live)
-    fixed = (header + counts * WORD)[owner]
-    cells = Cells(data, cells_at, pieces.start[owner], pieces.size[owner], fixed, trail, owner)
+        live_places = np.flatnonzero(~nulls)
+        owner, cells_at = owner[live_places], cells_at[live_places]
+        trail = trail.step("", live_places)
+    fixed_size = (header + counts * WORD)[owner]
+    cells = Cells(data, cells_at, pieces.start[owner], pieces.size[owner], fixed_size, trail, owner)
     values = decode(element, cells)
     return counts, values if nulls is None else spread(values, nulls)
 
 
 def _counts(pieces: Rows, width: int, trail: Trail) -> tuple[Int64s, Int64s]:
     """Return the element count of each array, and its bytes before the elements."""
-    short = pieces.size < WORD
-    if short.any():
-        trail.fail(first(short), f"an array of {pieces.size[first(short)]} bytes, it has at least 8")
+    is_short = pieces.size < WORD
+    if is_short.any():
+        trail.fail(first(is_short), f"an array of {pieces.size[first(is_short)]} bytes, it has at least 8")
     # The count is a long. Spark uses only an int of it (UnsafeArrayData.pointTo).
     counts: Int64s = read_at(pieces.data, pieces.start, "<i8")
     # An element takes at least one byte. With a larger count the sums below could overflow.
-    bad = (counts < 0) | (counts > pieces.size)
+    is_bad = (counts < 0) | (counts > pieces.size)
     header: Int64s = WORD + (counts + 63) // 64 * WORD
-    if not bad.any():
-        bad = header + counts * width > pieces.size
-    if bad.any():
-        i = first(bad)
-        trail.fail(i, f"an array of {counts[i]} elements in {pieces.size[i]} bytes")
+    if not is_bad.any():
+        is_bad = header + counts * width > pieces.size
+    if is_bad.any():
+        place = first(is_bad)
+        trail.fail(place, f"an array of {counts[place]} elements in {pieces.size[place]} bytes")
     return counts, header
 
 
@@ -133,5 +133,5 @@ def _element_nulls(data: Bytes, start: Int64s, counts: Int64s) -> Mask | None:
 
 def _positions(start: Int64s, counts: Int64s) -> Int64s:
     """Return the positions of the words of all elements."""
-    before = offsets_of(counts)
-    return np.repeat(start - WORD * before[:-1], counts) + WORD * np.arange(int(before[-1]))
+    elements_before = offsets_of(counts)
+    return np.repeat(start - WORD * elements_before[:-1], counts) + WORD * np.arange(int(elements_before[-1]))

@@ -51,31 +51,31 @@ def from_numpy(values: npt.NDArray[Any], data_type: T.DataType, trail: Trail, nu
     Raises CorruptionError for a decimal with too many digits, or an impossible time of day.
     """
     data_type = T.physical(data_type)
-    n = len(values)
+    count = len(values)
     buffer: npt.NDArray[Any]
     validity = None if nulls is None else pa.py_buffer(np.packbits(~nulls, bitorder="little"))
     match data_type:
         case T.NullType():
-            return pa.nulls(n)
+            return pa.nulls(count)
         case T.BooleanType():
             # Spark stores a byte for a boolean, and Arrow a bit.
             buffer = np.packbits(values != 0, bitorder="little")
         case T.DecimalType():
-            halves = np.empty((n, 2), np.int64)
+            halves = np.empty((count, 2), np.int64)
             halves[:, 0] = values
             halves[:, 1] = values >> 63  # the sign, repeated
             check_digits(halves, data_type.precision, trail, nulls)
             buffer = halves
         case T.TimeType():
-            bad = (values < 0) | (values >= NANOS_PER_DAY)
+            is_bad = (values < 0) | (values >= NANOS_PER_DAY)
             if nulls is not None:
-                bad &= ~nulls
-            if bad.any():
-                trail.fail(first(bad), quote(values[first(bad)]) + " nanoseconds is not a time of day")
+                is_bad &= ~nulls
+            if is_bad.any():
+                trail.fail(first(is_bad), quote(values[first(is_bad)]) + " nanoseconds is not a time of day")
             buffer = values
         case _:
             buffer = values
-    return pa.Array.from_buffers(arrow_type(data_type), n, [validity, pa.py_buffer(buffer)])
+    return pa.Array.from_buffers(arrow_type(data_type), count, [validity, pa.py_buffer(buffer)])
 
 
 def text(pieces: Rows, trail: Trail) -> pa.LargeStringArray:
@@ -93,8 +93,8 @@ def text(pieces: Rows, trail: Trail) -> pa.LargeStringArray:
                 low = middle
             except pa.ArrowInvalid:
                 high = middle
-        begin = raw[low].as_py()[:40]
-        trail.fail(low, "the string is not UTF-8, it begins with " + quote(repr(begin)))
+        start = raw[low].as_py()[:40]
+        trail.fail(low, "the string is not UTF-8, it begins with " + quote(repr(start)))
 
 
 def intervals(pieces: Rows, trail: Trail) -> pa.Array:
@@ -102,20 +102,20 @@ def intervals(pieces: Rows, trail: Trail) -> pa.Array:
 
     Raises CorruptionError for another size, and UnsupportedError for an interval that is too long for Arrow.
     """
-    bad = pieces.size != RESERVED
-    if bad.any():
-        trail.fail(first(bad), f"an interval of {pieces.size[first(bad)]} bytes, it has 16")
-    out = np.empty(len(pieces), [("months", "<i4"), ("days", "<i4"), ("nanos", "<i8")])
-    out["months"] = read_at(pieces.data, pieces.start, "<i4")
-    out["days"] = read_at(pieces.data, pieces.start + 4, "<i4")
+    is_bad = pieces.size != RESERVED
+    if is_bad.any():
+        trail.fail(first(is_bad), f"an interval of {pieces.size[first(is_bad)]} bytes, it has 16")
+    target = np.empty(len(pieces), [("months", "<i4"), ("days", "<i4"), ("nanos", "<i8")])
+    target["months"] = read_at(pieces.data, pieces.start, "<i4")
+    target["days"] = read_at(pieces.data, pieces.start + 4, "<i4")
     micros = read_at(pieces.data, pieces.start + 8, "<i8")
-    long = (micros > MAX_INTERVAL_MICROS) | (micros < -MAX_INTERVAL_MICROS)
-    if long.any():
-        i = first(long)
-        where = f"row {trail.row_of(i)}, field {trail.path}"
-        raise UnsupportedError(f"{where}: an interval of {micros[i]} microseconds has no Arrow value")
-    out["nanos"] = micros * 1000
-    return pa.Array.from_buffers(pa.month_day_nano_interval(), len(pieces), [None, pa.py_buffer(out)])
+    is_too_long = (micros > MAX_INTERVAL_MICROS) | (micros < -MAX_INTERVAL_MICROS)
+    if is_too_long.any():
+        place = first(is_too_long)
+        where = f"row {trail.row_of(place)}, field {trail.path}"
+        raise UnsupportedError(f"{where}: an interval of {micros[place]} microseconds has no Arrow value")
+    target["nanos"] = micros * 1000
+    return pa.Array.from_buffers(pa.month_day_nano_interval(), len(pieces), [None, pa.py_buffer(target)])
 
 
 def variants(pieces: Rows, trail: Trail) -> pa.StructArray:
@@ -123,14 +123,14 @@ def variants(pieces: Rows, trail: Trail) -> pa.StructArray:
 
     Raises CorruptionError for an impossible length.
     """
-    bad = pieces.size < 4
-    if bad.any():
-        trail.fail(first(bad), f"a variant of {pieces.size[first(bad)]} bytes, it has at least 4")
+    is_bad = pieces.size < 4
+    if is_bad.any():
+        trail.fail(first(is_bad), f"a variant of {pieces.size[first(is_bad)]} bytes, it has at least 4")
     length = read_at(pieces.data, pieces.start, "<i4").astype(np.int64)
-    bad = (length < 0) | (length > pieces.size - 4)
-    if bad.any():
-        i = first(bad)
-        trail.fail(i, f"a variant's value of {length[i]} bytes in {pieces.size[i]}")
+    is_bad = (length < 0) | (length > pieces.size - 4)
+    if is_bad.any():
+        place = first(is_bad)
+        trail.fail(place, f"a variant's value of {length[place]} bytes in {pieces.size[place]}")
     value = Rows(pieces.data, pieces.start + 4, length)
     metadata = Rows(pieces.data, pieces.start + 4 + length, pieces.size - 4 - length)
     children = [value.to_arrow(), metadata.to_arrow()]

@@ -46,73 +46,73 @@ def struct_part(values: pa.StructArray, struct: T.StructType, path: str = "") ->
     if not pa.types.is_struct(values.type) or values.type.num_fields != len(struct):
         raise UsageError(f"field {path or '(row)'}: {values.type} is not a {struct.simple_string}")
     columns = []
-    for ordinal, f in enumerate(struct):
-        columns.append(_column(values.field(ordinal), f.type, f.nullable, f"{path}.{f.name}".lstrip(".")))
-    fixed = fixed_bytes(len(struct))
-    room = np.full(len(values), fixed, np.int64)
+    for ordinal, field in enumerate(struct):
+        columns.append(_column(values.field(ordinal), field.type, field.nullable, f"{path}.{field.name}".lstrip(".")))
+    fixed_size = fixed_bytes(len(struct))
+    sizes = np.full(len(values), fixed_size, np.int64)
     for column in columns:
-        room += column.room
+        sizes += column.room
 
-    def write(out: Words, positions: Int64s) -> None:
-        cursor = positions + fixed
+    def write(target: Words, positions: Int64s) -> None:
+        cursor = positions + fixed_size
         for ordinal, column in enumerate(columns):
             if column.nulls is not None:
-                out[(positions[column.nulls] >> 3) + ordinal // 64] |= np.uint64(1 << ordinal % 64).astype("i8")
+                target[(positions[column.nulls] >> 3) + ordinal // 64] |= np.uint64(1 << ordinal % 64).astype("i8")
             word = (positions >> 3) + (bitset_bytes(len(struct)) // WORD + ordinal)
             if column.words is not None:
-                out[word[column.live]] = column.words
+                target[word[column.live]] = column.words
             if column.part is not None:
-                here = cursor[column.live]
-                out[word[column.live]] = (here - positions[column.live]) << 32 | column.part.size
-                column.part.write(out, here)
+                positions_of_values = cursor[column.live]
+                target[word[column.live]] = (positions_of_values - positions[column.live]) << 32 | column.part.size
+                column.part.write(target, positions_of_values)
             if column.nulls is not None and column.null_size is not None:
-                out[word[column.nulls]] = (cursor - positions)[column.nulls] << 32 | column.null_size
+                target[word[column.nulls]] = (cursor - positions)[column.nulls] << 32 | column.null_size
             cursor = cursor + column.room
 
-    return ValueBytes(room, room, write)
+    return ValueBytes(sizes, sizes, write)
 
 
 def array_part(counts: Int64s, elements: pa.Array, element: T.DataType, nullable: bool, path: str) -> ValueBytes:
     """Return the part of arrays of ``counts`` elements each; ``elements`` has those of all arrays, in order."""
     nulls, live = _nulls(elements, element, nullable, path)
     header = WORD + (counts + 63) // 64 * WORD
-    fixed = header + (counts * value_width(element) + 7 & ~np.int64(7))
-    size = fixed
+    fixed_sizes = header + (counts * value_width(element) + 7 & ~np.int64(7))
+    size = fixed_sizes
     values: ValueBytes | None = None
     if T.is_fixed_width(element):
         raw = to_numpy(_present(elements, nulls, element, path), element, path)
         if nulls is not None:
-            kept, raw = raw, np.zeros(len(elements), raw.dtype)
-            raw[live] = kept
+            live_values, raw = raw, np.zeros(len(elements), raw.dtype)
+            raw[live] = live_values
     else:
         values = _part(_present(elements, nulls, element, path), element, path)
-        before = np.zeros(len(elements) + 1, np.int64)
+        sizes_before = np.zeros(len(elements) + 1, np.int64)
         # UnsafeArrayWriter reserves nothing for a null, unlike UnsafeRowWriter.
-        before[1:][live] = values.room
-        np.cumsum(before, out=before)
+        sizes_before[1:][live] = values.room
+        np.cumsum(sizes_before, out=sizes_before)
         bounds = offsets_of(counts)
-        size = fixed + before[bounds[1:]] - before[bounds[:-1]]
+        size = fixed_sizes + sizes_before[bounds[1:]] - sizes_before[bounds[:-1]]
 
-    def write(out: Words, positions: Int64s) -> None:
-        out[positions >> 3] = counts
+    def write(target: Words, positions: Int64s) -> None:
+        target[positions >> 3] = counts
         if nulls is not None:
             # One bit for each element, and unused bits up to whole words in each array.
             bit_room = header - WORD << 3
             bits = np.zeros(int(bit_room.sum()), np.bool_)
             bits[expand_ranges(offsets_of(bit_room)[:-1], counts)] = nulls
             words = np.packbits(bits, bitorder="little").view("<i8")
-            out[expand_ranges((positions >> 3) + 1, bit_room >> 6)] = words
+            target[expand_ranges((positions >> 3) + 1, bit_room >> 6)] = words
         if values is None:
             width = raw.dtype.itemsize
-            out.view(raw.dtype)[expand_ranges((positions + header) // width, counts)] = raw
+            target.view(raw.dtype)[expand_ranges((positions + header) // width, counts)] = raw
             return
-        base = np.repeat(positions, counts)
+        array_positions = np.repeat(positions, counts)
         cells = expand_ranges((positions + header) >> 3, counts)
         # The pieces of an array follow its words, in the order of its elements.
-        owner_start = np.repeat(positions + fixed - before[bounds[:-1]], counts)
-        here = (owner_start + before[:-1])[live]
-        out[cells[live]] = (here - base[live]) << 32 | values.size
-        values.write(out, here)
+        owner_start = np.repeat(positions + fixed_sizes - sizes_before[bounds[:-1]], counts)
+        positions_of_values = (owner_start + sizes_before[:-1])[live]
+        target[cells[live]] = (positions_of_values - array_positions[live]) << 32 | values.size
+        values.write(target, positions_of_values)
 
     return ValueBytes(size, size, write)
 
@@ -135,10 +135,10 @@ def _part(values: pa.Array, data_type: T.DataType, path: str) -> ValueBytes:
 
 
 def _map_part(keys: ValueBytes, values: ValueBytes) -> ValueBytes:
-    def write(out: Words, positions: Int64s) -> None:
-        out[positions >> 3] = keys.size
-        keys.write(out, positions + WORD)
-        values.write(out, positions + WORD + keys.size)
+    def write(target: Words, positions: Int64s) -> None:
+        target[positions >> 3] = keys.size
+        keys.write(target, positions + WORD)
+        values.write(target, positions + WORD + keys.size)
 
     return part(WORD + keys.size + values.size, write)
 
@@ -146,17 +146,17 @@ def _map_part(keys: ValueBytes, values: ValueBytes) -> ValueBytes:
 def _column(values: pa.Array, data_type: T.DataType, nullable: bool, path: str) -> _Column:
     nulls, live = _nulls(values, data_type, nullable, path)
     present = _present(values, nulls, data_type, path)
-    room = np.zeros(len(values), np.int64)
+    sizes = np.zeros(len(values), np.int64)
     if T.is_fixed_width(data_type):
-        return _Column(nulls, live, to_words(present, data_type, path), None, room, None)
-    inner = _part(present, data_type, path)
+        return _Column(nulls, live, to_words(present, data_type, path), None, sizes, None)
+    value_bytes = _part(present, data_type, path)
     null_size = None
-    room[live] = inner.room
+    sizes[live] = value_bytes.room
     if reserves(data_type):
-        room[:] = RESERVED
+        sizes[:] = RESERVED
         # For a null, UnsafeRowWriter sets the size of an interval to 16, and that of a decimal to 0.
         null_size = RESERVED if isinstance(T.physical(data_type), T.CalendarIntervalType) else 0
-    return _Column(nulls, live, None, inner, room, null_size)
+    return _Column(nulls, live, None, value_bytes, sizes, null_size)
 
 
 def _nulls(values: pa.Array, data_type: T.DataType, nullable: bool, path: str) -> tuple[Mask | None, Int64s | slice]:
@@ -190,8 +190,8 @@ def _present(values: pa.Array, nulls: Mask | None, data_type: T.DataType, path: 
 def _list_like(values: pa.Array, data_type: T.DataType, path: str) -> pa.Array:
     is_map = isinstance(data_type, T.MapType)
     kind = values.type
-    fits = pa.types.is_map(kind) if is_map else pa.types.is_list(kind) or pa.types.is_large_list(kind)
-    if not fits:
+    is_list_like = pa.types.is_map(kind) if is_map else pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    if not is_list_like:
         raise UsageError(f"field {path}: {kind} does not fit {data_type.simple_string}")
     return values
 
@@ -199,5 +199,5 @@ def _list_like(values: pa.Array, data_type: T.DataType, path: str) -> pa.Array:
 def _flatten(values: pa.Array) -> tuple[Int64s, pa.Array]:
     """Return the lengths of lists (none null), and the elements of all lists."""
     offsets = np.asarray(values.offsets).astype(np.int64)
-    first, last = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)
-    return np.diff(offsets), values.values[first:last]
+    first_offset, last_offset = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)
+    return np.diff(offsets), values.values[first_offset:last_offset]

@@ -62,18 +62,18 @@ def value_part(values: pa.Array, data_type: T.DataType, path: str) -> ValueBytes
 def _binary(values: pa.Array) -> ValueBytes:
     values = values.cast(pa.large_binary())
     size = _lengths(values)
-    n = len(values)
+    value_count = len(values)
 
-    def write(out: Words, positions: Int64s) -> None:
+    def write(target: Words, positions: Int64s) -> None:
         # Each value followed by its padding fills whole words, so the words of all values are consecutive.
-        padding = pa.array([bytes(k) for k in range(8)], pa.large_binary())
-        wanted = np.empty(2 * n, np.int64)
-        wanted[0::2] = np.arange(n)
-        wanted[1::2] = n + (-size & 7)
-        padded = pa.concat_arrays([values, padding]).take(pa.array(wanted))
+        padding = pa.array([bytes(length) for length in range(8)], pa.large_binary())
+        value_and_padding = np.empty(2 * value_count, np.int64)
+        value_and_padding[0::2] = np.arange(value_count)
+        value_and_padding[1::2] = value_count + (-size & 7)
+        padded_values = pa.concat_arrays([values, padding]).take(pa.array(value_and_padding))
         count = round8(size) >> 3
-        words = np.frombuffer(padded.buffers()[2] or b"", np.uint8)[: 8 * int(count.sum())].view("<i8")
-        out[expand_ranges(positions >> 3, count)] = words
+        words = np.frombuffer(padded_values.buffers()[2] or b"", np.uint8)[: 8 * int(count.sum())].view("<i8")
+        target[expand_ranges(positions >> 3, count)] = words
 
     return part(size, write)
 
@@ -84,9 +84,9 @@ def _intervals(values: pa.Array, path: str) -> ValueBytes:
     if (raw["nanos"] % 1000 != 0).any():
         raise UsageError(f"field {path}: an interval has nanoseconds, Spark keeps microseconds")
 
-    def write(out: Words, positions: Int64s) -> None:
-        out[positions >> 3] = raw["months_and_days"]
-        out[(positions >> 3) + 1] = raw["nanos"] // 1000
+    def write(target: Words, positions: Int64s) -> None:
+        target[positions >> 3] = raw["months_and_days"]
+        target[(positions >> 3) + 1] = raw["nanos"] // 1000
 
     return part(np.full(len(values), RESERVED, np.int64), write)
 
@@ -95,15 +95,15 @@ def _variants(values: pa.Array) -> ValueBytes:
     value, metadata = values.field(0), values.field(1)
     value_size, metadata_size = _lengths(value), _lengths(metadata)
 
-    def write(out: Words, positions: Int64s) -> None:
+    def write(target: Words, positions: Int64s) -> None:
         # The length is written as a whole word; then the value overwrites the last 4 bytes of that word.
-        out[positions >> 3] = value_size
-        target = as_bytes(out)
+        target[positions >> 3] = value_size
+        target_bytes = as_bytes(target)
         for pieces, start, size in (
             (value, positions + 4, value_size),
             (metadata, positions + 4 + value_size, metadata_size),
         ):
-            target[expand_ranges(start, size)] = _content(pieces)
+            target_bytes[expand_ranges(start, size)] = _content(pieces)
 
     return part(4 + value_size + metadata_size, write)
 

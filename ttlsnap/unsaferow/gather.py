@@ -49,13 +49,13 @@ def gather_ragged(data: Bytes, start: Int64s, size: Int64s) -> pa.Buffer:
 
     Pieces that already follow each other are not copied: the buffer then shares memory with ``data``.
     """
-    n = len(start)
-    if n == 0:
+    count = len(start)
+    if count == 0:
         return pa.py_buffer(b"")
     end = start + size
     gaps = start[1:] - end[:-1]
-    lowest = int(gaps.min()) if n > 1 else 0
-    if n == 1 or (lowest == 0 and int(gaps.max()) == 0):
+    lowest = int(gaps.min()) if count > 1 else 0
+    if count == 1 or (lowest == 0 and int(gaps.max()) == 0):
         return pa.py_buffer(data[int(start[0]) : int(end[-1])])
     if native.is_available():
         return pa.py_buffer(loops.gather(data, start, size))
@@ -67,17 +67,17 @@ def gather_ragged(data: Bytes, start: Int64s, size: Int64s) -> pa.Buffer:
     order = np.argsort(start, kind="stable")
     sorted_start, sorted_end = start[order], end[order]
     if int((sorted_start[1:] - sorted_end[:-1]).min()) >= 0:
-        rank = np.empty(n, np.int64)
-        rank[order] = np.arange(n)
+        rank = np.empty(count, np.int64)
+        rank[order] = np.arange(count)
         return _take(data, sorted_start, sorted_end, rank)
     return pa.py_buffer(data[expand_ranges(start, size)])
 
 
 def expand_ranges(start: Int64s, size: Int64s) -> Int64s:
     """Return ``start[0], start[0] + 1, ..., start[1], ...``: the indices of all pieces, one after the other."""
-    ends = np.cumsum(size)
-    total = int(ends[-1]) if len(ends) else 0
-    return np.repeat(start - (ends - size), size) + np.arange(total)
+    range_ends = np.cumsum(size)
+    total = int(range_ends[-1]) if len(range_ends) else 0
+    return np.repeat(start - (range_ends - size), size) + np.arange(total)
 
 
 def interleave(*kinds: tuple[Bytes, Int64s, Int64s | int]) -> tuple[Bytes, Int64s, Int64s]:
@@ -92,9 +92,9 @@ def interleave(*kinds: tuple[Bytes, Int64s, Int64s | int]) -> tuple[Bytes, Int64
         size += width
     place = start = np.cumsum(size) - size
     data = np.empty(int(size.sum()), np.uint8)
-    for source, begin, width in kinds:
-        for which, n in _by_size(width):
-            items_of(data, f"V{n}")[place[which]] = items_of(source, f"V{n}")[begin[which]]
+    for source, starts, width in kinds:
+        for places, piece_size in _by_size(width):
+            items_of(data, f"V{piece_size}")[place[places]] = items_of(source, f"V{piece_size}")[starts[places]]
         place = place + width
     return data, start, size
 
@@ -104,8 +104,8 @@ def _by_size(size: Int64s | int) -> Iterator[tuple[Any, int]]:
     if not isinstance(size, int) and len(size) and int(size.min()) == int(size.max()):
         size = int(size[0])  # np.unique would sort or hash them all
     sizes = [size] if isinstance(size, int) else np.unique(size).tolist()
-    for n in filter(None, sizes):
-        yield slice(None) if len(sizes) == 1 else np.flatnonzero(size == n), n
+    for width in filter(None, sizes):
+        yield slice(None) if len(sizes) == 1 else np.flatnonzero(size == width), width
 
 
 def word_columns(data: Bytes, start: Int64s, words: Int64s) -> Iterator[tuple[Any, npt.NDArray[np.uint64]]]:
@@ -114,13 +114,13 @@ def word_columns(data: Bytes, start: Int64s, words: Int64s) -> Iterator[tuple[An
     ``words`` is the number of words of each piece. Each item has the indices of the pieces that have such a word: an
     array, or a slice if all pieces have one.
     """
-    every = int(words.min(initial=1 << 32)) if len(words) else 0
-    for word in range(every):
+    shared_words = int(words.min(initial=1 << 32)) if len(words) else 0
+    for word in range(shared_words):
         yield slice(None), read_at(data, start + 8 * word, "<u8")
-    left = np.flatnonzero(words > every)
-    for word in range(every, int(words.max(initial=0))):
-        left = left[words[left] > word]
-        yield left, read_at(data, start[left] + 8 * word, "<u8")
+    rows_left = np.flatnonzero(words > shared_words)
+    for word in range(shared_words, int(words.max(initial=0))):
+        rows_left = rows_left[words[rows_left] > word]
+        yield rows_left, read_at(data, start[rows_left] + 8 * word, "<u8")
 
 
 def int64_array(values: Int64s) -> pa.Int64Array:
@@ -140,15 +140,15 @@ def offsets_of(size: Int64s) -> Int64s:
 
 
 def _take(data: Bytes, start: Int64s, end: Int64s, rank: Int64s | None) -> pa.Buffer:
-    n = len(start)
-    bounds = np.empty(2 * n, np.int64)
+    count = len(start)
+    bounds = np.empty(2 * count, np.int64)
     bounds[0::2] = start
     bounds[1::2] = end
     pieces_and_gaps: Any = pa.LargeBinaryArray.from_buffers(
-        pa.large_binary(), 2 * n - 1, [None, pa.py_buffer(bounds), pa.py_buffer(data)]
+        pa.large_binary(), 2 * count - 1, [None, pa.py_buffer(bounds), pa.py_buffer(data)]
     )
-    wanted = np.arange(0, 2 * n, 2) if rank is None else 2 * rank
-    taken = pieces_and_gaps.take(int64_array(wanted))
-    buffer: pa.Buffer = taken.buffers()[2] or pa.py_buffer(b"")
+    piece_numbers = np.arange(0, 2 * count, 2) if rank is None else 2 * rank
+    taken_pieces = pieces_and_gaps.take(int64_array(piece_numbers))
+    buffer: pa.Buffer = taken_pieces.buffers()[2] or pa.py_buffer(b"")
     # Arrow may have reserved more than it filled.
     return buffer.slice(0, int((end - start).sum()))

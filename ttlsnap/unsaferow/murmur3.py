@@ -65,9 +65,9 @@ def hash_column(column: pa.Array, kind: T.DataType, seeds: Hashes, *, with_days:
     """Return the hashes after one more column; see ``hash_columns``."""
     if not column.null_count:
         return _hash(column, T.physical(kind), seeds, with_days)
-    there = np.flatnonzero(np.asarray(column.is_valid()))
+    valid_places = np.flatnonzero(np.asarray(column.is_valid()))
     hashes = seeds.copy()
-    hashes[there] = _hash(column.drop_null(), T.physical(kind), seeds[there], with_days)
+    hashes[valid_places] = _hash(column.drop_null(), T.physical(kind), seeds[valid_places], with_days)
     return hashes
 
 
@@ -79,8 +79,8 @@ def first_seeds(rows: int) -> Hashes:
 def partitions_of(hashes: Hashes, partitions: int) -> Int64s:
     """Return the partition of each row, int64[n]."""
     # NumPy's remainder is never negative, as that of Spark's Pmod.
-    found: Int64s = hashes.view(np.int32).astype(np.int64) % partitions
-    return found
+    numbers: Int64s = hashes.view(np.int32).astype(np.int64) % partitions
+    return numbers
 
 
 def _hash(column: pa.Array, kind: T.DataType, seeds: Hashes, with_days: bool) -> Hashes:
@@ -106,10 +106,10 @@ def _hash(column: pa.Array, kind: T.DataType, seeds: Hashes, with_days: bool) ->
             doubles = np.asarray(column) + 0.0
             return _hash_long(np.where(np.isnan(doubles), np.nan, doubles).view(np.int64), seeds)
         case T.CalendarIntervalType():
-            parts = _values(column, [("months", "<i4"), ("days", "<i4"), ("nanos", "<i8")])
-            seeds = _hash_long(parts["nanos"] // 1000, seeds)
+            interval_fields = _values(column, [("months", "<i4"), ("days", "<i4"), ("nanos", "<i8")])
+            seeds = _hash_long(interval_fields["nanos"] // 1000, seeds)
             for name in ("days", "months") if with_days else ("months",):
-                seeds = _hash_int(parts[name].astype(np.uint32), seeds)
+                seeds = _hash_int(interval_fields[name].astype(np.uint32), seeds)
             return seeds
         case T.StructType():
             types = [field.type for field in kind.fields]
@@ -128,11 +128,11 @@ def _hash(column: pa.Array, kind: T.DataType, seeds: Hashes, with_days: bool) ->
     raise UnsupportedError(f"the hash of {kind.simple_string} is not known")
 
 
-def _values(column: pa.Array, dtype: Any, each: int = 1) -> npt.NDArray[Any]:
-    """Return the values of a fixed-width column as they are stored; ``each`` is the number of items of one value."""
+def _values(column: pa.Array, dtype: Any, width: int = 1) -> npt.NDArray[Any]:
+    """Return the values of a fixed-width column as they are stored; ``width`` is the number of items of one value."""
     values = np.frombuffer(column.buffers()[1] or b"", dtype)
-    if each > 1:
-        values = values.reshape(-1, each)
+    if width > 1:
+        values = values.reshape(-1, width)
     return values[column.offset : column.offset + len(column)]
 
 
@@ -142,14 +142,14 @@ def _hash_lists(
     """Return the hashes after a column of lists: the first element of every list, then the second, and so on."""
     offsets = np.asarray(column.offsets).astype(np.int64)
     start, size = offsets[:-1], np.diff(offsets)
-    hashes, left, at = seeds.copy(), np.flatnonzero(size > 0), 0
-    while len(left):
+    hashes, lists_left, element_number = seeds.copy(), np.flatnonzero(size > 0), 0
+    while len(lists_left):
         # The entries of a map are hashed in their stored order, as Spark does.
-        index = pa.array(start[left] + at)
-        taken = [child.take(index) for child in children]
-        hashes[left] = hash_columns(taken, types, hashes[left], with_days=with_days)
-        at += 1
-        left = left[size[left] > at]
+        index = pa.array(start[lists_left] + element_number)
+        elements = [child.take(index) for child in children]
+        hashes[lists_left] = hash_columns(elements, types, hashes[lists_left], with_days=with_days)
+        element_number += 1
+        lists_left = lists_left[size[lists_left] > element_number]
     return hashes
 
 
@@ -167,18 +167,18 @@ def hash_bytes(pieces: Rows, seeds: Hashes) -> Hashes:
     if native.is_available():
         return loops.murmur3_pieces(pieces.data, pieces.start, pieces.size, seeds)
     hashes, words = seeds.copy(), pieces.size // _WORD
-    left = np.flatnonzero(words > 0)
+    rows_left = np.flatnonzero(words > 0)
     for number in range(int(words.max(initial=0))):
-        values = read_at(pieces.data, pieces.start[left] + _WORD * number, "<u4")
-        hashes[left] = _mix(hashes[left], values)
-        left = left[words[left] > number + 1]
-    tail = pieces.size % _WORD
+        values = read_at(pieces.data, pieces.start[rows_left] + _WORD * number, "<u4")
+        hashes[rows_left] = _mix(hashes[rows_left], values)
+        rows_left = rows_left[words[rows_left] > number + 1]
+    tail_sizes = pieces.size % _WORD
     for number in range(_WORD - 1):
-        left = np.flatnonzero(tail > number)
+        rows_left = np.flatnonzero(tail_sizes > number)
         # Standard Murmur3 joins the last bytes to one word. Spark mixes each of them as a signed word
         # (Murmur3_x86_32.hashUnsafeBytes), and cannot change that.
-        values = read_at(pieces.data, pieces.start[left] + _WORD * words[left] + number, "i1")
-        hashes[left] = _mix(hashes[left], values.astype(np.int32).view(np.uint32))
+        values = read_at(pieces.data, pieces.start[rows_left] + _WORD * words[rows_left] + number, "i1")
+        hashes[rows_left] = _mix(hashes[rows_left], values.astype(np.int32).view(np.uint32))
     return _finish(hashes, pieces.size.astype(np.uint32))
 
 

@@ -55,9 +55,9 @@ def bit(ordinal: int) -> np.int64:
     return np.uint64(1 << ordinal % 64).astype(np.int64)
 
 
-def as_bytes(out: Words) -> Bytes:
+def as_bytes(words: Words) -> Bytes:
     """Return the same buffer as bytes."""
-    return out.view(np.uint8)
+    return words.view(np.uint8)
 
 
 def conform(values: pa.Array, data_type: T.DataType, path: str) -> pa.Array:
@@ -67,5 +67,5 @@ def conform(values: pa.Array, data_type: T.DataType, path: str) -> pa.Array:
         return values
     try:
         return values.cast(target)
-    except pa.ArrowException as e:
-        raise UsageError(f"field {path}: {values.type} does not fit {data_type.simple_string}: {e}") from None
+    except pa.ArrowException as error:
+        raise UsageError(f"field {path}: {values.type} does not fit {data_type.simple_string}: {error}") from None

@@ -29,22 +29,22 @@ def without_last_field(rows: Rows, fields: Sequence[T.DataType]) -> Rows:
     count = len(fields)
     check_sizes(rows, count)
     shift = fixed_bytes(count) - fixed_bytes(count - 1)
-    bits, words = bitset_bytes(count - 1), WORD * (count - 1)
+    bits, words_size = bitset_bytes(count - 1), WORD * (count - 1)
     start, size = rows.start, rows.size
     # Offsets count from the row's first byte, so a row with variable parts changes when a word is removed before them.
     if bits == bitset_bytes(count) and all(map(T.is_fixed_width, fields)):
         # The removed word is the last one, so shorter rows in the same bytes are enough.
         return Rows(rows.data, start, size - shift)
-    head = fixed_bytes(count)
-    new = Rows(
+    fixed_size = fixed_bytes(count)
+    new_rows = Rows(
         *interleave(
             (rows.data, start, bits),
-            (rows.data, start + bitset_bytes(count), words),
-            (rows.data, start + head, size - head),
+            (rows.data, start + bitset_bytes(count), words_size),
+            (rows.data, start + fixed_size, size - fixed_size),
         )
     )
-    _move(new, fields[:-1], bits, np.int64(-shift))
-    return new
+    _move(new_rows, fields[:-1], bits, np.int64(-shift))
+    return new_rows
 
 
 def side_by_side(
@@ -54,48 +54,52 @@ def side_by_side(
 
     Raises CorruptionError for a row that is too short.
     """
-    before, after = len(left_fields), len(right_fields)
-    check_sizes(left, before)
-    check_sizes(right, after)
-    old_left, old_right, head = fixed_bytes(before), fixed_bytes(after), fixed_bytes(before + after)
-    bits, nulls = bitset_bytes(before + after), _null_bytes(left, right, before, after)
-    new = Rows(
+    left_count, right_count = len(left_fields), len(right_fields)
+    check_sizes(left, left_count)
+    check_sizes(right, right_count)
+    old_left, old_right, fixed_size = (
+        fixed_bytes(left_count),
+        fixed_bytes(right_count),
+        fixed_bytes(left_count + right_count),
+    )
+    bits, nulls = bitset_bytes(left_count + right_count), _null_bytes(left, right, left_count, right_count)
+    new_rows = Rows(
         *interleave(
             (nulls.ravel(), np.arange(len(left), dtype=np.int64) * bits, bits),
-            (left.data, left.start + bitset_bytes(before), WORD * before),
-            (right.data, right.start + bitset_bytes(after), WORD * after),
+            (left.data, left.start + bitset_bytes(left_count), WORD * left_count),
+            (right.data, right.start + bitset_bytes(right_count), WORD * right_count),
             (left.data, left.start + old_left, left.size - old_left),
             (right.data, right.start + old_right, right.size - old_right),
         )
     )
-    _move(new, left_fields, bits, np.int64(head - old_left))
-    _move(new, right_fields, bits + WORD * before, head - old_right + left.size - old_left)
-    return new
+    _move(new_rows, left_fields, bits, np.int64(fixed_size - old_left))
+    _move(new_rows, right_fields, bits + WORD * left_count, fixed_size - old_right + left.size - old_left)
+    return new_rows
 
 
-def _null_bytes(left: Rows, right: Rows, before: int, after: int) -> npt.NDArray[np.uint8]:
+def _null_bytes(left: Rows, right: Rows, left_count: int, right_count: int) -> npt.NDArray[np.uint8]:
     """Return the null bits of rows with the fields of both sides, uint8[n, bytes]."""
-    sides = [
+    nulls_of_sides = [
         (
             read_at(rows.data, rows.start, f"V{bitset_bytes(count)}").view(np.uint8).reshape(-1, bitset_bytes(count)),
             count,
         )
-        for rows, count in ((left, before), (right, after))
+        for rows, count in ((left, left_count), (right, right_count))
     ]
-    if not any(found.any() for found, _ in sides):
-        return np.zeros((len(left), bitset_bytes(before + after)), np.uint8)
-    bits = np.zeros((len(left), 8 * bitset_bytes(before + after)), np.uint8)
-    for (found, count), first in zip(sides, (0, before), strict=True):
-        bits[:, first : first + count] = np.unpackbits(found, axis=1, bitorder="little")[:, :count]
+    if not any(null_bytes.any() for null_bytes, _ in nulls_of_sides):
+        return np.zeros((len(left), bitset_bytes(left_count + right_count)), np.uint8)
+    bits = np.zeros((len(left), 8 * bitset_bytes(left_count + right_count)), np.uint8)
+    for (null_bytes, count), first_bit in zip(nulls_of_sides, (0, left_count), strict=True):
+        bits[:, first_bit : first_bit + count] = np.unpackbits(null_bytes, axis=1, bitorder="little")[:, :count]
     return np.packbits(bits, axis=1, bitorder="little")
 
 
-def _move(rows: Rows, fields: Sequence[T.DataType], first: int, shift: npt.NDArray[np.int64] | np.int64) -> None:
-    """Correct the offsets of ``fields``, whose words begin ``first`` bytes into the rows: their pieces have moved."""
+def _move(rows: Rows, fields: Sequence[T.DataType], fields_at: int, shift: npt.NDArray[np.int64] | np.int64) -> None:
+    """Correct the offsets of ``fields``, whose words begin ``fields_at`` bytes into the rows: the pieces moved."""
     for place, field in enumerate(fields):
         if not T.is_fixed_width(field):
-            position = rows.start + first + WORD * place
-            word = read_at(rows.data, position, "<i8")
+            position = rows.start + fields_at + WORD * place
+            words = read_at(rows.data, position, "<i8")
             # The word of a null is 0, except for types that reserve room: their word has an offset.
-            word += np.where(word != 0, shift << 32, 0)
-            items_of(rows.data, "<i8")[position] = word
+            words += np.where(words != 0, shift << 32, 0)
+            items_of(rows.data, "<i8")[position] = words

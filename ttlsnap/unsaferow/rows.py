@@ -49,18 +49,19 @@ class Rows:
             raise TypeError("start and size must be int64 arrays of one length")
         if len(self.start) == 0:
             return
-        room = len(self.data)
-        i = (loops.find_outside if native.is_available() else _find_outside)(self.start, self.size, room)
-        if i is not None:
+        data_size = len(self.data)
+        number = (loops.find_outside if native.is_available() else _find_outside)(self.start, self.size, data_size)
+        if number is not None:
             raise CorruptionError(
-                f"row {i}: {self.size[i]} bytes at {self.start[i]} do not lie within a buffer of {room}"
+                f"row {number}: {self.size[number]} bytes at {self.start[number]} "
+                f"do not lie within a buffer of {data_size}"
             )
 
     @classmethod
     def none(cls) -> Rows:
         """Return a batch without rows."""
-        empty = np.empty(0, np.int64)
-        return cls(np.empty(0, np.uint8), empty, empty)
+        no_numbers = np.empty(0, np.int64)
+        return cls(np.empty(0, np.uint8), no_numbers, no_numbers)
 
     @classmethod
     def of(cls, pieces: Sequence[bytes]) -> Rows:
@@ -73,9 +74,9 @@ class Rows:
         return cls(np.frombuffer(b"".join(pieces), np.uint8), offsets_of(size)[:-1], size)
 
     @classmethod
-    def concat(cls, parts: Sequence[Rows]) -> Rows:
+    def concat(cls, all_rows: Sequence[Rows]) -> Rows:
         """Return the rows of all parts, copied into one buffer."""
-        arrow = [part.to_arrow() for part in parts if len(part)]
+        arrow = [rows.to_arrow() for rows in all_rows if len(rows)]
         return cls.from_arrow(pa.concat_arrays(arrow)) if arrow else cls.none()
 
     def __len__(self) -> int:
@@ -84,10 +85,10 @@ class Rows:
     def take(self, which: npt.NDArray[Any] | slice) -> Rows:
         """Return the rows that a mask, an array of indices in its order, or a slice selects; no bytes are copied."""
         # These rows were checked before, so the constructor is skipped.
-        taken = object.__new__(Rows)
+        taken_rows = object.__new__(Rows)
         for name, value in (("data", self.data), ("start", self.start[which]), ("size", self.size[which])):
-            object.__setattr__(taken, name, value)
-        return taken
+            object.__setattr__(taken_rows, name, value)
+        return taken_rows
 
     def replace(self, which: npt.NDArray[Any], new: Rows) -> Rows:
         """Return the rows with ``new`` ones in the places that a mask or an array of indices selects."""
@@ -102,10 +103,10 @@ class Rows:
 
         No bytes are copied if both are in one buffer.
         """
-        together = self.data is other.data
-        data = self.data if together else np.concatenate([self.data, other.data])
-        second = other.start if together else other.start + len(self.data)
-        return Rows(data, np.stack((self.start, second), 1).ravel(), np.stack((self.size, other.size), 1).ravel())
+        is_same_data = self.data is other.data
+        data = self.data if is_same_data else np.concatenate([self.data, other.data])
+        other_start = other.start if is_same_data else other.start + len(self.data)
+        return Rows(data, np.stack((self.start, other_start), 1).ravel(), np.stack((self.size, other.size), 1).ravel())
 
     def piece(self, i: int) -> bytes:
         """Return the bytes of one row."""
@@ -132,8 +133,8 @@ class Rows:
         Raises CorruptionError if a value is null.
         """
         if array.null_count:
-            i = int(np.flatnonzero(np.asarray(array.is_null()))[0])
-            raise CorruptionError(f"row {i}: the value is null, not a row")
+            number = int(np.flatnonzero(np.asarray(array.is_null()))[0])
+            raise CorruptionError(f"row {number}: the value is null, not a row")
         _, offset_buffer, value_buffer = array.buffers()
         width = np.int64 if pa.types.is_large_binary(array.type) else np.int32
         if len(array) == 0 or offset_buffer is None:
@@ -144,11 +145,11 @@ class Rows:
         return cls(data, start, offsets[1:].astype(np.int64) - start)
 
 
-def _find_outside(start: Int64s, size: Int64s, room: int) -> int | None:
+def _find_outside(start: Int64s, size: Int64s, data_size: int) -> int | None:
     """Do what ``loops.find_outside`` does."""
     lowest = min(int(start.min()), int(size.min()))
     highest = max(int(start.max()), int(size.max()))
     # The sum cannot overflow once both of its parts are known to be within the buffer's length.
-    if lowest >= 0 and highest <= room and int((start + size).max()) <= room:
+    if lowest >= 0 and highest <= data_size and int((start + size).max()) <= data_size:
         return None
-    return int(np.flatnonzero((start < 0) | (size < 0) | (size > room) | (start > room - size))[0])
+    return int(np.flatnonzero((start < 0) | (size < 0) | (size > data_size) | (start > data_size - size))[0])

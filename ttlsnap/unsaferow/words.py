@@ -53,8 +53,8 @@ def struct_rows(rows: Rows, num_fields: int, ordinal: int) -> Rows:
 
     Raises CorruptionError if one does not lie within the rows' buffer.
     """
-    word = read_words(rows, num_fields, ordinal)[0]
-    return Rows(rows.data, rows.start + (word >> 32), word & 0xFFFFFFFF)
+    words = read_words(rows, num_fields, ordinal)[0]
+    return Rows(rows.data, rows.start + (words >> 32), words & 0xFFFFFFFF)
 
 
 def rows_of_structs(structs: Rows, numbers: Int64s | None = None) -> Rows:
@@ -63,13 +63,13 @@ def rows_of_structs(structs: Rows, numbers: Int64s | None = None) -> Rows:
     The sizes of ``structs`` are multiples of a word, as those of all UnsafeRows are.
     """
     count = 1 if numbers is None else 2
-    head = np.zeros((len(structs), fixed_bytes(count) // WORD), "<i8")
-    head[:, 1] = fixed_bytes(count) << 32 | structs.size
+    heads = np.zeros((len(structs), fixed_bytes(count) // WORD), "<i8")
+    heads[:, 1] = fixed_bytes(count) << 32 | structs.size
     if numbers is not None:
-        head[:, 2] = numbers
+        heads[:, 2] = numbers
     place = np.arange(len(structs), dtype=np.int64) * fixed_bytes(count)
-    heads = (head.view(np.uint8).ravel(), place, fixed_bytes(count))
-    return Rows(*interleave(heads, (structs.data, structs.start, structs.size)))
+    head_bytes = (heads.view(np.uint8).ravel(), place, fixed_bytes(count))
+    return Rows(*interleave(head_bytes, (structs.data, structs.start, structs.size)))
 
 
 def null_rows(count: int) -> Rows:
