@@ -66,7 +66,7 @@ BREAKS = (
     Break(
         "bytes after the last field of an Avro row are ignored",
         "avro/decode.py",
-        "if left.any():",
+        "if bytes_left.any():",
         "if False:",
         "test_damage.py",
     ),

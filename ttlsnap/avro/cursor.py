@@ -61,103 +61,105 @@ class Cursor:
     def __len__(self) -> int:
         return len(self.at)
 
-    def move_to(self, to: Int64s) -> Cursor:
-        """Return a cursor of the same values at the positions ``to``."""
-        return Cursor(self.data, to, self.end, self.trail)
+    def move_to(self, positions: Int64s) -> Cursor:
+        """Return a cursor of the same values at the ``positions``."""
+        return Cursor(self.data, positions, self.end, self.trail)
 
     def name_field(self, name: str) -> Cursor:
         """Return a cursor at the same positions, which errors name as those of the field ``name``."""
         return Cursor(self.data, self.at, self.end, self.trail.step(name))
 
-    def take(self, which: Int64s) -> Cursor:
+    def take(self, places: Int64s) -> Cursor:
         """Return a cursor of some of the values."""
-        return Cursor(self.data, self.at[which], self.end[which], self.trail.step("", which))
+        return Cursor(self.data, self.at[places], self.end[places], self.trail.step("", places))
 
     def skip(self, size: Int64s | int) -> Cursor:
         """Return the cursor ``size`` bytes later; raises CorruptionError if an entry ends before."""
-        to = self.at + size
-        short = to > self.end
-        if short.any():
-            i = first(short)
-            missing, left = int(to[i] - self.at[i]), int(self.end[i] - self.at[i])
-            self.trail.fail(i, f"it is truncated: {missing} bytes should follow, but {left} do")
-        return self.move_to(to)
+        positions = self.at + size
+        is_short = positions > self.end
+        if is_short.any():
+            place = first(is_short)
+            bytes_needed, bytes_left = int(positions[place] - self.at[place]), int(self.end[place] - self.at[place])
+            self.trail.fail(place, f"it is truncated: {bytes_needed} bytes should follow, but {bytes_left} do")
+        return self.move_to(positions)
 
     def read_bytes(self) -> tuple[Bytes, Cursor]:
         """Read one byte of each value."""
-        after = self.skip(1)
-        return self.data[self.at], after
+        next_cursor = self.skip(1)
+        return self.data[self.at], next_cursor
 
     def read_branches(self) -> tuple[Mask | None, Cursor]:
         """Read the union byte of each value, and return where it means null (None: nowhere).
 
         Raises CorruptionError if the byte means neither null nor a value.
         """
-        branch, after = self.read_bytes()
+        branch, next_cursor = self.read_bytes()
         nulls: Mask = branch != VALUE
         if not nulls.any():
-            return None, after
-        bad = nulls & (branch != NULL)
-        if bad.any():
-            i = first(bad)
-            self.trail.fail(i, f"the byte {branch[i]:02x} is neither null nor a value")
-        return nulls, after
+            return None, next_cursor
+        is_bad = nulls & (branch != NULL)
+        if is_bad.any():
+            place = first(is_bad)
+            self.trail.fail(place, f"the byte {branch[place]:02x} is neither null nor a value")
+        return nulls, next_cursor
 
     def read_longs(self) -> tuple[Int64s, Cursor]:
         """Read one varint of each value."""
-        word = read_at(self.data, self.at, "<u8")
-        lowest = ~word & _MORE
+        words = read_at(self.data, self.at, "<u8")
+        lowest = ~words & _MORE
         lowest &= -lowest  # the high bit of the last byte; 0 where that is not among the first 8
-        word &= lowest - np.uint64(1)
-        _close_ranks(word)
+        words &= lowest - np.uint64(1)
+        _close_ranks(words)
         lowest >>= np.uint64(7)
         lowest *= _PLACES
         lowest >>= np.uint64(56)
         size = lowest.view(np.int64)
-        long = size == 0
-        if long.any():
-            self._longest(np.flatnonzero(long), word, size)
-        after = self.at + size
-        short = after > self.end
-        if short.any():
-            self.trail.fail(first(short), "it is truncated within a number")
+        is_long = size == 0
+        if is_long.any():
+            self._longest(np.flatnonzero(is_long), words, size)
+        end_of_numbers = self.at + size
+        is_short = end_of_numbers > self.end
+        if is_short.any():
+            self.trail.fail(first(is_short), "it is truncated within a number")
         # Avro's reader accepts a longer form, but its writer never makes one, and a key must have the same bytes again.
-        wasteful = word < LEAST[size]
-        if wasteful.any():
-            i = first(wasteful)
-            self.trail.fail(i, f"a number of {size[i]} bytes that needs fewer")
-        sign = word & np.uint64(1)
-        word >>= np.uint64(1)
-        word ^= -sign
-        return word.view(np.int64), self.move_to(after)
+        is_wasteful = words < LEAST[size]
+        if is_wasteful.any():
+            place = first(is_wasteful)
+            self.trail.fail(place, f"a number of {size[place]} bytes that needs fewer")
+        sign = words & np.uint64(1)
+        words >>= np.uint64(1)
+        words ^= -sign
+        return words.view(np.int64), self.move_to(end_of_numbers)
 
-    def _longest(self, which: Int64s, word: np.ndarray[tuple[int], np.dtype[np.uint64]], size: Int64s) -> None:
-        """Complete the numbers of 9 and 10 bytes in ``word``, which has their first 8 bytes, and set their ``size``."""
-        ninth, tenth = (read_at(self.data, self.at[which] + place, "u1").astype(np.uint64) for place in (8, 9))
-        more = ninth > 0x7F
-        bad = more & (tenth > 1) & (self.at[which] + LONGEST <= self.end[which])
-        if bad.any():
-            self.trail.fail(int(which[first(bad)]), "a number of more than 64 bits")
-        word[which] |= (ninth & np.uint64(0x7F)) << np.uint64(56) | np.where(more, tenth, 0).astype(
+    def _longest(self, places: Int64s, words: np.ndarray[tuple[int], np.dtype[np.uint64]], size: Int64s) -> None:
+        """Complete the numbers of 9 and 10 bytes in ``words``, which has their first 8 bytes. Set their ``size``."""
+        ninth, tenth = (read_at(self.data, self.at[places] + place, "u1").astype(np.uint64) for place in (8, 9))
+        has_tenth_byte = ninth > 0x7F
+        is_bad = has_tenth_byte & (tenth > 1) & (self.at[places] + LONGEST <= self.end[places])
+        if is_bad.any():
+            self.trail.fail(int(places[first(is_bad)]), "a number of more than 64 bits")
+        words[places] |= (ninth & np.uint64(0x7F)) << np.uint64(56) | np.where(has_tenth_byte, tenth, 0).astype(
             np.uint64
         ) << np.uint64(63)
-        size[which] = 9 + more
+        size[places] = 9 + has_tenth_byte
 
     def read_ints(self) -> tuple[Int64s, Cursor]:
         """Read one varint of each value; raises CorruptionError if it has more than 32 bits."""
-        numbers, after = self.read_longs()
-        bad = (numbers > _LARGEST_INT) | (numbers < -_LARGEST_INT - 1)
-        if bad.any():
-            self.trail.fail(first(bad), quote(numbers[first(bad)]) + " is no 32-bit number")
-        return numbers, after
+        numbers, next_cursor = self.read_longs()
+        is_bad = (numbers > _LARGEST_INT) | (numbers < -_LARGEST_INT - 1)
+        if is_bad.any():
+            self.trail.fail(first(is_bad), quote(numbers[first(is_bad)]) + " is no 32-bit number")
+        return numbers, next_cursor
 
     def read_pieces(self) -> tuple[Rows, Cursor]:
         """Read a length of each value and as many bytes."""
         size, start = self.read_longs()
-        bad = (size < 0) | (size > start.end - start.at)
-        if bad.any():
-            i = first(bad)
-            self.trail.fail(i, f"{size[i]} bytes of text or binary, where {start.end[i] - start.at[i]} are left")
+        is_bad = (size < 0) | (size > start.end - start.at)
+        if is_bad.any():
+            place = first(is_bad)
+            self.trail.fail(
+                place, f"{size[place]} bytes of text or binary, where {start.end[place] - start.at[place]} are left"
+            )
         return Rows(self.data, start.at, size), start.move_to(start.at + size)
 
     def read_counts(self, least_size: int) -> tuple[Int64s, Cursor]:
@@ -165,14 +167,14 @@ class Cursor:
 
         Raises CorruptionError if an entry has no room for so many elements.
         """
-        counts, after = self.read_longs()
-        left = after.end - after.at
+        counts, next_cursor = self.read_longs()
+        bytes_left = next_cursor.end - next_cursor.at
         # Avro also allows a negative count with the size of the block after it. Spark's encoder never writes one.
-        bad = (counts < 0) | (counts > left // least_size)
-        if bad.any():
-            i = first(bad)
-            self.trail.fail(i, f"{counts[i]} elements, where {left[i]} bytes are left")
-        return counts, after
+        is_bad = (counts < 0) | (counts > bytes_left // least_size)
+        if is_bad.any():
+            place = first(is_bad)
+            self.trail.fail(place, f"{counts[place]} elements, where {bytes_left[place]} bytes are left")
+        return counts, next_cursor
 
     def skip_end(self, counts: Int64s) -> Cursor:
         """Return the cursor after the end byte of each array or map that has elements; an empty one has no end byte.
@@ -180,19 +182,19 @@ class Cursor:
         Raises CorruptionError if the end byte is missing.
         """
         # Avro ends an array with a block of no elements. An empty array has only that block, whose count was just read.
-        some = counts > 0
-        after = self.skip(some.astype(np.int64))
-        bad = some & (read_at(self.data, self.at, "u1") != 0)
-        if bad.any():
-            self.trail.fail(first(bad), "an array or a map does not end where it should")
-        return after
+        has_elements = counts > 0
+        next_cursor = self.skip(has_elements.astype(np.int64))
+        is_bad = has_elements & (read_at(self.data, self.at, "u1") != 0)
+        if is_bad.any():
+            self.trail.fail(first(is_bad), "an array or a map does not end where it should")
+        return next_cursor
 
 
-def _close_ranks(word: np.ndarray[tuple[int], np.dtype[np.uint64]]) -> None:
+def _close_ranks(words: np.ndarray[tuple[int], np.dtype[np.uint64]]) -> None:
     """Pack the low 7 bits of all 8 bytes side by side, in place."""
-    word &= ~_MORE
+    words &= ~_MORE
     for low, high, shift in RANKS:
-        moved = word & np.uint64(high)
-        moved >>= np.uint64(shift)
-        word &= np.uint64(low)
-        word |= moved
+        moved_bits = words & np.uint64(high)
+        moved_bits >>= np.uint64(shift)
+        words &= np.uint64(low)
+        words |= moved_bits

@@ -37,22 +37,22 @@ def decode(rows: Rows, schema: T.StructType, trail: Trail | None = None) -> pa.S
 
     ``trail`` leads from these rows to the rows that an error names.
     """
-    structs, after = _structs(Cursor.of(rows, trail), schema)
-    left = after.end - after.at
-    if left.any():
-        i = first(left != 0)
-        after.trail.fail(i, f"{left[i]} bytes follow its last field")
+    structs, next_cursor = _structs(Cursor.of(rows, trail), schema)
+    bytes_left = next_cursor.end - next_cursor.at
+    if bytes_left.any():
+        place = first(bytes_left != 0)
+        next_cursor.trail.fail(place, f"{bytes_left[place]} bytes follow its last field")
     return structs
 
 
 def _structs(cursor: Cursor, struct: T.StructType) -> tuple[pa.StructArray, Cursor]:
     columns, trail = [], cursor.trail
     for field in struct:
-        here = Cursor(cursor.data, cursor.at, cursor.end, trail.step(field.name))
-        column, cursor = _union(here, field.type)
+        field_cursor = Cursor(cursor.data, cursor.at, cursor.end, trail.step(field.name))
+        column, cursor = _union(field_cursor, field.type)
         columns.append(column)
-    after = Cursor(cursor.data, cursor.at, cursor.end, trail)
-    return pa.Array.from_buffers(arrow_type(struct), len(cursor), [None], children=columns), after
+    next_cursor = Cursor(cursor.data, cursor.at, cursor.end, trail)
+    return pa.Array.from_buffers(arrow_type(struct), len(cursor), [None], children=columns), next_cursor
 
 
 def _slots(cursor: Cursor, data_type: T.DataType) -> tuple[pa.Array, Cursor]:
@@ -68,11 +68,11 @@ def _union(cursor: Cursor, data_type: T.DataType) -> tuple[pa.Array, Cursor]:
     nulls, cursor = cursor.read_branches()
     if nulls is None:
         return _values(cursor, data_type)
-    live = np.flatnonzero(~nulls)
-    column, after = _values(cursor.take(live), data_type)
-    to = cursor.at.copy()
-    to[live] = after.at
-    return spread(column, nulls), cursor.move_to(to)
+    live_places = np.flatnonzero(~nulls)
+    column, value_cursor = _values(cursor.take(live_places), data_type)
+    positions = cursor.at.copy()
+    positions[live_places] = value_cursor.at
+    return spread(column, nulls), cursor.move_to(positions)
 
 
 def _values(cursor: Cursor, data_type: T.DataType) -> tuple[pa.Array, Cursor]:
@@ -80,28 +80,28 @@ def _values(cursor: Cursor, data_type: T.DataType) -> tuple[pa.Array, Cursor]:
     data_type = T.physical(data_type)
     if types.is_varint(data_type):
         is_int = isinstance(data_type, types.INT_LIKE)
-        numbers, after = cursor.read_ints() if is_int else cursor.read_longs()
+        numbers, next_cursor = cursor.read_ints() if is_int else cursor.read_longs()
         raw = numbers.astype(np.int32) if is_int else numbers
-        return values.from_numpy(raw, data_type, cursor.trail), after
+        return values.from_numpy(raw, data_type, cursor.trail), next_cursor
     match data_type:
         case T.BooleanType():
-            flags, after = cursor.read_bytes()
+            flags, next_cursor = cursor.read_bytes()
             if bool((flags > 1).any()):
-                i = first(flags > 1)
-                cursor.trail.fail(i, f"the byte {flags[i]:02x} is neither true nor false")
-            return values.from_numpy(flags, data_type, cursor.trail), after
+                place = first(flags > 1)
+                cursor.trail.fail(place, f"the byte {flags[place]:02x} is neither true nor false")
+            return values.from_numpy(flags, data_type, cursor.trail), next_cursor
         case T.FloatType() | T.DoubleType():
             dtype = values.dtype_of(data_type)
-            after = cursor.skip(np.dtype(dtype).itemsize)
-            return values.from_numpy(read_at(cursor.data, cursor.at, dtype), data_type, cursor.trail), after
+            next_cursor = cursor.skip(np.dtype(dtype).itemsize)
+            return values.from_numpy(read_at(cursor.data, cursor.at, dtype), data_type, cursor.trail), next_cursor
         case T.DecimalType():
             return _decimals(cursor, data_type)
         case T.StringType():
-            pieces, after = cursor.read_pieces()
-            return values.text(pieces, cursor.trail), after
+            pieces, next_cursor = cursor.read_pieces()
+            return values.text(pieces, cursor.trail), next_cursor
         case T.BinaryType():
-            pieces, after = cursor.read_pieces()
-            return pieces.to_arrow(), after
+            pieces, next_cursor = cursor.read_pieces()
+            return pieces.to_arrow(), next_cursor
         case T.StructType():
             return _structs(cursor, data_type)
         case T.ArrayType():
@@ -114,7 +114,7 @@ def _values(cursor: Cursor, data_type: T.DataType) -> tuple[pa.Array, Cursor]:
 def _decimals(cursor: Cursor, data_type: T.DecimalType) -> tuple[pa.Array, Cursor]:
     """Decode big-endian decimals: read one or two words of each, and shift out the bytes that are not its own."""
     size = types.decimal_size(data_type.precision)
-    after = cursor.skip(size)
+    next_cursor = cursor.skip(size)
     halves = np.empty((len(cursor), 2), np.int64)
     if size <= 8:
         halves[:, 0] = read_at(cursor.data, cursor.at, ">i8") >> (64 - 8 * size)
@@ -124,39 +124,41 @@ def _decimals(cursor: Cursor, data_type: T.DecimalType) -> tuple[pa.Array, Curso
         halves[:, 1] = read_at(cursor.data, cursor.at, ">i8") >> (128 - 8 * size)
     check_digits(halves, data_type.precision, cursor.trail)
     buffers: list[Any] = [None, pa.py_buffer(halves)]
-    return pa.Array.from_buffers(arrow_type(data_type), len(cursor), buffers), after
+    return pa.Array.from_buffers(arrow_type(data_type), len(cursor), buffers), next_cursor
 
 
 def _arrays(cursor: Cursor, data_type: T.ArrayType) -> tuple[pa.LargeListArray, Cursor]:
     _refuse_void(data_type, data_type.element, cursor)
-    counts, after = cursor.read_counts(types.fixed_size(data_type.element) or 1)
-    inside, after = walk.elements(after, counts, data_type.element)
-    elements, _ = _slots(inside.name_field("element"), data_type.element)
+    counts, next_cursor = cursor.read_counts(types.fixed_size(data_type.element) or 1)
+    element_cursor, next_cursor = walk.elements(next_cursor, counts, data_type.element)
+    elements, _ = _slots(element_cursor.name_field("element"), data_type.element)
     array = pa.Array.from_buffers(arrow_type(data_type), len(cursor), [None, _offsets(counts)], children=[elements])
-    return array, after.skip_end(counts)
+    return array, next_cursor.skip_end(counts)
 
 
 def _maps(cursor: Cursor, data_type: T.MapType) -> tuple[pa.MapArray, Cursor]:
     _refuse_void(data_type, data_type.value, cursor)
-    counts, after = cursor.read_counts(1)
-    inside, after = walk.entries(after, counts, data_type.value)
-    pieces, keyed = inside.name_field("key").read_pieces()
+    counts, next_cursor = cursor.read_counts(1)
+    entry_cursor, next_cursor = walk.entries(next_cursor, counts, data_type.value)
+    pieces, value_cursor = entry_cursor.name_field("key").read_pieces()
     if len(pieces) > 2**31 - 1:
         raise UnsupportedError(f"{len(pieces)} map entries in one batch, Arrow maps hold 2^31 - 1")
-    keys = values.text(pieces, keyed.trail)
-    items, _ = _slots(Cursor(keyed.data, keyed.at, keyed.end, inside.trail.step("value")), data_type.value)
+    keys = values.text(pieces, value_cursor.trail)
+    items, _ = _slots(
+        Cursor(value_cursor.data, value_cursor.at, value_cursor.end, entry_cursor.trail.step("value")), data_type.value
+    )
     target = arrow_type(data_type)
     entries = pa.Array.from_buffers(
         pa.struct([target.key_field, target.item_field]), len(keys), [None], children=[keys, items]
     )
     array = pa.Array.from_buffers(target, len(cursor), [None, _offsets(counts, np.int32)], children=[entries])
-    return array, after.skip_end(counts)
+    return array, next_cursor.skip_end(counts)
 
 
 def _offsets(counts: Int64s, dtype: npt.DTypeLike = np.int64) -> pa.Buffer:
     return pa.py_buffer(offsets_of(counts).astype(dtype, copy=False))
 
 
-def _refuse_void(data_type: T.DataType, inner: T.DataType, cursor: Cursor) -> None:
-    if types.explain_unsupported(data_type) is not None and not types.is_nested(inner):
+def _refuse_void(data_type: T.DataType, inner_type: T.DataType, cursor: Cursor) -> None:
+    if types.explain_unsupported(data_type) is not None and not types.is_nested(inner_type):
         raise types.refuse(data_type, cursor.trail.path)

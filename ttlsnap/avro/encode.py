@@ -51,11 +51,11 @@ def _fields(values: pa.StructArray, struct: T.StructType, path: str) -> list[Row
     if not pa.types.is_struct(values.type) or values.type.num_fields != len(struct):
         raise UsageError(f"field {path or '(row)'}: {values.type} is not a {struct.simple_string}")
     columns: list[Rows] = []
-    for ordinal, f in enumerate(struct):
-        if isinstance(T.physical(f.type), T.NullType):
+    for ordinal, field in enumerate(struct):
+        if isinstance(T.physical(field.type), T.NullType):
             continue
-        name = f"{path}.{f.name}".lstrip(".")
-        columns += _column(values.field(ordinal), f.type, f.nullable, name, union=True)
+        name = f"{path}.{field.name}".lstrip(".")
+        columns += _column(values.field(ordinal), field.type, field.nullable, name, union=True)
     return columns
 
 
@@ -67,8 +67,8 @@ def _column(values: pa.Array, data_type: T.DataType, nullable: bool, path: str, 
         nulls = np.asarray(values.is_null())
         # Spark makes no union of the elements of an array unless they are nested. Its writer then fails on a null.
         if not (nullable and union):
-            why = "is not nullable" if not nullable else "has no nulls in Avro"
-            raise UsageError(f"field {path} {why} but value {int(np.argmax(nulls))} is null")
+            reason = "is not nullable" if not nullable else "has no nulls in Avro"
+            raise UsageError(f"field {path} {reason} but value {int(np.argmax(nulls))} is null")
     if types.is_varint(data_type) or types.fixed_size(data_type) is not None:
         present = _present(values, nulls, data_type, path)
         if isinstance(data_type, T.DecimalType):
@@ -81,11 +81,13 @@ def _column(values: pa.Array, data_type: T.DataType, nullable: bool, path: str, 
         ]
     if isinstance(data_type, T.StringType | T.BinaryType):
         return _binary(conform(values, data_type, path), nulls, union)
-    live = None if nulls is None else np.flatnonzero(~nulls)
-    inner = _encode_nested(values if live is None else values.take(pa.array(live)), data_type, path)
-    if live is not None:
-        inner = [_spread(column, live, len(values)) for column in inner]
-    return [pieces.branches(nulls, len(values)), *inner] if union else inner
+    live_places = None if nulls is None else np.flatnonzero(~nulls)
+    value_columns = _encode_nested(
+        values if live_places is None else values.take(pa.array(live_places)), data_type, path
+    )
+    if live_places is not None:
+        value_columns = [_spread(column, live_places, len(values)) for column in value_columns]
+    return [pieces.branches(nulls, len(values)), *value_columns] if union else value_columns
 
 
 def _present(values: pa.Array, nulls: Mask | None, data_type: T.DataType, path: str) -> pa.Array:
@@ -112,11 +114,11 @@ def _big_endian(values: pa.Array, data_type: T.DecimalType, path: str) -> Bytes:
 
 def _binary(values: pa.Array, nulls: Mask | None, union: bool) -> list[Rows]:
     """Return the lengths, and the bytes as they lie in Arrow's buffer."""
-    n = len(values)
-    offsets = np.frombuffer(values.buffers()[1] or bytes(8), np.int64)[values.offset : values.offset + n + 1]
+    count = len(values)
+    offsets = np.frombuffer(values.buffers()[1] or bytes(8), np.int64)[values.offset : values.offset + count + 1]
     content = np.frombuffer(values.buffers()[2] or b"", np.uint8)
-    start = offsets[:n].copy()
-    size = np.diff(offsets) if n else np.empty(0, np.int64)
+    start = offsets[:count].copy()
+    size = np.diff(offsets) if count else np.empty(0, np.int64)
     if nulls is not None:
         size[nulls] = 0
     return [pieces.numbers(size, nulls, union), Rows(content, start, size)]
@@ -129,19 +131,19 @@ def _encode_nested(values: pa.Array, data_type: T.DataType, path: str) -> list[R
             return _fields(values, data_type, path)
         case T.ArrayType(element, contains_null) if types.explain_unsupported(data_type, path) is None:
             counts, elements = _flatten(values, path)
-            inner = _column(elements, element, contains_null, f"{path}.element", types.is_nested(element))
-            return _encode_lists(counts, inner, len(elements))
+            element_columns = _column(elements, element, contains_null, f"{path}.element", types.is_nested(element))
+            return _encode_lists(counts, element_columns, len(elements))
         case T.MapType(key, value, contains_null) if types.explain_unsupported(data_type, path) is None:
             counts, entries = _flatten(values, path, pa.types.is_map)
-            inner = _column(entries.field(0), key, False, f"{path}.key", union=False)
-            inner += _column(entries.field(1), value, contains_null, f"{path}.value", types.is_nested(value))
-            return _encode_lists(counts, inner, len(entries))
+            element_columns = _column(entries.field(0), key, False, f"{path}.key", union=False)
+            element_columns += _column(entries.field(1), value, contains_null, f"{path}.value", types.is_nested(value))
+            return _encode_lists(counts, element_columns, len(entries))
     raise types.refuse(data_type, path)
 
 
-def _encode_lists(counts: Int64s, inner: list[Rows], n: int) -> list[Rows]:
-    """Return the counts, the elements and the end bytes of lists; ``inner`` has the columns of all ``n`` elements."""
-    elements = pieces.side_by_side(inner, n)
+def _encode_lists(counts: Int64s, element_columns: list[Rows], count: int) -> list[Rows]:
+    """Return counts, elements and end bytes of lists; ``element_columns`` are those of all ``count`` elements."""
+    elements = pieces.side_by_side(element_columns, count)
     bounds = np.append(elements.start, len(elements.data))[offsets_of(counts)]
     end = np.zeros((len(counts), 1), np.uint8)
     return [
@@ -151,24 +153,24 @@ def _encode_lists(counts: Int64s, inner: list[Rows], n: int) -> list[Rows]:
     ]
 
 
-def _flatten(values: pa.Array, path: str, fits: Any = None) -> tuple[Int64s, pa.Array]:
+def _flatten(values: pa.Array, path: str, is_list_like: Any = None) -> tuple[Int64s, pa.Array]:
     """Return the lengths of lists, and the elements of all lists."""
     kind = values.type
     is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
-    if not (fits(kind) if fits else is_list):
-        raise UsageError(f"field {path}: {kind} is not {'a map' if fits else 'an array'}")
+    if not (is_list_like(kind) if is_list_like else is_list):
+        raise UsageError(f"field {path}: {kind} is not {'a map' if is_list_like else 'an array'}")
     offsets = np.asarray(values.offsets).astype(np.int64)
-    low, high = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)
+    first_offset, last_offset = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)
     counts: Int64s = np.diff(offsets) if len(offsets) else np.empty(0, np.int64)
-    return counts, values.values[low:high]
+    return counts, values.values[first_offset:last_offset]
 
 
-def _spread(column: Rows, live: Int64s, n: int) -> Rows:
-    """Return a column of n pieces, with the given ones at the indices ``live`` and empty ones elsewhere."""
-    size = np.zeros(n, np.int64)
-    size[live] = column.size
+def _spread(column: Rows, live_places: Int64s, count: int) -> Rows:
+    """Return a column of ``count`` pieces: the given ones at ``live_places``, and empty ones elsewhere."""
+    size = np.zeros(count, np.int64)
+    size[live_places] = column.size
     # An empty piece starts where the piece before it ends, because starts must rise.
-    start = np.zeros(n, np.int64)
-    start[live] = column.start
+    start = np.zeros(count, np.int64)
+    start[live_places] = column.start
     end = start + size
     return Rows(column.data, np.where(size > 0, start, np.maximum.accumulate(end)), size)

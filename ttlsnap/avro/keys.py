@@ -73,27 +73,27 @@ def decode_keys(raw: Rows, layout: KeyLayout) -> pa.StructArray:
     if not layout.prefix_columns:
         return decode(_of_schema(raw, layout), layout.schema)
     prefix, rest = split_prefix(raw)
-    before = _moments(prefix) if layout.ordered else decode(prefix, layout.prefix).flatten()
-    after = decode(_of_schema(rest, layout), layout.rest).flatten()
-    return pa.Array.from_buffers(arrow_type(layout.schema), len(raw), [None], children=[*before, *after])
+    prefix_columns = _moments(prefix) if layout.ordered else decode(prefix, layout.prefix).flatten()
+    rest_columns = decode(_of_schema(rest, layout), layout.rest).flatten()
+    return pa.Array.from_buffers(arrow_type(layout.schema), len(raw), [None], children=[*prefix_columns, *rest_columns])
 
 
 def encode_keys(keys: pa.StructArray, layout: KeyLayout) -> Rows:
     """Return keys as the store has them; raises as ``encode`` does."""
-    n = len(keys)
-    head = pieces.constant(header(layout.schema_id), n)
+    count = len(keys)
+    schema_header = pieces.constant(header(layout.schema_id), count)
     if not layout.prefix_columns:
-        return pieces.side_by_side([head, *columns_of(keys, layout.schema)], n)
+        return pieces.side_by_side([schema_header, *columns_of(keys, layout.schema)], count)
     if keys.null_count or keys.type.num_fields != len(layout.schema):
         raise UsageError(f"keys of {keys.type} do not fit {layout.schema.simple_string}")
-    columns = [keys.field(i) for i in range(len(layout.schema))]
-    before = _struct(layout.prefix, columns[: layout.prefix_columns], n)
-    after = _struct(layout.rest, columns[layout.prefix_columns :], n)
-    prefix = _encode_ordered(before.field(0)) if layout.ordered else encode(before, layout.prefix)
-    sizes = np.zeros(n, [("size", "<i4"), ("version", "u1")])
+    columns = [keys.field(ordinal) for ordinal in range(len(layout.schema))]
+    prefix_struct = _struct(layout.prefix, columns[: layout.prefix_columns], count)
+    rest_struct = _struct(layout.rest, columns[layout.prefix_columns :], count)
+    prefix = _encode_ordered(prefix_struct.field(0)) if layout.ordered else encode(prefix_struct, layout.prefix)
+    sizes = np.zeros(count, [("size", "<i4"), ("version", "u1")])
     sizes["size"], sizes["version"] = prefix.size + 1, VERSION
-    framing = pieces.fixed(sizes.view(np.uint8).reshape(n, sizes.itemsize), None, union=False)
-    return pieces.side_by_side([framing, prefix, head, *columns_of(after, layout.rest)], n)
+    framing = pieces.fixed(sizes.view(np.uint8).reshape(count, sizes.itemsize), None, union=False)
+    return pieces.side_by_side([framing, prefix, schema_header, *columns_of(rest_struct, layout.rest)], count)
 
 
 def split_prefix(raw: Rows) -> tuple[Rows, Rows]:
@@ -101,55 +101,57 @@ def split_prefix(raw: Rows) -> tuple[Rows, Rows]:
 
     Raises CorruptionError if a key has no prefix.
     """
-    room = raw.size - _SIZE
-    bad = room < 0
-    size = room
-    if not bad.any():
+    sizes_left = raw.size - _SIZE
+    is_bad = sizes_left < 0
+    size = sizes_left
+    if not is_bad.any():
         size = read_at(raw.data, raw.start, "<i4").astype(np.int64)
-        bad = (size < 1) | (size > room)
-    if bad.any():
-        Trail().fail(first(bad), "there is no prefix of a key and no rest where they should be")
+        is_bad = (size < 1) | (size > sizes_left)
+    if is_bad.any():
+        Trail().fail(first(is_bad), "there is no prefix of a key and no rest where they should be")
     start = raw.start + _SIZE
     prefix = without_version(Rows(raw.data, start, size))
-    return prefix, Rows(raw.data, start + size, room - size)
+    return prefix, Rows(raw.data, start + size, sizes_left - size)
 
 
 def _of_schema(raw: Rows, layout: KeyLayout) -> Rows:
     ids, rows = split_id(without_version(raw))
-    bad = ids != layout.schema_id
-    if bad.any():
-        i = first(bad)
-        Trail().fail(i, f"a key names the schema {ids[i]}, where {layout.schema_id} is that of this state's keys")
+    is_bad = ids != layout.schema_id
+    if is_bad.any():
+        place = first(is_bad)
+        Trail().fail(
+            place, f"a key names the schema {ids[place]}, where {layout.schema_id} is that of this state's keys"
+        )
     return rows
 
 
 def _moments(prefix: Rows) -> list[pa.Array]:
     """Return the numbers of ordered prefixes."""
-    bad = prefix.size != _ORDERED.itemsize
-    if not bad.any():
-        found = read_at(prefix.data, prefix.start, f"V{_ORDERED.itemsize}").view(_ORDERED)
-        moments, sign = found["moment"].astype(np.int64), found["sign"]
-        expected = np.where(moments < 0, _NEGATIVE, _POSITIVE)
+    is_bad = prefix.size != _ORDERED.itemsize
+    if not is_bad.any():
+        records = read_at(prefix.data, prefix.start, f"V{_ORDERED.itemsize}").view(_ORDERED)
+        moments, sign = records["moment"].astype(np.int64), records["sign"]
+        expected_sign = np.where(moments < 0, _NEGATIVE, _POSITIVE)
         null = (sign == _NULL) & (moments == 0)
         # RangeKeyScanStateEncoder fills a null with zeros, so that all keys have the same size.
-        bad = (found["head"] != _HEAD) | (found["middle"] != _MIDDLE) | ((sign != expected) & ~null)
-    if bad.any():
-        Trail().fail(first(bad), "it does not begin with a number in order")
+        is_bad = (records["head"] != _HEAD) | (records["middle"] != _MIDDLE) | ((sign != expected_sign) & ~null)
+    if is_bad.any():
+        Trail().fail(first(is_bad), "it does not begin with a number in order")
     validity = pa.py_buffer(np.packbits(~null, bitorder="little")) if null.any() else None
     return [pa.Array.from_buffers(pa.int64(), len(prefix), [validity, pa.py_buffer(moments)])]
 
 
 def _encode_ordered(moments: pa.Int64Array) -> Rows:
-    n = len(moments)
+    count = len(moments)
     nulls = np.asarray(moments.is_null())
     numbers = np.asarray(moments.fill_null(0))
-    record = np.zeros(n, _ORDERED)
+    record = np.zeros(count, _ORDERED)
     record["head"], record["middle"] = _HEAD, _MIDDLE
     record["moment"] = numbers
     record["sign"] = np.where(nulls, _NULL, np.where(numbers < 0, _NEGATIVE, _POSITIVE))
-    return pieces.fixed(record.view(np.uint8).reshape(n, record.itemsize), None, union=False)
+    return pieces.fixed(record.view(np.uint8).reshape(count, record.itemsize), None, union=False)
 
 
-def _struct(schema: T.StructType, columns: list[pa.Array], n: int) -> pa.StructArray:
-    fields = [pa.field(f.name, column.type) for f, column in zip(schema, columns, strict=True)]
-    return pa.Array.from_buffers(pa.struct(fields), n, [None], children=columns)
+def _struct(schema: T.StructType, columns: list[pa.Array], count: int) -> pa.StructArray:
+    fields = [pa.field(field.name, column.type) for field, column in zip(schema, columns, strict=True)]
+    return pa.Array.from_buffers(pa.struct(fields), count, [None], children=columns)

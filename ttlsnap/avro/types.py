@@ -73,7 +73,7 @@ def explain_unsupported(data_type: T.DataType, path: str = "") -> str | None:
     data_type = T.physical(data_type)
     match data_type:
         case T.StructType(fields):
-            reasons = (explain_unsupported(f.type, f"{path}.{f.name}".lstrip(".")) for f in fields)
+            reasons = (explain_unsupported(field.type, f"{path}.{field.name}".lstrip(".")) for field in fields)
             return next((reason for reason in reasons if reason), None)
         case T.ArrayType(element) if not isinstance(T.physical(element), T.NullType):
             return explain_unsupported(element, f"{path}.element")

@@ -39,8 +39,10 @@ def stored_values(rows: Rows, schemas: ValueSchemas) -> Rows:
 
     Raises UsageError for a null that Avro cannot have.
     """
-    current = nullable(schemas.current)
-    return encode_values(decode(rows, current), ValueSchemas({schemas.current_id: current}, schemas.current_id))
+    current_schema = nullable(schemas.current)
+    return encode_values(
+        decode(rows, current_schema), ValueSchemas({schemas.current_id: current_schema}, schemas.current_id)
+    )
 
 
 @cache
@@ -54,7 +56,7 @@ def nullable(schema: T.StructType) -> T.StructType:
 def _nullable(data_type: T.DataType) -> T.DataType:
     match data_type:
         case T.StructType(fields):
-            return T.StructType(tuple(replace(f, type=_nullable(f.type), nullable=True) for f in fields))
+            return T.StructType(tuple(replace(field, type=_nullable(field.type), nullable=True) for field in fields))
         case T.ArrayType(element):
             return T.ArrayType(_nullable(element))
         case T.MapType(key, value):

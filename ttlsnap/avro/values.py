@@ -66,19 +66,22 @@ def decode_values(raw: Rows, schemas: ValueSchemas) -> pa.StructArray:
     ids, rows = split_id(without_version(raw))
     if bool((ids == schemas.current_id).all()):
         return decode(rows, schemas.current)
-    parts, places = [], []
+    values_of_schemas, places = [], []
     for number in np.unique(ids).tolist():
-        which = np.flatnonzero(ids == number)
+        rows_of_schema = np.flatnonzero(ids == number)
         schema = schemas.by_id.get(number)
         if schema is None:
-            known = ", ".join(map(str, sorted(schemas.by_id)))
-            Trail().fail(int(which[0]), f"it names the schema {number}, which no schema file has (there are: {known})")
-        values = decode(rows.take(which), schema, Trail().step("", which))
-        parts.append(resolve(values, schema, schemas.current))
-        places.append(which)
+            known_ids = ", ".join(map(str, sorted(schemas.by_id)))
+            Trail().fail(
+                int(rows_of_schema[0]),
+                f"it names the schema {number}, which no schema file has (there are: {known_ids})",
+            )
+        values = decode(rows.take(rows_of_schema), schema, Trail().step("", rows_of_schema))
+        values_of_schemas.append(resolve(values, schema, schemas.current))
+        places.append(rows_of_schema)
     back = np.empty(len(raw), np.int64)
     back[np.concatenate(places)] = np.arange(len(raw))
-    return pa.concat_arrays(parts).take(pa.array(back))
+    return pa.concat_arrays(values_of_schemas).take(pa.array(back))
 
 
 def encode_values(values: pa.StructArray, schemas: ValueSchemas) -> Rows:
@@ -86,8 +89,8 @@ def encode_values(values: pa.StructArray, schemas: ValueSchemas) -> Rows:
 
     Raises as ``encode`` does.
     """
-    head = pieces.constant(header(schemas.current_id), len(values))
-    return pieces.side_by_side([head, *columns_of(values, schemas.current)], len(values))
+    schema_header = pieces.constant(header(schemas.current_id), len(values))
+    return pieces.side_by_side([schema_header, *columns_of(values, schemas.current)], len(values))
 
 
 def header(schema_id: int) -> bytes:
@@ -97,11 +100,11 @@ def header(schema_id: int) -> bytes:
 
 def without_version(raw: Rows) -> Rows:
     """Return the rows after the version byte; raises CorruptionError if that byte is missing or unknown."""
-    bad = raw.size < _VERSION_SIZE
-    if not bad.any():
-        bad = read_at(raw.data, raw.start, "u1") != VERSION
-    if bad.any():
-        Trail().fail(first(bad), "no row of a known version of the encoding begins where it should")
+    is_bad = raw.size < _VERSION_SIZE
+    if not is_bad.any():
+        is_bad = read_at(raw.data, raw.start, "u1") != VERSION
+    if is_bad.any():
+        Trail().fail(first(is_bad), "no row of a known version of the encoding begins where it should")
     return Rows(raw.data, raw.start + _VERSION_SIZE, raw.size - _VERSION_SIZE)
 
 
@@ -110,8 +113,8 @@ def split_id(rows: Rows) -> tuple[Int64s, Rows]:
 
     Raises CorruptionError if a row is too short for an id.
     """
-    bad = rows.size < _ID_SIZE
-    if bad.any():
-        Trail().fail(first(bad), "it is too short to name a schema")
+    is_bad = rows.size < _ID_SIZE
+    if is_bad.any():
+        Trail().fail(first(is_bad), "it is too short to name a schema")
     ids: Int64s = read_at(rows.data, rows.start, "<i2").astype(np.int64)
     return ids, Rows(rows.data, rows.start + _ID_SIZE, rows.size - _ID_SIZE)

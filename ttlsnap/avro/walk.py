@@ -39,12 +39,12 @@ def elements(cursor: Cursor, counts: Int64s, data_type: T.DataType) -> tuple[Cur
     """
     size = types.fixed_size(data_type)
     if size is not None:
-        before = offsets_of(counts)
-        starts = np.repeat(cursor.at - size * before[:-1], counts) + size * np.arange(int(before[-1]))
+        elements_before = offsets_of(counts)
+        starts = np.repeat(cursor.at - size * elements_before[:-1], counts) + size * np.arange(int(elements_before[-1]))
         return _inside(cursor, counts, starts), cursor.skip(size * counts)
     if types.is_varint(data_type) and _close_together(cursor, counts):
         return _numbers(cursor, counts)
-    return _walk(cursor, counts, lambda here: _skip_slot(here, data_type), _slot_step(data_type))
+    return _walk(cursor, counts, lambda element_cursor: _skip_slot(element_cursor, data_type), _slot_step(data_type))
 
 
 def entries(cursor: Cursor, counts: Int64s, value_type: T.DataType) -> tuple[Cursor, Cursor]:
@@ -52,7 +52,7 @@ def entries(cursor: Cursor, counts: Int64s, value_type: T.DataType) -> tuple[Cur
     return _walk(
         cursor,
         counts,
-        lambda here: _skip_slot(here.read_pieces()[1], value_type),
+        lambda key_cursor: _skip_slot(key_cursor.read_pieces()[1], value_type),
         _in_turn([_piece_step, _slot_step(value_type)]),
     )
 
@@ -92,10 +92,10 @@ def _skip_union(cursor: Cursor, data_type: T.DataType) -> Cursor:
     nulls, cursor = cursor.read_branches()
     if nulls is None:
         return skip(cursor, data_type)
-    live = np.flatnonzero(~nulls)
-    to = cursor.at.copy()
-    to[live] = skip(cursor.take(live), data_type).at
-    return cursor.move_to(to)
+    live_places = np.flatnonzero(~nulls)
+    positions = cursor.at.copy()
+    positions[live_places] = skip(cursor.take(live_places), data_type).at
+    return cursor.move_to(positions)
 
 
 def _inside(cursor: Cursor, counts: Int64s, starts: Int64s) -> Cursor:
@@ -111,45 +111,50 @@ def _close_together(cursor: Cursor, counts: Int64s) -> bool:
 
 def _numbers(cursor: Cursor, counts: Int64s) -> tuple[Cursor, Cursor]:
     """Return the same as ``elements`` for varints, which are found by their last bytes."""
-    some = counts > 0
-    low, high = int(cursor.at.min()), int(cursor.end.max())
-    lasts = np.flatnonzero(cursor.data[low:high] < 0x80) + low
-    mine = np.searchsorted(lasts, cursor.at)
-    short = mine + counts > len(lasts)
-    if short.any():
-        cursor.trail.fail(first(short), f"{counts[first(short)]} numbers are truncated")
-    after = cursor.at.copy()
-    after[some] = lasts[(mine + counts - 1)[some]] + 1  # maybe after the entry's end: then reading them fails
+    has_elements = counts > 0
+    start_of_data, end_of_data = int(cursor.at.min()), int(cursor.end.max())
+    lasts = np.flatnonzero(cursor.data[start_of_data:end_of_data] < 0x80) + start_of_data
+    first_numbers = np.searchsorted(lasts, cursor.at)
+    is_short = first_numbers + counts > len(lasts)
+    if is_short.any():
+        cursor.trail.fail(first(is_short), f"{counts[first(is_short)]} numbers are truncated")
+    positions_after = cursor.at.copy()
+    # Maybe after the entry's end: then reading them fails.
+    positions_after[has_elements] = lasts[(first_numbers + counts - 1)[has_elements]] + 1
     starts = np.empty(int(counts.sum()), np.int64)
-    starts[1:] = lasts[expand_ranges(mine, counts)[:-1]] + 1
-    starts[offsets_of(counts)[:-1][some]] = cursor.at[some]
-    return _inside(cursor, counts, starts), cursor.move_to(after)
+    starts[1:] = lasts[expand_ranges(first_numbers, counts)[:-1]] + 1
+    starts[offsets_of(counts)[:-1][has_elements]] = cursor.at[has_elements]
+    return _inside(cursor, counts, starts), cursor.move_to(positions_after)
 
 
 def _walk(cursor: Cursor, counts: Int64s, skip_one: Skip, step: Step) -> tuple[Cursor, Cursor]:
     offsets = offsets_of(counts)
     starts = np.empty(int(offsets[-1]), np.int64)
     order = np.argsort(-counts, kind="stable")  # longest first, so that arrays with a further element lead
-    here, slots, fewer = cursor.take(order), offsets[order], -counts[order]
-    to = here.at
-    done, active = 0, int(np.count_nonzero(counts))
+    active_cursor, slots, negative_counts = cursor.take(order), offsets[order], -counts[order]
+    positions = active_cursor.at
+    elements_done, active = 0, int(np.count_nonzero(counts))
     while active > FEW:
-        starts[slots[:active] + done] = to[:active]
-        leading = Cursor(here.data, to[:active], here.end[:active], here.trail)
-        to[:active] = skip_one(leading).at
-        done += 1
-        active = int(np.searchsorted(fewer, -done))
+        starts[slots[:active] + elements_done] = positions[:active]
+        leading = Cursor(active_cursor.data, positions[:active], active_cursor.end[:active], active_cursor.trail)
+        positions[:active] = skip_one(leading).at
+        elements_done += 1
+        active = int(np.searchsorted(negative_counts, -elements_done))
     view = cursor.data.data
-    for i in range(active):
-        base = int(to[i])
-        places = _places(view[base : int(here.end[i])], int(-fewer[i]) - done, step)
+    for place in range(active):
+        start_of_list = int(positions[place])
+        places = _places(
+            view[start_of_list : int(active_cursor.end[place])], int(-negative_counts[place]) - elements_done, step
+        )
         if places is None:
-            here.trail.fail(i, "its elements are truncated or damaged")
-        starts[slots[i] + done : slots[i] - fewer[i]] = np.array(places[:-1], np.int64) + base
-        to[i] = base + places[-1]
-    after = np.empty_like(to)
-    after[order] = to
-    return _inside(cursor, counts, starts), cursor.move_to(after)
+            active_cursor.trail.fail(place, "its elements are truncated or damaged")
+        starts[slots[place] + elements_done : slots[place] - negative_counts[place]] = (
+            np.array(places[:-1], np.int64) + start_of_list
+        )
+        positions[place] = start_of_list + places[-1]
+    positions_after = np.empty_like(positions)
+    positions_after[order] = positions
+    return _inside(cursor, counts, starts), cursor.move_to(positions_after)
 
 
 def _places(view: memoryview, count: int, step: Step) -> list[int] | None:
@@ -169,16 +174,16 @@ def _slot_step(data_type: T.DataType) -> Step:
 
 def _union_step(data_type: T.DataType) -> Step:
     if isinstance(T.physical(data_type), T.NullType):
-        return lambda view, at: at
+        return lambda view, position: position
     step = _step(data_type)
 
-    def union(view: memoryview, at: int) -> int:
-        branch = view[at]
+    def union(view: memoryview, position: int) -> int:
+        branch = view[position]
         if branch == VALUE:
-            return step(view, at + 1)
+            return step(view, position + 1)
         if branch != NULL:
             raise IndexError
-        return at + 1
+        return position + 1
 
     return union
 
@@ -189,7 +194,7 @@ def _step(data_type: T.DataType) -> Step:
     if size is not None:
         return _fixed_step(size)
     if types.is_varint(data_type):
-        return lambda view, at: _number(view, at)[1]
+        return lambda view, position: _number(view, position)[1]
     match data_type:
         case T.StringType() | T.BinaryType():
             return _piece_step
@@ -203,51 +208,51 @@ def _step(data_type: T.DataType) -> Step:
 
 
 def _in_turn(steps: Sequence[Step]) -> Step:
-    def all_of_them(view: memoryview, at: int) -> int:
+    def all_of_them(view: memoryview, position: int) -> int:
         for step in steps:
-            at = step(view, at)
-        return at
+            position = step(view, position)
+        return position
 
     return all_of_them
 
 
 def _repeat(step: Step) -> Step:
-    def array(view: memoryview, at: int) -> int:
-        count, at = _number(view, at)
+    def array(view: memoryview, position: int) -> int:
+        count, position = _number(view, position)
         if count == 0:
-            return at
+            return position
         # Each element takes at least one byte, so an impossible count fails at the end of the entry.
         for _ in range(count):
-            at = step(view, at)
-        return at + 1
+            position = step(view, position)
+        return position + 1
 
     return array
 
 
 def _fixed_step(size: int) -> Step:
-    def fixed(view: memoryview, at: int) -> int:
-        view[at + size - 1]  # raises IndexError, which ends an impossible count
-        return at + size
+    def fixed(view: memoryview, position: int) -> int:
+        view[position + size - 1]  # raises IndexError, which ends an impossible count
+        return position + size
 
     return fixed
 
 
-def _piece_step(view: memoryview, at: int) -> int:
-    size, at = _number(view, at)
+def _piece_step(view: memoryview, position: int) -> int:
+    size, position = _number(view, position)
     if size < 0:
         raise IndexError
-    return at + size
+    return position + size
 
 
-def _number(view: memoryview, at: int) -> tuple[int, int]:
+def _number(view: memoryview, position: int) -> tuple[int, int]:
     """Return the varint at a position, and the position after it."""
-    byte = view[at]
+    byte = view[position]
     number, bits = byte & 0x7F, 7
     while byte > 0x7F:
-        at += 1
-        byte = view[at]
+        position += 1
+        byte = view[position]
         number |= (byte & 0x7F) << bits
         bits += 7
         if bits > _MOST_BITS + 7:
             raise IndexError
-    return number >> 1 ^ -(number & 1), at + 1
+    return number >> 1 ^ -(number & 1), position + 1
