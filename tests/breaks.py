@@ -1137,7 +1137,7 @@ BREAKS = (
     Break(
         "an ambiguous field is the first one",
         "schema/fields.py",
-        "if number is None and len(same) > 1:",
+        "if number is None and len(matching_ordinals) > 1:",
         "if False:",
     ),
     Break(

@@ -77,8 +77,8 @@ def arrow_type(data_type: T.DataType) -> pa.DataType:
                 raise UnsupportedError("no Arrow type for a map whose keys are void: it can only be empty")
             return pa.map_(arrow_type(key), pa.field("value", arrow_type(value)))
         case T.StructType(fields):
-            return pa.struct([pa.field(f.name, arrow_type(f.type)) for f in fields])
-    plain = _PLAIN.get(type(data_type))
-    if plain is None:
+            return pa.struct([pa.field(field.name, arrow_type(field.type)) for field in fields])
+    plain_type = _PLAIN.get(type(data_type))
+    if plain_type is None:
         raise UnsupportedError(f"no Arrow type for {data_type.simple_string!r}")
-    return plain
+    return plain_type

@@ -100,17 +100,19 @@ class _Parser:
     def __init__(self, text: str) -> None:
         self._text = text
         self._tokens = list(_tokens(text))
-        self._next = 0
+        self._next_token = 0
 
     @property
     def here(self) -> _Token:
-        return self._tokens[self._next]
+        return self._tokens[self._next_token]
 
-    def expected_error(self, what: str) -> UsageError:
-        """Return the error that ``what`` was expected and the next token is another."""
+    def expected_error(self, expectation: str) -> UsageError:
+        """Return the error that ``expectation`` was expected and the next token is another."""
         token = self.here
-        found = "the end" if token.kind == "end" else repr(token.text)
-        return UsageError(f"schema: expected {what} at position {token.position}, found {found}: {self._text}")
+        token_text = "the end" if token.kind == "end" else repr(token.text)
+        return UsageError(
+            f"schema: expected {expectation} at position {token.position}, found {token_text}: {self._text}"
+        )
 
     def columns(self, depth: int) -> tuple[T.StructField, ...]:
         fields = [self._column(depth)]
@@ -136,13 +138,13 @@ class _Parser:
     def _type(self, depth: int) -> T.DataType:
         if depth > MAX_DEPTH:
             raise self.expected_error(f"at most {MAX_DEPTH} levels of nesting")
-        word = self.here.word
-        if not word.isidentifier():
+        type_name = self.here.word
+        if not type_name.isidentifier():
             raise self.expected_error("a type")
-        if word in _PLAIN:
+        if type_name in _PLAIN:
             self._advance()
-            return _PLAIN[word]
-        match word:
+            return _PLAIN[type_name]
+        match type_name:
             case "string":
                 self._advance()
                 return T.StringType(self._name("a collation")) if self._skip("collate") else T.StringType()
@@ -165,20 +167,20 @@ class _Parser:
                 self._must("(")
                 length = self._number(1, 2**31 - 1)
                 self._must(")")
-                return T.VarcharType(length) if word == "varchar" else T.CharType(length)
+                return T.VarcharType(length) if type_name == "varchar" else T.CharType(length)
             case "interval":
                 return self._interval()
             case "array" | "map" | "struct":
-                return self._parse_nested(word, depth + 1)
+                return self._parse_nested(type_name, depth + 1)
         raise self.expected_error("a type")
 
-    def _parse_nested(self, word: str, depth: int) -> T.DataType:
+    def _parse_nested(self, type_name: str, depth: int) -> T.DataType:
         self._advance()
         self._must("<")
         nested: T.DataType
-        if word == "array":
+        if type_name == "array":
             nested = T.ArrayType(self._type(depth))
-        elif word == "map":
+        elif type_name == "map":
             key = self._type(depth)
             self._must(",")
             nested = T.MapType(key, self._type(depth))
@@ -204,9 +206,9 @@ class _Parser:
                 self._advance()
                 if not self._skip("to"):
                     return make(start, start)
-                later = units[units.index(start) + 1 :]
-                if self.here.word not in later:
-                    raise self.expected_error(" or ".join(later) or f"no TO after {start}")
+                later_units = units[units.index(start) + 1 :]
+                if self.here.word not in later_units:
+                    raise self.expected_error(" or ".join(later_units) or f"no TO after {start}")
                 return make(start, self._advance().word)
         return T.CalendarIntervalType()
 
@@ -217,18 +219,18 @@ class _Parser:
         self._must("zone")
         return True
 
-    def _name(self, what: str) -> str:
+    def _name(self, expectation: str) -> str:
         if self.here.kind == "quoted" and len(self.here.text) > 2:
             return self._advance().text[1:-1].replace("``", "`")
         if self.here.kind != "name":
-            raise self.expected_error(what)
+            raise self.expected_error(expectation)
         return self._advance().text
 
-    def _number(self, low: int, high: int) -> int:
+    def _number(self, smallest: int, largest: int) -> int:
         text = self.here.text
         # str.isdigit would also accept digits of other scripts.
-        if not re.fullmatch("[0-9]{1,10}", text) or not low <= int(text) <= high:
-            raise self.expected_error(f"a number from {low} to {high}")
+        if not re.fullmatch("[0-9]{1,10}", text) or not smallest <= int(text) <= largest:
+            raise self.expected_error(f"a number from {smallest} to {largest}")
         return int(self._advance().text)
 
     def _skip(self, word: str) -> bool:
@@ -243,7 +245,7 @@ class _Parser:
 
     def _advance(self) -> _Token:
         token = self.here
-        self._next += 1
+        self._next_token += 1
         return token
 
 
@@ -254,16 +256,16 @@ def _tokens(text: str) -> list[_Token]:
         if text[position].isspace():
             position += 1
             continue
-        m = _TOKEN.match(text, position)
-        if m is None:
+        match = _TOKEN.match(text, position)
+        if match is None:
             raise UsageError(
                 f"schema: expected a name, a type or punctuation at position {position + 1}, "
                 f"found {text[position]!r}: {text}"
             )
-        tokens.append(_Token(m.lastgroup or "", m[0], position + 1))
-        position = m.end()
+        tokens.append(_Token(match.lastgroup or "", match[0], position + 1))
+        position = match.end()
     return [*tokens, _Token("end", "", len(text) + 1)]
 
 
 def _unquote(text: str) -> str:
-    return re.sub(r"\\(.)", lambda m: _ESCAPES.get(m[1], m[1]), text[1:-1], flags=re.DOTALL)
+    return re.sub(r"\\(.)", lambda match: _ESCAPES.get(match[1], match[1]), text[1:-1], flags=re.DOTALL)

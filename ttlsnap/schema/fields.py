@@ -55,47 +55,53 @@ def find_field(name: str, key: StructType, value: StructType) -> Field | None:
 
     Raises UsageError if the name is malformed or ambiguous.
     """
-    side, dot, rest = name.partition(".")
+    side, dot, field_names = name.partition(".")
     if side not in ("key", "value") or not dot:
         raise UsageError(f"{name!r} is not a field name: it must begin with 'key.' or 'value.', as inspect shows it")
     schema: DataType = key if side == "key" else value
     path: list[int] = []
-    for wanted, number in _steps(name, rest):
+    for field_name, number in _steps(name, field_names):
         if not isinstance(schema, StructType):
             return None
-        same = [i for i, field in enumerate(schema.fields) if field.name == wanted]
-        if number is None and len(same) > 1:
-            options = ", ".join(f"{wanted}#{n + 1}" for n in range(len(same)))
-            raise UsageError(f"{name!r} is ambiguous: there are {len(same)} fields {wanted!r}; write one of {options}")
+        matching_ordinals = [ordinal for ordinal, field in enumerate(schema.fields) if field.name == field_name]
+        if number is None and len(matching_ordinals) > 1:
+            options = ", ".join(f"{field_name}#{copy + 1}" for copy in range(len(matching_ordinals)))
+            raise UsageError(
+                f"{name!r} is ambiguous: there are {len(matching_ordinals)} fields {field_name!r}; "
+                f"write one of {options}"
+            )
         index = (number or 1) - 1
-        if index >= len(same):
+        if index >= len(matching_ordinals):
             return None
-        path.append(same[index])
-        schema = physical(schema.fields[same[index]].type)
+        path.append(matching_ordinals[index])
+        schema = physical(schema.fields[matching_ordinals[index]].type)
     ordinals = tuple(path)
     return next(field for field in all_fields(key, value) if (field.side, field.path) == (side, ordinals))
 
 
-def _steps(name: str, rest: str) -> Iterator[tuple[str, int | None]]:
+def _steps(name: str, field_names: str) -> Iterator[tuple[str, int | None]]:
     position = 0
-    while position < len(rest):
-        match = _STEP.match(rest, position)
+    while position < len(field_names):
+        match = _STEP.match(field_names, position)
         if match is None:
-            raise UsageError(f"{name!r} is not a field name: see character {position + 1} of {rest!r}")
-        quoted, plain, number = match.groups()
-        yield (quoted.replace("``", "`") if quoted is not None else plain), int(number) if number else None
+            raise UsageError(f"{name!r} is not a field name: see character {position + 1} of {field_names!r}")
+        quoted_name, plain_name, number = match.groups()
+        yield (
+            (quoted_name.replace("``", "`") if quoted_name is not None else plain_name),
+            int(number) if number else None,
+        )
         position = match.end()
-    if not rest or rest.endswith("."):
+    if not field_names or field_names.endswith("."):
         raise UsageError(f"{name!r} is not a field name: it ends with a dot")
 
 
 def _descend(side: Literal["key", "value"], schema: StructType, path: tuple[int, ...], prefix: str) -> Iterator[Field]:
-    for i, (field, spelling) in enumerate(zip(schema.fields, distinct_names(schema.names, _quote), strict=True)):
+    for ordinal, (field, spelling) in enumerate(zip(schema.fields, distinct_names(schema.names, _quote), strict=True)):
         name = f"{prefix}.{spelling}"
-        inner = physical(field.type)
-        yield Field(side, (*path, i), name, inner, tuple(field.metadata.items()))
-        if isinstance(inner, StructType):
-            yield from _descend(side, inner, (*path, i), name)
+        inner_type = physical(field.type)
+        yield Field(side, (*path, ordinal), name, inner_type, tuple(field.metadata.items()))
+        if isinstance(inner_type, StructType):
+            yield from _descend(side, inner_type, (*path, ordinal), name)
 
 
 def _quote(name: str) -> str:
@@ -106,7 +112,7 @@ def _quote(name: str) -> str:
 
 def as_nullable(struct: StructType) -> StructType:
     """Return a struct whose fields may all be null, at every depth, as Spark 4.3 and later record it."""
-    return StructType(tuple(replace(f, nullable=True, type=_with_nulls(f.type)) for f in struct.fields))
+    return StructType(tuple(replace(field, nullable=True, type=_with_nulls(field.type)) for field in struct.fields))
 
 
 def _with_nulls(kind: DataType) -> DataType:

@@ -72,8 +72,8 @@ def parse_type(text: str) -> T.DataType:
     """
     try:
         value = parse_json(text)
-    except ValueError as e:
-        raise CorruptionError(f"schema is not JSON: {e}; it begins with {text[:80]!r}") from None
+    except ValueError as error:
+        raise CorruptionError(f"schema is not JSON: {error}; it begins with {text[:80]!r}") from None
     return from_value(value)
 
 
@@ -82,10 +82,10 @@ def parse_struct(text: str) -> T.StructType:
 
     Raises as ``parse_type`` does, and CorruptionError if the type is not a struct.
     """
-    parsed = parse_type(text)
-    if not isinstance(parsed, T.StructType):
-        raise CorruptionError(f"schema should be a struct but is {parsed.simple_string!r}")
-    return parsed
+    data_type = parse_type(text)
+    if not isinstance(data_type, T.StructType):
+        raise CorruptionError(f"schema should be a struct but is {data_type.simple_string!r}")
+    return data_type
 
 
 def from_value(value: Any) -> T.DataType:
@@ -107,25 +107,25 @@ def _parse(value: Any, depth: int, collations: Mapping[str, str], path: str) -> 
     if depth > MAX_DEPTH:
         raise CorruptionError(f"schema JSON is nested deeper than {MAX_DEPTH} levels")
     if isinstance(value, str):
-        parsed = parse_name(value)
-        if path in collations and isinstance(parsed, T.StringType):
+        data_type = parse_name(value)
+        if path in collations and isinstance(data_type, T.StringType):
             # "icu.UNICODE_CI": the name implies the provider.
             return T.StringType(collations[path].rpartition(".")[2])
-        return parsed
+        return data_type
     kind = value.get("type") if isinstance(value, dict) else None
     if kind == "struct":
         fields = _want(value, "fields", list)
-        return T.StructType(tuple(_parse_field(f, depth + 1) for f in fields))
+        return T.StructType(tuple(_parse_field(field, depth + 1) for field in fields))
     if kind == "array":
         element = _parse(_want(value, "elementType"), depth + 1, collations, f"{path}.element")
         return T.ArrayType(element, _want(value, "containsNull", bool))
     if kind == "map":
         key = _parse(_want(value, "keyType"), depth + 1, collations, f"{path}.key")
-        val = _parse(_want(value, "valueType"), depth + 1, collations, f"{path}.value")
-        return T.MapType(key, val, _want(value, "valueContainsNull", bool))
+        value_type = _parse(_want(value, "valueType"), depth + 1, collations, f"{path}.value")
+        return T.MapType(key, value_type, _want(value, "valueContainsNull", bool))
     if kind == "udt":
-        names = [value.get(k) for k in ("class", "pyClass", "serializedClass")]
-        if not all(n is None or isinstance(n, str) for n in names):
+        names = [value.get(attribute) for attribute in ("class", "pyClass", "serializedClass")]
+        if not all(name is None or isinstance(name, str) for name in names):
             raise CorruptionError(f"schema JSON: a class name of a udt is not text: {_short(value)}")
         return T.UserDefinedType(_parse(_want(value, "sqlType"), depth + 1, {}, ""), *names)
     if isinstance(kind, str):
@@ -138,11 +138,11 @@ def _parse_field(value: Any, depth: int) -> T.StructField:
         raise CorruptionError(f"schema JSON: a field should be an object, not {_short(value)}")
     name = _want(value, "name", str)
     # JSON can have half of a surrogate pair as an escape sequence.
-    if any("\ud800" <= c <= "\udfff" for c in name):
+    if any("\ud800" <= text <= "\udfff" for text in name):
         raise CorruptionError(f"schema JSON: field name {name!r} is not Unicode text")
     metadata = dict(_want(value, "metadata", dict)) if "metadata" in value else {}
     collations = metadata.pop(COLLATIONS_KEY, {})
-    if not isinstance(collations, dict) or not all(isinstance(c, str) for c in collations.values()):
+    if not isinstance(collations, dict) or not all(isinstance(text, str) for text in collations.values()):
         raise CorruptionError(f"schema JSON: {COLLATIONS_KEY} of field {name!r} is not a map of names")
     nullable = _want(value, "nullable", bool) if "nullable" in value else True
     return T.StructField(name, _parse(_want(value, "type"), depth, collations, name), nullable, metadata)
@@ -152,16 +152,16 @@ def parse_name(name: str) -> T.DataType:
     """Return the type that one JSON string names, such as ``decimal(10,2)``; raises UnsupportedError if unknown."""
     if name in _PLAIN:
         return _PLAIN[name]
-    if m := _DECIMAL.fullmatch(name):
-        precision, scale = int(m[1]), int(m[2])
+    if match := _DECIMAL.fullmatch(name):
+        precision, scale = int(match[1]), int(match[2])
         if 1 <= precision <= T.MAX_DECIMAL_PRECISION and scale <= precision:
             return T.DecimalType(precision, scale)
         raise UnsupportedError(f"the schema has an impossible decimal: {name!r}")
     for pattern, make in _SIZED:
-        if m := pattern.fullmatch(name):
-            return make(int(m[1]))
-    if m := _COLLATED.fullmatch(name):
-        return T.StringType(m[1])
+        if match := pattern.fullmatch(name):
+            return make(int(match[1]))
+    if match := _COLLATED.fullmatch(name):
+        return T.StringType(match[1])
     raise UnsupportedError(f"the schema has an unknown type: {name[:80]!r}")
 
 
@@ -191,10 +191,10 @@ def _dump(data_type: T.DataType, collations: dict[str, str] | None, path: str) -
             collations[path] = f"{provider}.{collation}"
             return "string"
         case T.StructType(fields):
-            return {"type": "struct", "fields": [_dump_field(f) for f in fields]}
+            return {"type": "struct", "fields": [_dump_field(field) for field in fields]}
         case T.ArrayType(element, contains_null):
-            inner = _dump(element, collations, f"{path}.element")
-            return {"type": "array", "elementType": inner, "containsNull": contains_null}
+            inner_json = _dump(element, collations, f"{path}.element")
+            return {"type": "array", "elementType": inner_json, "containsNull": contains_null}
         case T.MapType(key, value, value_contains_null):
             return {
                 "type": "map",
@@ -214,6 +214,6 @@ def _dump(data_type: T.DataType, collations: dict[str, str] | None, path: str) -
 
 def _dump_field(field: T.StructField) -> dict[str, Any]:
     collations: dict[str, str] = {}
-    inner = _dump(field.type, collations, field.name)
+    type_json = _dump(field.type, collations, field.name)
     metadata = dict(field.metadata) | ({COLLATIONS_KEY: collations} if collations else {})
-    return {"name": field.name, "type": inner, "nullable": field.nullable, "metadata": metadata}
+    return {"name": field.name, "type": type_json, "nullable": field.nullable, "metadata": metadata}

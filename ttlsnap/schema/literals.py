@@ -50,10 +50,10 @@ def parse_literal(text: str, kind: DataType, where: str, *, assume_utc: bool = F
 
 
 def _parse_time(text: str, kind: pa.DataType, assume_utc: bool) -> pa.Scalar:
-    found = pa.scalar(text, pa.large_string())
+    text_scalar = pa.scalar(text, pa.large_string())
     try:
-        return found.cast(kind)
+        return text_scalar.cast(kind)
     except pa.ArrowInvalid:
         if not assume_utc or getattr(kind, "tz", None) is None:
             raise
-        return found.cast(pa.timestamp(kind.unit)).cast(kind)  # Arrow stores a time with a zone in UTC
+        return text_scalar.cast(pa.timestamp(kind.unit)).cast(kind)  # Arrow stores a time with a zone in UTC

@@ -20,9 +20,9 @@ def parse_json(text: str | bytes, *, any_text: bool = False) -> Any:
 
     ``any_text`` allows halves of surrogate pairs. They represent bytes of a path that is not UTF-8.
     """
-    decoded = text if isinstance(text, str) else text.decode("utf-8")
+    json_text = text if isinstance(text, str) else text.decode("utf-8")
     try:
-        value = json.loads(decoded, object_pairs_hook=_object, parse_constant=_constant)
+        value = json.loads(json_text, object_pairs_hook=_object, parse_constant=_constant)
     except RecursionError:
         raise ValueError(f"nested deeper than {MAX_DEPTH} levels") from None
     _check(value, 0, any_text)
@@ -40,7 +40,9 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
     if len(result) != len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(f"the name {next(n for n in names if names.count(n) > 1)[:80]!r} occurs twice in an object")
+        raise ValueError(
+            f"the name {next(text for text in names if names.count(text) > 1)[:80]!r} occurs twice in an object"
+        )
     return result
 
 
@@ -55,9 +57,9 @@ def _check(value: Any, depth: int, any_text: bool) -> None:
         if not any_text and _HALF_PAIR.search(value):
             raise ValueError(f"{value[:80]!r} is not Unicode text")
     elif isinstance(value, dict):
-        for name, inner in value.items():
+        for name, inner_value in value.items():
             _check(name, depth + 1, any_text)
-            _check(inner, depth + 1, any_text)
+            _check(inner_value, depth + 1, any_text)
     elif isinstance(value, list):
-        for inner in value:
-            _check(inner, depth + 1, any_text)
+        for inner_value in value:
+            _check(inner_value, depth + 1, any_text)

@@ -67,18 +67,20 @@ def format_duration(micros: int) -> str:
 def _parse(text: str) -> int | None:
     iso = _ISO.fullmatch(text)
     if iso and text.upper() not in ("P", "PT") and not text.upper().endswith("T"):
-        parts = [int(part or 0) for part in iso.groups()[:5]]
+        amounts = [int(digits or 0) for digits in iso.groups()[:5]]
         sizes = (_UNITS["w"], _UNITS["d"], _UNITS["h"], _UNITS["m"], _UNITS["s"])
-        return sum(n * size for n, size in zip(parts, sizes, strict=True)) + int((iso[6] or "0").ljust(6, "0"))
-    pieces = [(int(number), _unit(word)) for number, word in _PIECE.findall(text)]
-    if not pieces or _PIECE.sub("", text).strip() or any(unit is None for _, unit in pieces):
+        return sum(amount * size for amount, size in zip(amounts, sizes, strict=True)) + int(
+            (iso[6] or "0").ljust(6, "0")
+        )
+    numbers_and_units = [(int(number), _unit(unit_text)) for number, unit_text in _PIECE.findall(text)]
+    if not numbers_and_units or _PIECE.sub("", text).strip() or any(unit is None for _, unit in numbers_and_units):
         return None
-    return sum(number * _UNITS[unit] for number, unit in pieces if unit is not None)
+    return sum(number * _UNITS[unit] for number, unit in numbers_and_units if unit is not None)
 
 
-def _unit(word: str) -> str | None:
+def _unit(unit_text: str) -> str | None:
     """Return the unit that a word names, or None. Short words are case-sensitive, because an M could be a month."""
-    return _UNIT_OF.get(word if len(word) < 3 else word.lower())
+    return _UNIT_OF.get(unit_text if len(unit_text) < 3 else unit_text.lower())
 
 
 def parse_retention(text: str) -> int:
@@ -107,6 +109,6 @@ def parse_size(text: str) -> int:
     match = _SIZE.fullmatch(text.strip())
     if match is None or int(match[1]) == 0:
         raise UsageError(f"{text!r} is not a size; write a number of bytes, or 512MiB, or 2GB")
-    power = " kmgt".index((match[2] or " ").lower())
-    unit: int = (1024 if match[3] else 1000) ** power
+    exponent = " kmgt".index((match[2] or " ").lower())
+    unit: int = (1024 if match[3] else 1000) ** exponent
     return int(match[1]) * unit
