@@ -105,11 +105,11 @@ class StateEntries(ABC):
 
     def to_pylist(self) -> list[dict[str, Any]]:
         """Return decoded entries, ``[{"key": {...}, "value": {...}}, ...]``, to look at a few."""
-        pairs = zip(self.key_structs.to_pylist(), self.value_structs.to_pylist(), strict=True)
-        return [{"key": key, "value": value} for key, value in pairs]
+        keys_and_values = zip(self.key_structs.to_pylist(), self.value_structs.to_pylist(), strict=True)
+        return [{"key": key, "value": value} for key, value in keys_and_values]
 
     @abstractmethod
-    def _take(self, kept: Int64) -> StateEntries:
+    def _take(self, kept_places: Int64) -> StateEntries:
         """Return the entries at these positions, ascending."""
 
     @abstractmethod
@@ -157,9 +157,9 @@ class RowEntries(StateEntries):
     def value_structs(self) -> pa.StructArray:
         return decode(self.values, self.state.value_schema)
 
-    def _take(self, kept: Int64) -> RowEntries:
-        keys, values = self.keys.take(kept), self.values.take(kept)
-        return RowEntries(self.state, self.index[kept], self.rewritten[kept], keys, values, self.times)
+    def _take(self, kept_places: Int64) -> RowEntries:
+        keys, values = self.keys.take(kept_places), self.values.take(kept_places)
+        return RowEntries(self.state, self.index[kept_places], self.rewritten[kept_places], keys, values, self.times)
 
     def _replace(self, values: pa.StructArray, mask: Mask) -> RowEntries:
         rows = self.values.replace(mask, encode(values, self.state.value_schema))
@@ -171,21 +171,21 @@ class RowEntries(StateEntries):
         ``answer`` has some of these entries. ``lists`` has the number of the list of each entry of the whole batch,
         ascending.
         """
-        kept = np.zeros(len(self), np.bool_)
-        at = np.searchsorted(self.index, answer.index)
-        kept[at] = True
+        is_kept = np.zeros(len(self), np.bool_)
+        answered_places = np.searchsorted(self.index, answer.index)
+        is_kept[answered_places] = True
         number = lists[self.index]
         place = np.arange(len(self))
-        first = np.full(int(lists[-1]) + 1, len(self))
-        np.minimum.at(first, number[kept], place[kept])
-        is_later = place > first[number]
-        mine = kept & ~is_later
+        first_kept = np.full(int(lists[-1]) + 1, len(self))
+        np.minimum.at(first_kept, number[is_kept], place[is_kept])
+        is_later = place > first_kept[number]
+        is_up_to_first = is_kept & ~is_later
         from_answer = np.zeros(len(self), np.int64)
-        from_answer[at] = np.arange(len(answer))
-        number = from_answer[mine]
-        values, rewritten = self.values.replace(mine, answer.values.take(number)), self.rewritten.copy()
-        rewritten[mine] = answer.rewritten[number]
-        return replace(self, values=values, rewritten=rewritten)._take(np.flatnonzero(kept | is_later))
+        from_answer[answered_places] = np.arange(len(answer))
+        number = from_answer[is_up_to_first]
+        values, rewritten = self.values.replace(is_up_to_first, answer.values.take(number)), self.rewritten.copy()
+        rewritten[is_up_to_first] = answer.rewritten[number]
+        return replace(self, values=values, rewritten=rewritten)._take(np.flatnonzero(is_kept | is_later))
 
     def _side(self, side: str) -> tuple[Rows, StructType]:
         if side == "key":

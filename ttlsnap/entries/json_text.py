@@ -40,8 +40,8 @@ def _texts(array: pa.Array) -> pa.Array:
     if pa.types.is_struct(kind):
         return _structs(array)
     if pa.types.is_map(kind):
-        pairs = pa.StructArray.from_arrays([array.keys, array.items], ["key", "value"])
-        return _lists(array, array.offsets, json_texts(pairs))
+        map_entries = pa.StructArray.from_arrays([array.keys, array.items], ["key", "value"])
+        return _lists(array, array.offsets, json_texts(map_entries))
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return _lists(array, array.offsets, json_texts(array.values))
     if pa.types.is_boolean(kind) or pa.types.is_integer(kind):
@@ -52,29 +52,32 @@ def _texts(array: pa.Array) -> pa.Array:
     if pa.types.is_timestamp(kind):
         return _quote(array.cast(pa.timestamp(kind.unit)).cast(pa.large_string()))
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        return _quote(pa.array([None if v is None else v.hex() for v in array.to_pylist()], pa.large_string()))
+        return _quote(
+            pa.array([None if value is None else value.hex() for value in array.to_pylist()], pa.large_string())
+        )
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return _escape(array.cast(pa.large_string()))
     if pa.types.is_decimal(kind) or pa.types.is_date(kind) or pa.types.is_time(kind):
         return _quote(array.cast(pa.large_string()))
-    return _escape(pa.array([None if v is None else str(v) for v in array.to_pylist()], pa.large_string()))
+    return _escape(pa.array([None if value is None else str(value) for value in array.to_pylist()], pa.large_string()))
 
 
 def _structs(array: pa.StructArray) -> pa.Array:
     names = distinct_names([field.name for field in array.type])
-    parts: list[Any] = [_text("{")]
+    all_texts: list[Any] = [_text("{")]
     for place, (name, column) in enumerate(zip(names, array.flatten(), strict=True)):
-        head = f"{json.dumps(name, ensure_ascii=False)}: "
-        parts += [_text(f", {head}" if place else head), json_texts(column)]
-    texts = pc.binary_join_element_wise(*parts, _text("}"), _text(""))
+        name_text = f"{json.dumps(name, ensure_ascii=False)}: "
+        all_texts += [_text(f", {name_text}" if place else name_text), json_texts(column)]
+    texts = pc.binary_join_element_wise(*all_texts, _text("}"), _text(""))
     return pc.if_else(array.is_valid(), texts, _text(None))
 
 
 def _lists(array: pa.Array, offsets: pa.Array, texts: pa.Array) -> pa.Array:
     """Return the texts of each list, joined; ``offsets`` are its limits in ``texts``."""
-    ends = np.asarray(offsets).astype(np.int64)
+    list_offsets = np.asarray(offsets).astype(np.int64)
     lists = pa.ListArray.from_arrays(
-        pa.array((ends - ends[0]).astype(np.int32)), texts.slice(int(ends[0]), int(ends[-1] - ends[0]))
+        pa.array((list_offsets - list_offsets[0]).astype(np.int32)),
+        texts.slice(int(list_offsets[0]), int(list_offsets[-1] - list_offsets[0])),
     )
     return pc.if_else(array.is_valid(), _around("[", pc.binary_join(lists, _text(", ")), "]"), _text(None))
 

@@ -64,9 +64,9 @@ class TimestampField:
         if self.scale < 0:
             # Round up to the next microsecond, so that no entry expires too early.
             return raw // -self.scale + (raw % -self.scale != 0), nulls
-        low, high = -(MAX_INT64 // self.scale), MAX_INT64 // self.scale
-        scaled = np.clip(raw, low, high) * self.scale
-        return np.where(raw > high, MAX_INT64, np.where(raw < low, MIN_INT64, scaled)), nulls
+        smallest, largest = -(MAX_INT64 // self.scale), MAX_INT64 // self.scale
+        scaled_values = np.clip(raw, smallest, largest) * self.scale
+        return np.where(raw > largest, MAX_INT64, np.where(raw < smallest, MIN_INT64, scaled_values)), nulls
 
 
 @dataclass(frozen=True)
@@ -94,8 +94,8 @@ def timestamp_field(state: StateDescriptor, name: str) -> TimestampField:
     path, unit = split_unit(name)
     field = state.field(path)
     if field is None:
-        words = f"{state} has no field {path}.\nIts fields are:\n{field_listing([state])}"
-        raise UsageError(quotes_nothing(words))
+        problem = f"{state} has no field {path}.\nIts fields are:\n{field_listing([state])}"
+        raise UsageError(quotes_nothing(problem))
     kind = type(field.type)
     if kind in _TIMES:
         if unit is not None:
@@ -118,6 +118,6 @@ def field_listing(states: Sequence[StateDescriptor]) -> str:
     lines = []
     for state in states:
         fields = all_fields(state.key_schema, state.value_schema)
-        listed = [f"{f.name} ({f.type.simple_string})" for f in fields]
-        lines.append(f"  {state}: {', '.join(listed)}")
+        field_texts = [f"{field.name} ({field.type.simple_string})" for field in fields]
+        lines.append(f"  {state}: {', '.join(field_texts)}")
     return "\n".join(lines)
