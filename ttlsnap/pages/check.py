@@ -47,29 +47,29 @@ def check_page(document: Document, show_keys: bool) -> Page:
 def _findings(findings: list[Document], counts: Counter[str]) -> Iterator[Section]:
     if not findings:
         return
-    some = [verdict for verdict in _VERDICTS if counts[verdict]]
+    present_verdicts = [verdict for verdict in _VERDICTS if counts[verdict]]
     bars = [
         Bar(verdict, counts[verdict], str(counts[verdict]), _COLOURS.get(_TONES.get(verdict, Tone.WARNING), "warning"))
-        for verdict in some
+        for verdict in present_verdicts
     ]
     charts = [bar_chart("Findings by verdict", bars)] if len(findings) > 1 else []
-    rows = [(verdict, str(counts[verdict])) for verdict in some]
+    rows = [(verdict, str(counts[verdict])) for verdict in present_verdicts]
     tables = [Table("Findings by verdict", ("verdict", "findings"), rows, ("findings",))] if charts else []
     yield Section("Findings", charts=charts, tables=tables, cards=[_card(finding) for finding in findings])
 
 
 def _card(finding: Document, reason: str = "") -> Card:
-    silent = finding["spark"] == "silent"
+    is_silent = finding["spark"] == "silent"
     lines = [
         ("old", finding["old"]),
         ("new", finding["new"]),
-        ("Spark", "starts without a message" if silent else finding["spark"]),
+        ("Spark", "starts without a message" if is_silent else finding["spark"]),
         ("what to do", finding["fix"]),
         ("ignored because", reason),
     ]
     tone = _TONES.get(finding["verdict"], Tone.WARNING)
-    said = [(label, text) for label, text in lines if text]
-    return Card(tone, finding["verdict"], finding["code"], _place(finding), finding["message"], said)
+    filled_lines = [(label, text) for label, text in lines if text]
+    return Card(tone, finding["verdict"], finding["code"], _place(finding), finding["message"], filled_lines)
 
 
 def _place(finding: Document) -> str:
@@ -89,15 +89,15 @@ def _rest(document: Document, show_keys: bool) -> Iterator[Section]:
         table = Table("Not compared", ("what, and why",), rows)
         yield Section("Not compared", tables=[table])
     if document["ignored"]:
-        said = (
+        count_text = (
             f"{count(len(document['ignored']), 'finding')} is accepted and does"
             if len(document["ignored"]) == 1
             else f"{count(len(document['ignored']), 'finding')} are accepted and do"
         )
         yield Section(
             "Ignored findings",
-            [f"{said} not count for the verdict."],
-            cards=[_card(one, one["reason"]) for one in document["ignored"]],
+            [f"{count_text} not count for the verdict."],
+            cards=[_card(finding, finding["reason"]) for finding in document["ignored"]],
         )
     if document["unused_ignores"]:
         table = Table("Unused ignores", ("ignore",), [(line,) for line in document["unused_ignores"]])

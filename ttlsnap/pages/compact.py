@@ -64,23 +64,27 @@ def _answer(document: Document) -> str:
             return "Nothing was dropped: no rule applies to this state."
         return "There was nothing to drop: the state is empty."
     is_done = document["published"]
-    said = []
+    changes = []
     if dropped:
-        part = f"{number(dropped)} of {number(entries)} {noun} ({share(dropped, entries)})"
-        said.append(f"{'dropped' if is_done else 'drop'} {part}")
+        amount_text = f"{number(dropped)} of {number(entries)} {noun} ({share(dropped, entries)})"
+        changes.append(f"{'dropped' if is_done else 'drop'} {amount_text}")
     if rewritten:
-        said.append(f"{'rewrote' if is_done else 'rewrite'} {number(rewritten)}")
-    saved = (totals["bytes_before"] or 0) - (totals["bytes_after"] or 0)
-    if saved > 0 and totals["bytes_after"] is not None:
-        part = f"{size(saved)} ({share(saved, totals['bytes_before'])})"
-        said.append(f"{'saved' if is_done else 'save'} {part}")
-    done = f"{', '.join(said[:-1])} and {said[-1]}" if len(said) > 1 else said[0]
+        changes.append(f"{'rewrote' if is_done else 'rewrite'} {number(rewritten)}")
+    bytes_saved = (totals["bytes_before"] or 0) - (totals["bytes_after"] or 0)
+    if bytes_saved > 0 and totals["bytes_after"] is not None:
+        amount_text = f"{size(bytes_saved)} ({share(bytes_saved, totals['bytes_before'])})"
+        changes.append(f"{'saved' if is_done else 'save'} {amount_text}")
+    changes_text = f"{', '.join(changes[:-1])} and {changes[-1]}" if len(changes) > 1 else changes[0]
     if document["dry_run"]:
-        return f"A run would be refused now. It would {done}." if document.get("refused") else f"A run would {done}."
+        return (
+            f"A run would be refused now. It would {changes_text}."
+            if document.get("refused")
+            else f"A run would {changes_text}."
+        )
     if not is_done:
-        return f"Nothing was changed: the run did not {done}."
+        return f"Nothing was changed: the run did not {changes_text}."
     where = f", in the new checkpoint {document['output']}" if document["output"] else ""
-    return f"The run {done}{where}."
+    return f"The run {changes_text}{where}."
 
 
 def _tone(document: Document) -> Tone:
@@ -90,8 +94,8 @@ def _tone(document: Document) -> Tone:
 
 
 def _tiles(totals: Document, dry_run: bool) -> list[Tile]:
-    before, after = totals["bytes_before"], totals["bytes_after"]
-    saved = before - after if before and after is not None else None
+    bytes_before, bytes_after = totals["bytes_before"], totals["bytes_after"]
+    bytes_saved = bytes_before - bytes_after if bytes_before and bytes_after is not None else None
     tiles = [
         Tile(
             "would be dropped" if dry_run else "dropped",
@@ -101,9 +105,13 @@ def _tiles(totals: Document, dry_run: bool) -> list[Tile]:
         Tile("kept", number(totals["kept"])),
     ]
     tiles += [Tile("rewritten", number(totals["rewritten"]))] if totals["rewritten"] else []
-    tiles += [Tile("size before", size(before)), Tile("size after", size(after))]
-    if saved is not None:
-        tiles.append(Tile("saved" if saved >= 0 else "added", size(abs(saved)), share(abs(saved), before)))
+    tiles += [Tile("size before", size(bytes_before)), Tile("size after", size(bytes_after))]
+    if bytes_saved is not None:
+        tiles.append(
+            Tile(
+                "saved" if bytes_saved >= 0 else "added", size(abs(bytes_saved)), share(abs(bytes_saved), bytes_before)
+            )
+        )
     return tiles
 
 
@@ -133,9 +141,9 @@ def entries_chart(totals: Document) -> Iterator[Chart]:
 
 def size_chart(totals: Document) -> Iterator[Chart]:
     """Yield the sizes before and after the run."""
-    before, after = totals["bytes_before"], totals["bytes_after"]
-    if before and after is not None:
-        bars = [Bar("before", before, size(before), "second"), Bar("after", after, size(after))]
+    bytes_before, bytes_after = totals["bytes_before"], totals["bytes_after"]
+    if bytes_before and bytes_after is not None:
+        bars = [Bar("before", bytes_before, size(bytes_before), "second"), Bar("after", bytes_after, size(bytes_after))]
         yield bar_chart("Size of the files", bars)
 
 
@@ -153,8 +161,8 @@ def _times(document: Document) -> Iterator[Section]:
         oldest, newest, cut_off = (moment(state[name]) for name in ("oldest", "newest", "cutoff"))
         if oldest is None or newest is None or cut_off is None:
             continue
-        words = (minute(state["oldest"]), minute(state["newest"]), minute(state["cutoff"]))
-        charts.append(time_chart(f"{state['timestamp']} of {place(state)}", oldest, newest, cut_off, words))
+        labels = (minute(state["oldest"]), minute(state["newest"]), minute(state["cutoff"]))
+        charts.append(time_chart(f"{state['timestamp']} of {place(state)}", oldest, newest, cut_off, labels))
         times = (second(state[name]) for name in ("oldest", "newest", "cutoff", "now"))
         rows.append((place(state), state["timestamp"], *times))
     if charts:
@@ -186,8 +194,8 @@ def _state_section(document: Document) -> Section:
     ]
     numbers = ("entries", "kept", "dropped", "rewritten", "before", "after")
     table = Table("Each state", ("state", "role", "timestamp", *numbers), rows, numbers, ("state", "timestamp"))
-    some = [state for state in document["stores"] if state["dropped"]]
-    bars = [Bar(place(state), state["dropped"], number(state["dropped"]), "drop") for state in some]
+    changed_states = [state for state in document["stores"] if state["dropped"]]
+    bars = [Bar(place(state), state["dropped"], number(state["dropped"]), "drop") for state in changed_states]
     return Section(
         "States",
         list(_texts(document)),
@@ -198,17 +206,17 @@ def _state_section(document: Document) -> Section:
 
 def notes(document: Document) -> Iterator[tuple[str, bool]]:
     """Yield what a reader must know about each state, and whether it is a warning."""
-    for words in describe_left_alone(document):
-        yield words, False
+    for text in describe_left_alone(document):
+        yield text, False
     for state in document["stores"]:
         operator, name = place({**state, "store": "default", "state": "default"}), place(state)
         operator = operator or "the table"
         if "partitions" in state:
-            ways = [f"{number(count)} {_WAYS[way]}" for way, count in state["partitions"].items() if count]
-            yield f"{operator}, partitions: {', '.join(ways)}", False
+            way_texts = [f"{number(count)} {_WAYS[way]}" for way, count in state["partitions"].items() if count]
+            yield f"{operator}, partitions: {', '.join(way_texts)}", False
         if state["null_timestamps"]:
-            kept = count(state["null_timestamps"], "entry that has", "entries that have")
-            yield f"{name or operator}: kept {kept} no timestamp", False
+            kept_text = count(state["null_timestamps"], "entry that has", "entries that have")
+            yield f"{name or operator}: kept {kept_text} no timestamp", False
         if "written_before" in state:
             yield f"{name}: {describe_history(state['written_before'])}", False
         if state.get("unclosed"):
@@ -235,29 +243,33 @@ def describe_unclosed(state: Document) -> str:
 
 def engine_words(document: Document) -> str:
     """Return what ran the partitions, why, and how long it took."""
-    why = f" ({document['engine_reason']})" if document.get("engine_reason") else ""
-    return f"{document['engine']} engine{why}, {document['seconds']:.1f} s"
+    reason = f" ({document['engine_reason']})" if document.get("engine_reason") else ""
+    return f"{document['engine']} engine{reason}, {document['seconds']:.1f} s"
 
 
 def _texts(document: Document) -> Iterator[str]:
     """Yield the notes about the states, and the progress of an incremental cleanup."""
-    for words, _ in notes(document):
-        yield f"{words}."
+    for note, _ in notes(document):
+        yield f"{note}."
     if "visited" in document:
-        visited = document["visited"]
+        visited_partitions = document["visited"]
         yield (
-            f"Incremental cleanup: this run visited {number(visited['partitions'])} of {number(visited['of'])} "
-            f"partitions; {number(visited['left'])} are left in this round."
+            f"Incremental cleanup: this run visited {number(visited_partitions['partitions'])} of "
+            f"{number(visited_partitions['of'])} partitions; "
+            f"{number(visited_partitions['left'])} are left in this round."
         )
 
 
 def _shown(document: Document, show_keys: bool) -> Iterator[Section]:
-    shown = document.get("shown")
-    if not shown:
+    shown_entries = document.get("shown")
+    if not shown_entries:
         return
     if not show_keys:
-        left = f"The keys and values of {count(len(shown), 'entry', 'entries')} are left out. --show-keys adds them."
-        yield Section("Dropped and rewritten entries", [left])
+        left_out_text = (
+            f"The keys and values of {count(len(shown_entries), 'entry', 'entries')} are left out. "
+            "--show-keys adds them."
+        )
+        yield Section("Dropped and rewritten entries", [left_out_text])
         return
     rows = [
         (
@@ -269,7 +281,7 @@ def _shown(document: Document, show_keys: bool) -> Iterator[Section]:
             second(entry["time"]),
             entry["rule"],
         )
-        for entry in shown
+        for entry in shown_entries
     ]
     columns = ("change", "state", "partition", "key", "value", "time", "rule")
     table = Table("The first of them", columns, rows, ("partition",), ("state", "key", "value"), ("time",))
@@ -293,7 +305,7 @@ def _next(document: Document) -> Iterator[str]:
 def _details(document: Document, show_keys: bool) -> Table:
     engine = document["engine"]
     reason = document.get("engine_reason")
-    gone = document.get("logically_gone")
+    invisible_from = document.get("logically_gone")
     return facts(
         "Facts about the run",
         [
@@ -308,7 +320,7 @@ def _details(document: Document, show_keys: bool) -> Table:
             ("archive of dropped entries", document["expired_to"]),
             ("key", ", ".join(document["key"]) if "key" in document else None),
             ("versions", ", ".join(map(str, document["versions"])) if document.get("versions") else None),
-            ("dropped rows are invisible from", f"version {gone['version']}" if gone else None),
+            ("dropped rows are invisible from", f"version {invisible_from['version']}" if invisible_from else None),
             ("VACUUM can remove old files after", document.get("physically_gone_by")),
         ],
     )

@@ -23,16 +23,16 @@ def doctor_page(document: Document, show_keys: bool) -> Page:
     severities = Counter(problem["severity"] for problem in document["problems"])
     worst = next((severity for severity in _TONES if severities[severity]), None)
     versions = document["versions"]
-    restorable = sum(version["state"] == "yes" for version in versions)
-    bad = sum(severities[name] for name in ("error", "warning", "unknown"))
-    tone = Tone.GOOD if not bad else _TONES[worst or "note"]
+    restorable_count = sum(version["state"] == "yes" for version in versions)
+    problem_count = sum(severities[name] for name in ("error", "warning", "unknown"))
+    tone = Tone.GOOD if not problem_count else _TONES[worst or "note"]
     return Page(
         answer=_answer(document, severities),
         target=document["target"],
         tone=tone,
         tiles=[
-            Tile("problems", str(bad), _describe(severities), tone),
-            Tile("restorable versions", f"{number(restorable)} of {number(len(versions))}"),
+            Tile("problems", str(problem_count), _describe(severities), tone),
+            Tile("restorable versions", f"{number(restorable_count)} of {number(len(versions))}"),
             Tile("entries", number(document["entries"]), counted_in(versions)),
             Tile("committed batch", number(document["batch"])),
         ],
@@ -79,7 +79,7 @@ def _repairs(document: Document) -> Iterator[Section]:
 
 def _problems(document: Document, show_keys: bool) -> Iterator[Section]:
     order = list(_TONES)
-    found = sorted(document["problems"], key=lambda problem: order.index(problem["severity"]))
+    problems = sorted(document["problems"], key=lambda problem: order.index(problem["severity"]))
     cards = [
         Card(
             _TONES[problem["severity"]],
@@ -89,7 +89,7 @@ def _problems(document: Document, show_keys: bool) -> Iterator[Section]:
             tell_problem(problem, show_keys),
             [("what to do", problem["fix"]), *([("repair", f"--fix {problem['code']}")] if problem["fixable"] else [])],
         )
-        for problem in found
+        for problem in problems
     ]
     if cards:
         yield Section("Problems", cards=cards)
@@ -128,8 +128,12 @@ def version_runs(versions: Sequence[Document]) -> list[list[Document]]:
     """Return groups of consecutive versions with the same result."""
     runs: list[list[Document]] = []
     for version in versions:
-        last = runs[-1][-1] if runs else None
-        if last is not None and last["state"] == version["state"] and last["version"] - 1 == version["version"]:
+        last_version = runs[-1][-1] if runs else None
+        if (
+            last_version is not None
+            and last_version["state"] == version["state"]
+            and last_version["version"] - 1 == version["version"]
+        ):
             runs[-1].append(version)
         else:
             runs.append([version])
@@ -142,5 +146,5 @@ def span(numbers: Sequence[int]) -> str:
 
 
 def _details(document: Document) -> Section:
-    pairs = [("query", document["query_id"] or "unknown"), ("run of the repair", document["run"])]
-    return Section("Details", tables=[facts("Facts about the checkpoint", pairs)])
+    facts_of_checkpoint = [("query", document["query_id"] or "unknown"), ("run of the repair", document["run"])]
+    return Section("Details", tables=[facts("Facts about the checkpoint", facts_of_checkpoint)])

@@ -23,14 +23,14 @@ def inspect_page(document: Document, show_keys: bool) -> Page:
     states = list(_states(document))
     is_table = document["kind"] == "table"
     entries = _sum(state["entries"] for _, state in states if state["role"] == "primary")
-    held = _sum(state["bytes"] for _, state in states if state["bytes"] is not None)
+    bytes_held = _sum(state["bytes"] for _, state in states if state["bytes"] is not None)
     return Page(
-        answer=_answer(document, entries, held, len(states)),
+        answer=_answer(document, entries, bytes_held, len(states)),
         target=document["target"],
         tone=Tone.BAD if document["fence"] else Tone.WARNING if _told(document) else Tone.PLAIN,
-        tiles=_table_tiles(document, entries, held)
+        tiles=_table_tiles(document, entries, bytes_held)
         if is_table
-        else [*_tiles(document, entries, held, len(states)), *size_tiles(document)],
+        else [*_tiles(document, entries, bytes_held, len(states)), *size_tiles(document)],
         sections=[
             *_warnings(document, show_keys),
             _state_section(states, show_keys),
@@ -45,7 +45,7 @@ def inspect_page(document: Document, show_keys: bool) -> Page:
 
 def _folder_page(document: Document) -> Page:
     names = document["checkpoints"]
-    rows = [(found["path"], *checkpoint_words(found)) for found in document["summaries"]]
+    rows = [(summary["path"], *checkpoint_words(summary)) for summary in document["summaries"]]
     numbers = ("last batch", "size")
     table = Table("The checkpoints in the folder", ("checkpoint", *numbers), rows, numbers, ("checkpoint",))
     answer = f"This folder contains {count(len(names), 'checkpoint')}."
@@ -57,24 +57,24 @@ def checkpoint_words(summary: Document) -> tuple[str, str]:
     return summary["problem"] or number(summary["batch"]), size(summary["bytes"])
 
 
-def _answer(document: Document, entries: int | None, held: int | None, states: int) -> str:
+def _answer(document: Document, entries: int | None, bytes_held: int | None, states: int) -> str:
     if document["fence"]:
         return "A run of ttlsnap was interrupted here: run ttlsnap recover before anything else."
     is_table = document["kind"] == "table"
     nouns = ("row", "rows") if is_table else ("entry", "entries")
-    holds = "state" if entries is None else count(entries, *nouns)
+    content_text = "state" if entries is None else count(entries, *nouns)
     if states != 1:
-        holds += f" in {count(states, 'state')}"
-    if held is not None:
-        holds += f" ({size(held)})"
+        content_text += f" in {count(states, 'state')}"
+    if bytes_held is not None:
+        content_text += f" ({size(bytes_held)})"
     if is_table:
-        return f"This Delta table holds {holds}, as of version {document['version']}."
-    return f"This checkpoint holds {holds}, as of batch {document['batch']}."
+        return f"This Delta table holds {content_text}, as of version {document['version']}."
+    return f"This checkpoint holds {content_text}, as of batch {document['batch']}."
 
 
 def _sum(values: Iterator[int | None]) -> int | None:
-    found = list(values)
-    return None if not found or None in found else sum(value for value in found if value is not None)
+    all_values = list(values)
+    return None if not all_values or None in all_values else sum(value for value in all_values if value is not None)
 
 
 def _states(document: Document) -> Iterator[tuple[dict[str, str], Document]]:
@@ -91,13 +91,13 @@ def _states(document: Document) -> Iterator[tuple[dict[str, str], Document]]:
                 yield place, state
 
 
-def _tiles(document: Document, entries: int | None, held: int | None, states: int) -> list[Tile]:
+def _tiles(document: Document, entries: int | None, bytes_held: int | None, states: int) -> list[Tile]:
     operators = document["operators"]
     partitions = max((operator["partitions"] for operator in operators), default=0)
-    unknown = "" if entries is not None else "--age counts them"
+    note = "" if entries is not None else "--age counts them"
     return [
-        Tile("entries", number(entries), unknown),
-        Tile("size", size(held), "files of the newest version"),
+        Tile("entries", number(entries), note),
+        Tile("size", size(bytes_held), "files of the newest version"),
         Tile("partitions", number(partitions)),
         Tile("states", number(states), f"in {count(len(operators), 'operator')}"),
         Tile("committed batch", number(document["batch"]), f"begun {at(document['batch_timestamp_ms'])}"),
@@ -105,10 +105,10 @@ def _tiles(document: Document, entries: int | None, held: int | None, states: in
     ]
 
 
-def _table_tiles(document: Document, entries: int | None, held: int | None) -> list[Tile]:
+def _table_tiles(document: Document, entries: int | None, bytes_held: int | None) -> list[Tile]:
     return [
         Tile("rows", number(entries)),
-        Tile("size", size(held)),
+        Tile("size", size(bytes_held)),
         Tile("files", number(document["files"])),
         Tile("version", number(document["version"]), f"written {at(document['batch_timestamp_ms'])}"),
         Tile("rows marked as deleted", number(document["deleted_rows_in_files"]), "still in the files"),
@@ -139,17 +139,19 @@ def _state_section(states: Sequence[tuple[dict[str, str], Document]], show_keys:
     ]
     columns = ("operator", "state", "type", "role", "partitions", "entries", "size")
     table = Table("The states of the query", columns, rows, ("partitions", "entries", "size"), ("state",))
-    sized = [(place, state) for place, state in states if state["bytes"]]
+    states_with_size = [(place, state) for place, state in states if state["bytes"]]
     bars = [
         Bar(f"{place['operator'].partition(' ')[0]}.{place['state']}", state["bytes"], size(state["bytes"]))
-        for place, state in sized
+        for place, state in states_with_size
     ]
     charts = [bar_chart("Size by state", bars)] if len(bars) > 1 else []
     texts = (
-        ["States of one store share their files; the first of them has the size."] if len(sized) < len(states) else []
+        ["States of one store share their files; the first of them has the size."]
+        if len(states_with_size) < len(states)
+        else []
     )
-    if (words := describe_unused(state for _, state in states)) is not None:
-        texts.append(f"{words}.")
+    if (unused_text := describe_unused(state for _, state in states)) is not None:
+        texts.append(f"{unused_text}.")
     return Section("States", texts, charts, [table], list(_state_notes(states, show_keys)))
 
 
@@ -161,19 +163,19 @@ def _state_notes(states: Sequence[tuple[dict[str, str], Document]], show_keys: b
             reasons.setdefault(tell(state["problem"], show_keys), []).append(place["state"])
     for reason, names in reasons.items():
         has_no_ages = reason.startswith("no ages")
-        mark = (Tone.PLAIN, "note") if has_no_ages else (Tone.WARNING, "not read")
-        yield Card(*mark, reason, ", ".join(names))
+        tone_and_label = (Tone.PLAIN, "note") if has_no_ages else (Tone.WARNING, "not read")
+        yield Card(*tone_and_label, reason, ", ".join(names))
 
 
 def _age_sections(place: dict[str, str], state: Document) -> Iterator[Section]:
     if "age" not in state:
         return
     age = state["age"]
-    *groups, without = age_groups(age)
-    found = [n for n, (_, entries) in enumerate(groups) if entries]
+    *groups, group_without_time = age_groups(age)
+    filled_groups = [index for index, (_, entries) in enumerate(groups) if entries]
     # Empty groups at the ends say nothing.
-    groups = groups[found[0] : found[-1] + 1] if found else []
-    groups += [without] if without[1] else []
+    groups = groups[filled_groups[0] : filled_groups[-1] + 1] if filled_groups else []
+    groups += [group_without_time] if group_without_time[1] else []
     total = sum(entries for _, entries in groups)
     bars = [Bar(label, entries, number(entries)) for label, entries in groups]
     rows = [(label, number(entries), share(entries, total)) for label, entries in groups]
@@ -244,9 +246,9 @@ def _details(document: Document) -> Table:
                 ("features", ", ".join(protocol["features"])),
             ],
         )
-    uncommitted, planned = document["uncommitted_batch"], document["planned_by"]
+    uncommitted, planned_by = document["uncommitted_batch"], document["planned_by"]
     runs_again = "" if document["stops_spark"] else ", runs again"
-    started = f"{uncommitted}, planned by ttlsnap run {planned}" if planned else f"{uncommitted}{runs_again}"
+    started = f"{uncommitted}, planned by ttlsnap run {planned_by}" if planned_by else f"{uncommitted}{runs_again}"
     return facts(
         "Facts about the checkpoint",
         [

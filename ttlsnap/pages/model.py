@@ -90,9 +90,9 @@ class Page:
     sections: Sequence[Section] = ()
 
 
-def facts(caption: str, pairs: Sequence[tuple[str, str | None]]) -> Table:
+def facts(caption: str, names_and_values: Sequence[tuple[str, str | None]]) -> Table:
     """Return a table of facts by name, without those that are unknown."""
-    rows = [(name, value) for name, value in pairs if value]
+    rows = [(name, value) for name, value in names_and_values if value]
     return Table(caption, ("fact", "value"), rows, code=("value",))
 
 

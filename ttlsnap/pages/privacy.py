@@ -51,8 +51,8 @@ def tell(text: str, show_keys: bool) -> str:
     """Return a text, or the same without the keys and values that it quotes."""
     if show_keys or without_keys(text) == text:
         return str(text)
-    left = without_keys(text).rstrip()
-    return f"{left}{'' if left.endswith(('.', '!', '?')) else '.'} {HINT}"
+    shortened_text = without_keys(text).rstrip()
+    return f"{shortened_text}{'' if shortened_text.endswith(('.', '!', '?')) else '.'} {HINT}"
 
 
 def tell_problem(problem: Mapping[str, Any], show_keys: bool) -> str:

@@ -43,10 +43,10 @@ def render(command: str, document: Any, *, show_keys: bool, version: str, at: da
         lstrip_blocks=True,
     )
     page = _PAGES[command](document, show_keys)
-    made = environment.get_template("page.html").render(
+    html = environment.get_template("page.html").render(
         page=page, command=command, show_keys=show_keys, version=version, at=f"{at:%Y-%m-%d %H:%M:%S} UTC"
     )
-    return made.encode(errors="backslashreplace")
+    return html.encode(errors="backslashreplace")
 
 
 def _finalize(value: Any) -> Any:

@@ -31,15 +31,15 @@ def describe_sample(sizes: Document) -> str:
     )
 
 
-def state_row(state: Document, whole: int) -> Row:
-    """Return the sizes of a state. ``whole`` is the size of all states."""
-    exact = state["complete"]
+def state_row(state: Document, total: int) -> Row:
+    """Return the sizes of a state. ``total`` is the size of all states."""
+    is_exact = state["complete"]
     return {
-        "entries": estimate(number(state["estimated_entries"]), exact=exact or state["entries"] is not None),
-        "keys": estimate(size(state["estimated_key_bytes"]), exact=exact),
-        "values": estimate(size(state["estimated_value_bytes"]), exact=exact),
-        "size": estimate(size(state["estimated_bytes"]), exact=exact),
-        "share": share(state["estimated_bytes"], whole),
+        "entries": estimate(number(state["estimated_entries"]), exact=is_exact or state["entries"] is not None),
+        "keys": estimate(size(state["estimated_key_bytes"]), exact=is_exact),
+        "values": estimate(size(state["estimated_value_bytes"]), exact=is_exact),
+        "size": estimate(size(state["estimated_bytes"]), exact=is_exact),
+        "share": share(state["estimated_bytes"], total),
         SKEW: ratio(state["skew_bytes"]),
     }
 
@@ -57,13 +57,13 @@ def partition_row(partition: Document) -> Row:
 def percentile_rows(state: Document) -> Iterator[Row]:
     """Yield the percentiles of the sizes of keys and values, and of ages."""
     ages = state["ages"]
-    for what, found, show in (
+    for quantity, percentiles, show in (
         ("key size", state["key_sizes"], exact_size),
         ("value size", state["value_sizes"], exact_size),
         ("age", ages["seconds"] if ages is not None else None, age),
     ):
-        if found is not None and found["max"] is not None:
-            yield {"of": what, **{name: show(value) for name, value in found.items()}}
+        if percentiles is not None and percentiles["max"] is not None:
+            yield {"of": quantity, **{name: show(value) for name, value in percentiles.items()}}
 
 
 def describe_ages(state: Document) -> str | None:
@@ -71,14 +71,14 @@ def describe_ages(state: Document) -> str | None:
     ages = state["ages"]
     if ages is None:
         return state["no_ages"] if state["role"] == "primary" else None
-    others = {
+    counts_without_age = {
         "have no time": ages["null"],
         "are in the future": ages["future"],
     }
-    missing = [f"{number(count)} {words}" for words, count in others.items() if count]
+    missing_texts = [f"{number(count)} {description}" for description, count in counts_without_age.items() if count]
     if "written_before" in ages:
-        missing.append(describe_history(ages["written_before"]))
-    return "; ".join([f"age of {ages['timestamp']} at {ages['now']}", *missing])
+        missing_texts.append(describe_history(ages["written_before"]))
+    return "; ".join([f"age of {ages['timestamp']} at {ages['now']}", *missing_texts])
 
 
 def largest_row(entry: Document) -> Row:
@@ -92,28 +92,28 @@ def largest_row(entry: Document) -> Row:
 
 def key_texts(entry: Document) -> list[str]:
     """Return the key of an entry, and what else identifies it: a key of the user's, or a time."""
-    others = ("partition", "key", "side", "rows", "bytes", "key_bytes", "value_bytes")
-    return [as_text(entry["key"]), *(as_text(value) for name, value in entry.items() if name not in others)]
+    other_names = ("partition", "key", "side", "rows", "bytes", "key_bytes", "value_bytes")
+    return [as_text(entry["key"]), *(as_text(value) for name, value in entry.items() if name not in other_names)]
 
 
 def keys_with_rows(state: Document) -> Iterator[tuple[Document, Row]]:
     """Yield the keys with several rows, with the words about each."""
     for key in state["most_rows"] or ():
         if key["rows"] > 1:
-            words = {"partition": number(key["partition"]), "rows": number(key["rows"]), "size": size(key["bytes"])}
-            yield key, words
+            row = {"partition": number(key["partition"]), "rows": number(key["rows"]), "size": size(key["bytes"])}
+            yield key, row
 
 
 def rule_row(state: Document) -> Row | None:
     """Return what the rule would drop of a state; None if it leaves the state alone."""
-    freed, exact = state["would_free"], state["complete"]
-    if freed is None or freed["left_alone"] is not None:
+    would_free, is_exact = state["would_free"], state["complete"]
+    if would_free is None or would_free["left_alone"] is not None:
         return None
     return {
-        "entries": estimate(number(freed["estimated_entries"]), exact=exact),
-        "of entries": share(freed["entries"], state["entries_read"]),
-        "size": estimate(size(freed["estimated_bytes"]), exact=exact),
-        "of size": share(freed["bytes"], state["bytes_read"]),
+        "entries": estimate(number(would_free["estimated_entries"]), exact=is_exact),
+        "of entries": share(would_free["entries"], state["entries_read"]),
+        "size": estimate(size(would_free["estimated_bytes"]), exact=is_exact),
+        "of size": share(would_free["bytes"], state["bytes_read"]),
     }
 
 

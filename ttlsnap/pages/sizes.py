@@ -34,11 +34,11 @@ def size_tiles(document: Document) -> Iterator[Tile]:
     """Yield what a rule would drop of all states."""
     states = [state for state in document.get("sizes", {}).get("states", ()) if rule_row(state) is not None]
     if states:
-        exact = all(state["complete"] for state in states)
+        is_exact = all(state["complete"] for state in states)
         entries = sum(state["would_free"]["estimated_entries"] for state in states)
-        held = sum(state["would_free"]["estimated_bytes"] for state in states)
-        words = estimate(number(entries), exact=exact)
-        yield Tile("a rule would drop", words, f"entries of {estimate(size(held), exact=exact)}")
+        bytes_freed = sum(state["would_free"]["estimated_bytes"] for state in states)
+        entries_text = estimate(number(entries), exact=is_exact)
+        yield Tile("a rule would drop", entries_text, f"entries of {estimate(size(bytes_freed), exact=is_exact)}")
 
 
 def size_sections(document: Document, show_keys: bool) -> Iterator[Section]:
@@ -60,30 +60,41 @@ def size_sections(document: Document, show_keys: bool) -> Iterator[Section]:
 def _states(sizes: Document) -> Section:
     states = sizes["states"]
     total = sum(state["estimated_bytes"] for state in states)
-    found = [state_row(state, total) for state in states]
-    bars = [Bar(place(state), state["estimated_bytes"], row["size"]) for state, row in zip(states, found, strict=True)]
-    rows = [(place(state), state["role"], *row.values()) for state, row in zip(states, found, strict=True)]
-    numbers = [*found[0]] if found else []
+    state_rows = [state_row(state, total) for state in states]
+    bars = [
+        Bar(place(state), state["estimated_bytes"], row["size"]) for state, row in zip(states, state_rows, strict=True)
+    ]
+    rows = [(place(state), state["role"], *row.values()) for state, row in zip(states, state_rows, strict=True)]
+    numbers = [*state_rows[0]] if state_rows else []
     table = Table("Keys and values of each state", ("state", "role", *numbers), rows, numbers, ("state",))
     charts = [bar_chart("Size of keys and values", bars)] if len(bars) > 1 else []
-    first, _, rest = describe_sample(sizes).partition("\n")
-    texts = [f"{first[0].upper()}{first[1:]}.", *([rest] if rest else [])]
+    first_line, _, other_lines = describe_sample(sizes).partition("\n")
+    texts = [f"{first_line[0].upper()}{first_line[1:]}.", *([other_lines] if other_lines else [])]
     return Section("What uses the space", texts, charts, [table])
 
 
 def _partitions(sizes: Document) -> Section:
-    found = [(_store(store), partition) for store in sizes["stores"] for partition in store["partitions"]]
-    found.sort(key=lambda pair: -pair[1]["file_bytes"])
+    stores_and_partitions = [
+        (_store(store), partition) for store in sizes["stores"] for partition in store["partitions"]
+    ]
+    stores_and_partitions.sort(key=lambda pair: -pair[1]["file_bytes"])
     title = "Files by partition"
-    caption = title if len(found) <= MOST else f"{title}: the largest {MOST} of {len(found):,}"
-    rows = [(name, *partition_row(partition).values()) for name, partition in found[:MOST]]
+    caption = (
+        title
+        if len(stores_and_partitions) <= MOST
+        else f"{title}: the largest {MOST} of {len(stores_and_partitions):,}"
+    )
+    rows = [(name, *partition_row(partition).values()) for name, partition in stores_and_partitions[:MOST]]
     texts = [
         f"{_store(store)}: {SKEW} of the files: {ratio(store['skew'])}."
         for store in sizes["stores"]
         if store["skew"] is not None
     ]
-    columns = [*partition_row(found[0][1])] if found else []
-    files = {f"{name}, partition {part['partition']}": part["file_bytes"] for name, part in found}
+    columns = [*partition_row(stores_and_partitions[0][1])] if stores_and_partitions else []
+    files = {
+        f"{name}, partition {store_partition['partition']}": store_partition["file_bytes"]
+        for name, store_partition in stores_and_partitions
+    }
     table = Table(caption, ("store", *columns), rows, columns, ("store",))
     return Section("Partitions", texts, list(largest(title, files, size)), [table])
 
@@ -91,7 +102,7 @@ def _partitions(sizes: Document) -> Section:
 def _percentiles(states: list[Document]) -> Iterator[Section]:
     """Yield the percentiles of the sizes of keys and values, and of ages."""
     rows = [(place(state), *row.values()) for state in states for row in percentile_rows(state)]
-    texts = [f"{place(state)}: {words}." for state in states if (words := describe_ages(state)) is not None]
+    texts = [f"{place(state)}: {ages_text}." for state in states if (ages_text := describe_ages(state)) is not None]
     if rows or texts:
         table = Table("Percentiles", ("state", "of", *_PERCENTILES), rows, _PERCENTILES, ("state",))
         yield Section("Percentiles", texts, [], [table] if rows else [])
@@ -104,16 +115,18 @@ def _store(store: Document) -> str:
 def _ages(state: Document) -> Section:
     ages = state["ages"]
     labels = [(f"up to {bucket['up_to']}" if bucket["up_to"] else "older", bucket) for bucket in ages["buckets"]]
-    found = [n for n, (_, bucket) in enumerate(labels) if bucket["entries"]]
+    filled_groups = [index for index, (_, bucket) in enumerate(labels) if bucket["entries"]]
     # Empty groups at the ends say nothing.
-    labels = labels[found[0] : found[-1] + 1] if found else []
+    labels = labels[filled_groups[0] : filled_groups[-1] + 1] if filled_groups else []
     cutoff = ages["cutoff_seconds"]
-    mark = None
+    cut_off = None
     if cutoff is not None:
-        ends = [bucket["up_to_seconds"] for _, bucket in labels]
-        after = sum(end is not None and end <= cutoff for end in ends)
-        exact = after and ends[after - 1] == cutoff
-        mark = CutOff(after, "cut-off: older entries have expired" if exact else "cut-off, within the next group")
+        group_ends = [bucket["up_to_seconds"] for _, bucket in labels]
+        groups_expired = sum(end is not None and end <= cutoff for end in group_ends)
+        is_exact = groups_expired and group_ends[groups_expired - 1] == cutoff
+        cut_off = CutOff(
+            groups_expired, "cut-off: older entries have expired" if is_exact else "cut-off, within the next group"
+        )
     total = sum(bucket["entries"] for _, bucket in labels) + ages["future"] + ages["null"]
     extra = [(name, ages[key]) for name, key in (("in the future", "future"), ("no timestamp", "null")) if ages[key]]
     bars = [
@@ -127,7 +140,7 @@ def _ages(state: Document) -> Section:
     title = f"Age of {place(state)} by {ages['timestamp']}"
     table = Table(title, ("age", "entries", "share", "size"), rows, ("entries", "share", "size"), whole=("age",))
     text = f"Ages at {ages['now']}. The oldest entry is from {ages['oldest'] or MISSING}."
-    return Section(f"Age: {place(state)}", [text], [bar_chart(title, bars, mark)], [table])
+    return Section(f"Age: {place(state)}", [text], [bar_chart(title, bars, cut_off)], [table])
 
 
 def _colour(bucket: Document, cutoff: float | None) -> str:
@@ -142,13 +155,13 @@ def _rule(sizes: Document, show_keys: bool) -> Iterator[Section]:
         return
     rows, texts = [], []
     for state in sizes["states"]:
-        freed, row = state["would_free"], rule_row(state)
+        would_free, row = state["would_free"], rule_row(state)
         if row is not None:
             rows.append((place(state), *row.values()))
-            if freed["followers"]:
-                texts.append(f"What would follow {place(state)} is not counted: {', '.join(freed['followers'])}.")
-        elif freed is not None and state["role"] == "primary":
-            texts.append(f"{place(state)} is not changed: {freed['left_alone']}.")
+            if would_free["followers"]:
+                texts.append(f"What would follow {place(state)} is not counted: {', '.join(would_free['followers'])}.")
+        elif would_free is not None and state["role"] == "primary":
+            texts.append(f"{place(state)} is not changed: {would_free['left_alone']}.")
     columns = ("state", "entries", "of entries", "size", "of size")
     rule = tell_rule(sizes["rule"], show_keys)
     yield Section(
@@ -163,18 +176,18 @@ def _growth(growth: Document, show_keys: bool) -> Iterator[Section]:
     batches = growth["batches"]
     if not batches:
         return
-    known = [
+    known_sizes = [
         (float(point["batch"]), float(point["file_bytes"])) for point in batches if point["file_bytes"] is not None
     ]
     charts = []
-    if len(known) > 1:
-        ends = (f"batch {known[0][0]:.0f}", f"batch {known[-1][0]:.0f}")
-        most = size(int(max(held for _, held in known)))
-        charts = [line_chart("Size of the files after each retained batch", known, ends, most)]
+    if len(known_sizes) > 1:
+        end_labels = (f"batch {known_sizes[0][0]:.0f}", f"batch {known_sizes[-1][0]:.0f}")
+        largest_text = size(int(max(file_bytes for _, file_bytes in known_sizes)))
+        charts = [line_chart("Size of the files after each retained batch", known_sizes, end_labels, largest_text)]
     rows = [tuple(batch_row(point).values()) for point in batches]
     columns = [*batch_row(batches[0])]
-    right = [name for name in columns if name != "begun"]
-    tables = [Table("Retained batches", columns, rows, right, (), ("begun",))]
+    number_columns = [name for name in columns if name != "begun"]
+    tables = [Table("Retained batches", columns, rows, number_columns, (), ("begun",))]
     if growth["runs"]:
         runs = [tuple(run_row(run).values()) for run in growth["runs"]]
         columns = [*run_row(growth["runs"][0])]
@@ -185,7 +198,7 @@ def _growth(growth: Document, show_keys: bool) -> Iterator[Section]:
 
 def _large_entries(states: list[Document], show_keys: bool) -> Iterator[Section]:
     """Yield the largest entries, and the keys with the most rows; without their keys unless these are wanted."""
-    found = {
+    entries_by_caption = {
         "The largest entries": [
             (state, entry, largest_row(entry))
             for state in states
@@ -195,15 +208,15 @@ def _large_entries(states: list[Document], show_keys: bool) -> Iterator[Section]
         "Keys with the most rows": [(state, key, row) for state in states for key, row in keys_with_rows(state)],
     }
     tables = []
-    for caption, entries in found.items():
+    for caption, entries in entries_by_caption.items():
         if entries:
-            right = [*entries[0][2]]
+            number_columns = [*entries[0][2]]
             rows = [
                 (place(state), *row.values(), *([" ".join(key_texts(entry))] if show_keys else []))
                 for state, entry, row in entries
             ]
-            columns = ("state", *right, *(("key",) if show_keys else ()))
-            tables.append(Table(caption, columns, rows, right, ("state", "key")))
+            columns = ("state", *number_columns, *(("key",) if show_keys else ()))
+            tables.append(Table(caption, columns, rows, number_columns, ("state", "key")))
     texts = () if show_keys else ("The keys are left out. --show-keys adds them.",)
     if tables:
         yield Section("Large entries", texts, (), tables)

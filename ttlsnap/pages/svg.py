@@ -68,44 +68,44 @@ class Chart:
 
 def bar_chart(title: str, bars: Sequence[Bar], cut_off: CutOff | None = None) -> Chart:
     """Return a bar for each value, one below the other. With ages, this is a histogram with its ``cut_off``."""
-    most = max((bar.value for bar in bars), default=0) or 1
-    found, top = [], 0
+    largest = max((bar.value for bar in bars), default=0) or 1
+    elements, top = [], 0
     for number, bar in enumerate(bars):
         if cut_off is not None and cut_off.after == number:
-            found += _cut_off_line(top, cut_off.label)
+            elements += _cut_off_line(top, cut_off.label)
             top += 22
-        found += [
+        elements += [
             *_texts(top + 14, bar.label, bar.words),
             _rect(0, top + 20, 100, "track"),
-            _rect(0, top + 20, _share(bar.value, most), bar.colour),
+            _rect(0, top + 20, _share(bar.value, largest), bar.colour),
         ]
         top += _ROW
     if cut_off is not None and cut_off.after >= len(bars):
-        found += _cut_off_line(top, cut_off.label)
+        elements += _cut_off_line(top, cut_off.label)
         top += 22
-    said = "; ".join(f"{bar.label}: {bar.words}" for bar in bars)
-    return Chart(title, f"{said}. {cut_off.label}." if cut_off else f"{said}.", max(top - 4, 4), found)
+    description = "; ".join(f"{bar.label}: {bar.words}" for bar in bars)
+    return Chart(title, f"{description}. {cut_off.label}." if cut_off else f"{description}.", max(top - 4, 4), elements)
 
 
 def parts_chart(title: str, parts: Sequence[Bar]) -> Chart:
     """Return one bar that consists of parts, with a line for each part."""
-    whole = sum(part.value for part in parts) or 1
-    found, left, top = [_rect(0, 2, 100, "track", 22)], 0.0, 34
+    total = sum(part.value for part in parts) or 1
+    elements, left_edge, top = [_rect(0, 2, 100, "track", 22)], 0.0, 34
     for part in parts:
         if part.value:
-            width = _share(part.value, whole)
-            found.append(_rect(left, 2, min(width, 100 - left), part.colour, 22))
-            left += 100 * part.value / whole
+            width = _share(part.value, total)
+            elements.append(_rect(left_edge, 2, min(width, 100 - left_edge), part.colour, 22))
+            left_edge += 100 * part.value / total
     for part in parts:
-        found += [
+        elements += [
             Element(
                 "rect", {"x": "0", "y": str(top + 4), "width": "11", "height": "11", "rx": "2", "class": part.colour}
             ),
             *_texts(top + 14, part.label, part.words, left="18"),
         ]
         top += 24
-    said = "; ".join(f"{part.label}: {part.words}" for part in parts)
-    return Chart(title, f"{said}.", top - 4, found)
+    description = "; ".join(f"{part.label}: {part.words}" for part in parts)
+    return Chart(title, f"{description}.", top - 4, elements)
 
 
 def time_chart(title: str, oldest: float, newest: float, cut_off: float, words: tuple[str, str, str]) -> Chart:
@@ -113,20 +113,26 @@ def time_chart(title: str, oldest: float, newest: float, cut_off: float, words: 
 
     ``words`` are the oldest and the newest time, and the cut-off.
     """
-    whole = newest - oldest
-    at = 100 * min(max((cut_off - oldest) / whole, 0), 1) if whole > 0 else 100.0 if oldest <= cut_off else 0.0
-    anchor = "start" if at < 33 else "end" if at > 67 else "middle"
-    label = _text(at, 13, f"cut-off {words[2]}", anchor, "label")
-    mark = Element("line", {"x1": _percent(at), "x2": _percent(at), "y1": "18", "y2": "54", "class": "cut-off"})
-    found = [
+    duration = newest - oldest
+    cut_off_at = (
+        100 * min(max((cut_off - oldest) / duration, 0), 1) if duration > 0 else 100.0 if oldest <= cut_off else 0.0
+    )
+    anchor = "start" if cut_off_at < 33 else "end" if cut_off_at > 67 else "middle"
+    label = _text(cut_off_at, 13, f"cut-off {words[2]}", anchor, "label")
+    cut_off_line = Element(
+        "line", {"x1": _percent(cut_off_at), "x2": _percent(cut_off_at), "y1": "18", "y2": "54", "class": "cut-off"}
+    )
+    elements = [
         _rect(0, 26, 100, "accent", 20),
-        *([_rect(0, 26, at, "drop", 20)] if at else []),
+        *([_rect(0, 26, cut_off_at, "drop", 20)] if cut_off_at else []),
         label,
-        mark,
+        cut_off_line,
         *_ends(70, words[0], words[1]),
     ]
-    said = f"The times are from {words[0]} to {words[1]}. The cut-off is {words[2]}: entries up to it have expired."
-    return Chart(title, said, 78, found)
+    description = (
+        f"The times are from {words[0]} to {words[1]}. The cut-off is {words[2]}: entries up to it have expired."
+    )
+    return Chart(title, description, 78, elements)
 
 
 def line_chart(title: str, points: Sequence[tuple[float, float]], ends: tuple[str, str], most: str) -> Chart:
@@ -134,33 +140,38 @@ def line_chart(title: str, points: Sequence[tuple[float, float]], ends: tuple[st
 
     ``ends`` are the first and the last place in words, ``most`` is the highest value.
     """
-    first, last = (points[0][0], points[-1][0]) if points else (0.0, 0.0)
-    top = max((value for _, value in points), default=0) or 1
-    scaled = [(_share(place - first, (last - first) or 1, 0), 100 - 96 * value / top) for place, value in points]
-    said = f"From {ends[0]} to {ends[1]}; the highest value is {most}."
-    return Chart(title, said, 190, [*_curve(scaled), *_texts(13, f"up to {most}", ""), *_ends(184, *ends)])
+    first_place, last_place = (points[0][0], points[-1][0]) if points else (0.0, 0.0)
+    highest = max((value for _, value in points), default=0) or 1
+    scaled_points = [
+        (_share(place - first_place, (last_place - first_place) or 1, 0), 100 - 96 * value / highest)
+        for place, value in points
+    ]
+    description = f"From {ends[0]} to {ends[1]}; the highest value is {most}."
+    return Chart(
+        title, description, 190, [*_curve(scaled_points), *_texts(13, f"up to {most}", ""), *_ends(184, *ends)]
+    )
 
 
 def ranked_chart(title: str, values: Sequence[float], words: tuple[str, str]) -> Chart:
     """Return all values from the largest to the smallest, as one area. ``words`` are these two."""
-    ordered = sorted(values, reverse=True)
-    most, count = (ordered[0] or 1) if ordered else 1, len(ordered)
+    ordered_values = sorted(values, reverse=True)
+    largest, count = (ordered_values[0] or 1) if ordered_values else 1, len(ordered_values)
     step = max(1, count // 400)  # no screen shows more
-    tops = [(100 * n / count, 100 - 96 * ordered[n] / most) for n in range(0, count, step)]
-    scaled = [point for x, y in tops for point in ((x, y), (min(x + 100 * step / count, 100), y))]
-    said = f"{count:,} values, from {words[0]} to {words[1]}."
-    return Chart(title, said, 190, [*_curve(scaled), *_ends(184, *words)])
+    tops = [(100 * number / count, 100 - 96 * ordered_values[number] / largest) for number in range(0, count, step)]
+    scaled_points = [point for x, y in tops for point in ((x, y), (min(x + 100 * step / count, 100), y))]
+    description = f"{count:,} values, from {words[0]} to {words[1]}."
+    return Chart(title, description, 190, [*_curve(scaled_points), *_ends(184, *words)])
 
 
-def shorten(label: str, most: int) -> str:
+def shorten(label: str, limit: int) -> str:
     """Return a label of at most so many characters. Another one loses its middle, because paths differ at the end."""
-    first = most // 3
-    return label if len(label) <= most else f"{label[:first]}…{label[first + 1 - most :]}"
+    head_length = limit // 3
+    return label if len(label) <= limit else f"{label[:head_length]}…{label[head_length + 1 - limit :]}"
 
 
-def _share(value: float, whole: float, least: float = 0.6) -> float:
+def _share(value: float, total: float, least_share: float = 0.6) -> float:
     """Return a percentage. Something is never invisible."""
-    return max(100 * value / whole, least) if value else 0.0
+    return max(100 * value / total, least_share) if value else 0.0
 
 
 def _percent(value: float) -> str:
@@ -174,16 +185,16 @@ def _rect(left: float, top: float, width: float, colour: str, height: int = _BAR
 
 def _text(x: float | str, y: float, text: str, anchor: str = "start", kind: str = "label") -> Element:
     place = x if isinstance(x, str) else _percent(x)
-    made = Element("text", {"x": place, "y": str(y), "text-anchor": anchor, "class": kind})
-    made.text = printable_lines(text)
-    return made
+    element = Element("text", {"x": place, "y": str(y), "text-anchor": anchor, "class": kind})
+    element.text = printable_lines(text)
+    return element
 
 
 def _texts(y: float, label: str, words: str, left: str = "0") -> list[Element]:
     """Return a text at the left and one at the right."""
-    shown = shorten(label, _LINE - len(words))
-    name = _text(left, y, shown)
-    if shown != label:
+    shown_label = shorten(label, _LINE - len(words))
+    name = _text(left, y, shown_label)
+    if shown_label != label:
         SubElement(name, "title").text = printable_lines(label)
     return [name, *([_text("100%", y, words, "end", "value")] if words else [])]
 
@@ -200,8 +211,8 @@ def _cut_off_line(top: int, label: str) -> list[Element]:
 
 def _curve(points: Sequence[tuple[float, float]]) -> list[Element]:
     """Return an area below points in percent, in a picture of its own that is stretched to the width of the chart."""
-    inner = {"x": "0", "y": "20", "width": "100%", "height": "146", "viewBox": "0 0 100 100"}
-    picture = Element("svg", {**inner, "preserveAspectRatio": "none"})
+    view_box = {"x": "0", "y": "20", "width": "100%", "height": "146", "viewBox": "0 0 100 100"}
+    picture = Element("svg", {**view_box, "preserveAspectRatio": "none"})
     path = " ".join(f"{x:.2f},{y:.2f}" for x, y in points)
     if points:
         area = f"{points[0][0]:.2f},100 {path} {points[-1][0]:.2f},100"

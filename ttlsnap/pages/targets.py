@@ -44,13 +44,13 @@ def targets_page(targets: Sequence[Document], name: str, show_keys: bool, banner
     sums = {key: sum(target["totals"][key] or 0 for target in targets if "totals" in target) for key in _COUNTS}
     statuses = Counter(status_of(target) for target in targets)
     is_dry = any(target.get("dry_run") for target in targets)
-    refused = sum(bool(target.get("refused")) for target in targets)
+    refused_count = sum(bool(target.get("refused")) for target in targets)
     without_rule = sum(_is_without_rule(target) for target in targets)
     worst = _worst(statuses)
     return Page(
-        answer=_answer(statuses, sums, len(targets), is_dry, refused, without_rule),
+        answer=_answer(statuses, sums, len(targets), is_dry, refused_count, without_rule),
         target=name,
-        tone=Tone.WARNING if (refused or without_rule) and worst is not Tone.BAD else worst,
+        tone=Tone.WARNING if (refused_count or without_rule) and worst is not Tone.BAD else worst,
         banner=banner or (DRY_RUN if is_dry else ""),
         tiles=_tiles(statuses, sums, len(targets), is_dry),
         sections=[
@@ -72,8 +72,8 @@ def status_of(target: Document) -> str:
         return str(target["status"])
     if "error" in target:
         return {3: "undecided", 4: "refused"}.get(target["exit_code"], "failed")
-    changed = target["totals"]["dropped"] or target["totals"]["rewritten"]
-    return ("planned" if target["dry_run"] else "done") if changed else "nothing"
+    changed_entries = target["totals"]["dropped"] or target["totals"]["rewritten"]
+    return ("planned" if target["dry_run"] else "done") if changed_entries else "nothing"
 
 
 def _is_without_rule(target: Document) -> bool:
@@ -86,48 +86,52 @@ def _words(status: str) -> str:
 
 
 def _worst(statuses: Counter[str]) -> Tone:
-    found = {_TONES.get(status, Tone.PLAIN) for status in statuses}
-    return next((tone for tone in (Tone.BAD, Tone.WARNING, Tone.GOOD) if tone in found), Tone.PLAIN)
+    tones = {_TONES.get(status, Tone.PLAIN) for status in statuses}
+    return next((tone for tone in (Tone.BAD, Tone.WARNING, Tone.GOOD) if tone in tones), Tone.PLAIN)
 
 
 def _answer(
-    statuses: Counter[str], sums: Mapping[str, int], targets: int, is_dry: bool, refused: int, without_rule: int
+    statuses: Counter[str], sums: Mapping[str, int], targets: int, is_dry: bool, refused_count: int, without_rule: int
 ) -> str:
-    wrong = [
-        f"{found} {status}" for status, found in statuses.items() if _TONES.get(status) in (Tone.BAD, Tone.WARNING)
+    exceptions = [
+        f"{count_of_status} {status}"
+        for status, count_of_status in statuses.items()
+        if _TONES.get(status) in (Tone.BAD, Tone.WARNING)
     ]
-    wrong += [f"{refused} would be refused now"] if refused else []
-    wrong += [f"{without_rule} without a rule that applies"] if without_rule else []
-    if wrong:
-        first = f"Of {count(targets, 'target')}, {' and '.join(wrong)}"
+    exceptions += [f"{refused_count} would be refused now"] if refused_count else []
+    exceptions += [f"{without_rule} without a rule that applies"] if without_rule else []
+    if exceptions:
+        targets_text = f"Of {count(targets, 'target')}, {' and '.join(exceptions)}"
     else:
-        first = "The target is in order" if targets == 1 else f"All {targets:,} targets are in order"
+        targets_text = "The target is in order" if targets == 1 else f"All {targets:,} targets are in order"
     entries, dropped, rewritten = (sums[name] for name in ("entries", "dropped", "rewritten"))
     changes = []
     if dropped:
-        part, counted = share(dropped, entries), "counted entries" if without_rule else "entries"
-        changes.append(f"{'drop' if is_dry else 'dropped'} {number(dropped)} of {number(entries)} {counted} ({part})")
+        share_text, counted_noun = share(dropped, entries), "counted entries" if without_rule else "entries"
+        changes.append(
+            f"{'drop' if is_dry else 'dropped'} {number(dropped)} of {number(entries)} {counted_noun} ({share_text})"
+        )
     if rewritten:
         changes.append(f"{'rewrite' if is_dry else 'rewrote'} {number(rewritten)}")
     if not changes:
-        return f"{first}; {'a run would drop nothing' if is_dry else 'nothing was dropped'}."
-    return f"{first}; {'a run would' if is_dry else 'the run'} {' and '.join(changes)}."
+        return f"{targets_text}; {'a run would drop nothing' if is_dry else 'nothing was dropped'}."
+    return f"{targets_text}; {'a run would' if is_dry else 'the run'} {' and '.join(changes)}."
 
 
 def _tiles(statuses: Counter[str], sums: Mapping[str, int], targets: int, is_dry: bool) -> list[Tile]:
-    said = ", ".join(f"{found} {_words(status)}" for status, found in statuses.items())
-    before, after = sums["bytes_before"], sums["bytes_after"]
-    failed = statuses["failed"]
+    statuses_text = ", ".join(f"{count_of_status} {_words(status)}" for status, count_of_status in statuses.items())
+    bytes_before, bytes_after = sums["bytes_before"], sums["bytes_after"]
+    failed_count = statuses["failed"]
     return [
-        Tile("targets", number(targets), said, Tone.BAD if failed else Tone.PLAIN),
+        Tile("targets", number(targets), statuses_text, Tone.BAD if failed_count else Tone.PLAIN),
         Tile(
             "would be dropped" if is_dry else "dropped",
             number(sums["dropped"]),
             f"{share(sums['dropped'], sums['entries'])} of the entries",
         ),
         Tile("entries before", number(sums["entries"])),
-        Tile("size before", size(before)),
-        Tile("size after", size(after), f"{share(max(before - after, 0), before)} saved"),
+        Tile("size before", size(bytes_before)),
+        Tile("size after", size(bytes_after), f"{share(max(bytes_before - bytes_after, 0), bytes_before)} saved"),
     ]
 
 
@@ -166,13 +170,15 @@ def largest(
     title: str, values: Mapping[str, int], words: Callable[[int], str], colour: str = "accent"
 ) -> Iterator[Chart]:
     """Yield a bar for each value; of many, all values as one area, and a bar for each of the largest ones."""
-    ordered = sorted(values.items(), key=lambda item: -item[1])
-    if len(ordered) > MOST:
+    ordered_values = sorted(values.items(), key=lambda item: -item[1])
+    if len(ordered_values) > MOST:
         yield ranked_chart(
-            f"{title}: all, the largest first", list(values.values()), (words(ordered[0][1]), words(ordered[-1][1]))
+            f"{title}: all, the largest first",
+            list(values.values()),
+            (words(ordered_values[0][1]), words(ordered_values[-1][1])),
         )
-        title = f"{title}: the largest {MOST} of {len(ordered):,}"
-    yield bar_chart(title, [Bar(name, value, words(value), colour) for name, value in ordered[:MOST]])
+        title = f"{title}: the largest {MOST} of {len(ordered_values):,}"
+    yield bar_chart(title, [Bar(name, value, words(value), colour) for name, value in ordered_values[:MOST]])
 
 
 def _table(targets: Sequence[Document]) -> Table:
@@ -201,12 +207,12 @@ def _notes(targets: Sequence[Document], show_keys: bool) -> Iterator[Section]:
                 Card(Tone.PLAIN, "recovered", f"The interrupted run {target['recovered']} was recovered first.", name)
             )
         if target.get("kind") == "migrate" and target["stores"]:
-            changed = [f"{setting} = {value}" for setting, value in target["settings"].items()]
+            changed_settings = [f"{setting} = {value}" for setting, value in target["settings"].items()]
             cards.append(
                 Card(
                     Tone.PLAIN,
                     "migration",
-                    ", ".join(changed) or "The state is migrated.",
+                    ", ".join(changed_settings) or "The state is migrated.",
                     name,
                     lines=[
                         ("the query's session must have", f"{key}={value}")
@@ -214,17 +220,17 @@ def _notes(targets: Sequence[Document], show_keys: bool) -> Iterator[Section]:
                     ],
                 )
             )
-        for words in describe_left_alone(target):
+        for note in describe_left_alone(target):
             cards.append(
-                Card(Tone.WARNING if _is_without_rule(target) else Tone.PLAIN, "not changed", f"{words}.", name)
+                Card(Tone.WARNING if _is_without_rule(target) else Tone.PLAIN, "not changed", f"{note}.", name)
             )
         for state in target.get("stores", ()):
             if "written_before" in state:
-                words = f"{place(state)}: {describe_history(state['written_before'])}."
-                cards.append(Card(Tone.PLAIN, "history", words, name))
+                note = f"{place(state)}: {describe_history(state['written_before'])}."
+                cards.append(Card(Tone.PLAIN, "history", note, name))
         for text in target.get("warnings", ()):
             cards.append(Card(Tone.WARNING, "warning", _tell(target, tell(text, show_keys)), name))
-        if words := " ".join(describe_published(target)):
-            cards.append(Card(Tone.PLAIN, "published", words, name))
+        if note := " ".join(describe_published(target)):
+            cards.append(Card(Tone.PLAIN, "published", note, name))
     if cards:
         yield Section("Notes", cards=cards)

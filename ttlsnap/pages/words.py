@@ -45,14 +45,14 @@ def describe_left_alone(document: Document) -> Iterator[str]:
 
 def describe_unused(states: Iterable[Document]) -> str | None:
     """Return which state variables Spark has kept that the query no longer has; None if there are none."""
-    unused = [state for state in states if state.get("unused")]
-    if not unused:
+    unused_states = [state for state in states if state.get("unused")]
+    if not unused_states:
         return None
-    names = ", ".join(sorted({state["variable"] for state in unused}))
-    counts = [state["entries"] for state in unused]
+    names = ", ".join(sorted({state["variable"] for state in unused_states}))
+    counts = [state["entries"] for state in unused_states]
     entries = "--sizes counts the entries" if None in counts else f"{number(sum(counts))} entries"
-    told = f"Spark has kept the values of state variables that the query no longer has: {names} ({entries})"
-    return f"{told}. ttlsnap migrate CHECKPOINT --drop NAME removes them"
+    description = f"Spark has kept the values of state variables that the query no longer has: {names} ({entries})"
+    return f"{description}. ttlsnap migrate CHECKPOINT --drop NAME removes them"
 
 
 def known_totals(document: Document) -> Document:
@@ -72,8 +72,8 @@ def of_entries(totals: Document) -> str:
 
 def describe_unpublished(document: Document) -> str:
     """Return what changed although a run published nothing: at most the ledger of ``@written``."""
-    updated = document.get("ledger_updated")
-    return "Nothing was dropped. The ledger was updated." if updated else "Nothing was changed."
+    is_ledger_updated = document.get("ledger_updated")
+    return "Nothing was dropped. The ledger was updated." if is_ledger_updated else "Nothing was changed."
 
 
 def describe_made_final(document: Document) -> str | None:
@@ -119,10 +119,10 @@ def age_groups(age: Document) -> list[tuple[str, int]]:
     return [("in the future", age["future"]), *buckets, ("older", age["older"]), ("no timestamp", age["null"])]
 
 
-def describe_history(before: Document) -> str:
+def describe_history(history_start: Document) -> str:
     """Return a sentence about the entries that were written when the known history begins, or earlier."""
-    entries = "1 entry was" if before["entries"] == 1 else f"{number(before['entries'])} entries were"
-    return f"{entries} written at {before['time']} or earlier; ttlsnap knows no earlier time, and uses that one"
+    entries = "1 entry was" if history_start["entries"] == 1 else f"{number(history_start['entries'])} entries were"
+    return f"{entries} written at {history_start['time']} or earlier; ttlsnap knows no earlier time, and uses that one"
 
 
 def as_text(value: Any) -> str:
@@ -132,9 +132,18 @@ def as_text(value: Any) -> str:
 
 def describe_value(entry: Document) -> str:
     """Return everything of an entry but its place and its key."""
-    own = ("operator", "store", "state", "partition", "key", "change", "rule", "time" if "change" in entry else "")
-    rest = {name: value for name, value in entry.items() if name not in own}
-    return as_text(rest["value"]) if list(rest) == ["value"] else as_text(rest)
+    other_names = (
+        "operator",
+        "store",
+        "state",
+        "partition",
+        "key",
+        "change",
+        "rule",
+        "time" if "change" in entry else "",
+    )
+    shown_fields = {name: value for name, value in entry.items() if name not in other_names}
+    return as_text(shown_fields["value"]) if list(shown_fields) == ["value"] else as_text(shown_fields)
 
 
 def moment(text: str | None) -> float | None:
