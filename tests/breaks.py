@@ -1097,8 +1097,8 @@ BREAKS = (
     Break(
         "a required column of a new query gets null",
         "new_query/schemas.py",
-        "if not now.nullable or is_key(at):",
-        "if is_key(at):",
+        "if not new_field.nullable or is_key(place):",
+        "if is_key(place):",
         "test_refusals.py",
     ),
     Break(
@@ -1111,14 +1111,14 @@ BREAKS = (
     Break(
         "columns that changed places stay where they are",
         "new_query/schemas.py",
-        "columns.append(Take(source, self._match_types(at, was.type, now.type)))",
-        "columns.append(Take(len(columns), self._match_types(at, was.type, now.type)))",
+        "columns.append(Take(source, self._match_types(field_place, old_field.type, new_field.type)))",
+        "columns.append(Take(len(columns), self._match_types(field_place, old_field.type, new_field.type)))",
         "test_refusals.py",
     ),
     Break(
         "two grouping columns get different values in two states",
         "new_query/schemas.py",
-        "if self.answers.fills[first] != self.answers.fills[told]:",
+        "if self.answers.fills[first_answer] != self.answers.fills[answer]:",
         "if False:",
         "test_ttl.py",
     ),

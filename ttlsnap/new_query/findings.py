@@ -17,8 +17,11 @@ if TYPE_CHECKING:
 
 _REPAIRABLE = (
     *("key-floats", "key-intervals"),
-    *(f"key-{what}" for what in ("added", "removed", "reordered", "retyped", "widened", "nullability", "renamed")),
-    *(f"value-{what}" for what in ("added", "removed", "reordered", "retyped", "widened", "nullability", "renamed")),
+    *(f"key-{change}" for change in ("added", "removed", "reordered", "retyped", "widened", "nullability", "renamed")),
+    *(
+        f"value-{change}"
+        for change in ("added", "removed", "reordered", "retyped", "widened", "nullability", "renamed")
+    ),
     *(
         "keys-swapped",
         "values-swapped",
@@ -56,12 +59,15 @@ def with_repairs(
     that record more may show that a migration repairs a finding, the finding is unknown. A run of the migration
     ``proves`` what a comparison of contracts cannot: that no value is null, for example.
     """
-    mine: dict[int | None, list[UnrepairedFinding]] = {}
+    obstacles_by_operator: dict[int | None, list[UnrepairedFinding]] = {}
     for obstacle in obstacles:
-        mine.setdefault(obstacle.place.operator, []).append(obstacle)
-    if any(obstacle.stays for obstacle in mine.get(None, ())):
+        obstacles_by_operator.setdefault(obstacle.place.operator, []).append(obstacle)
+    if any(obstacle.stays for obstacle in obstacles_by_operator.get(None, ())):
         return list(findings)
-    return [_judge(finding, evolution, mine.get(finding.place.operator, ()), proves=proves) for finding in findings]
+    return [
+        _judge(finding, evolution, obstacles_by_operator.get(finding.place.operator, ()), proves=proves)
+        for finding in findings
+    ]
 
 
 def _judge(finding: Finding, evolution: Evolution, obstacles: Sequence[UnrepairedFinding], *, proves: bool) -> Finding:
@@ -70,9 +76,9 @@ def _judge(finding: Finding, evolution: Evolution, obstacles: Sequence[Unrepaire
     needs = {obstacle.place: obstacle.needs for obstacle in obstacles if obstacle.needs}
     if not needs:
         return _repaired(finding, evolution, [obstacle.option for obstacle in obstacles], proves=proves)
-    told = needs.get(finding.place)
-    if finding.verdict is Verdict.INCOMPATIBLE or (finding.verdict is Verdict.UNKNOWN and told):
-        fix = f"a migration may make the state fit. {told or next(iter(needs.values()))}"
+    need = needs.get(finding.place)
+    if finding.verdict is Verdict.INCOMPATIBLE or (finding.verdict is Verdict.UNKNOWN and need):
+        fix = f"a migration may make the state fit. {need or next(iter(needs.values()))}"
         return replace(finding, verdict=Verdict.UNKNOWN, fix=fix)
     return finding
 
@@ -93,20 +99,23 @@ def find_command(report: CheckReport, renamed: Mapping[str, str]) -> str | None:
     """Return the command that makes the old state fit the new query; None if none does, or none is needed."""
     if report.verdict is not Verdict.AFTER_MIGRATION or report.direction == "forward":
         return None
-    if any(f.verdict is Verdict.AFTER_MIGRATION and f.migration is None for f in report.findings):
+    if any(finding.verdict is Verdict.AFTER_MIGRATION and finding.migration is None for finding in report.findings):
         return None
     old, new = shell_word(report.old), shell_word(report.new)
     words = ["ttlsnap migrate", *([old] if is_folder(report.old) else ["CHECKPOINT", "--from", old]), "--to", new]
-    words += [f"--rename {shell_word(f'{was}={now}')}" for was, now in renamed.items()]
-    words += dict.fromkeys(o for f in report.findings if (o := f.fix.partition(_COMMAND)[2].strip()))
-    words += ["--ignore " + shell_word(f"{one.finding.code}:{one.finding.place}") for one in report.ignored]
+    words += [f"--rename {shell_word(f'{old_name}={new_name}')}" for old_name, new_name in renamed.items()]
+    words += dict.fromkeys(
+        options_text for finding in report.findings if (options_text := finding.fix.partition(_COMMAND)[2].strip())
+    )
+    words += ["--ignore " + shell_word(f"{ignored.finding.code}:{ignored.finding.place}") for ignored in report.ignored]
     return " ".join(words)
 
 
 def describe_findings(findings: Iterable[Finding]) -> str:
     """Return findings for an error message, each on a line of its own."""
     return "".join(
-        f"\n  {one.code} at {one.place}: {one.message}" + (f". {one.fix}" if one.fix else "") for one in findings
+        f"\n  {finding.code} at {finding.place}: {finding.message}" + (f". {finding.fix}" if finding.fix else "")
+        for finding in findings
     )
 
 
@@ -115,22 +124,26 @@ def _find_step(finding: Finding, steps: Iterable[Step]) -> Step | None:
     place, side = finding.place, "key" if finding.code.startswith("key") else "value"
 
     def nearness(step: Step) -> tuple[bool, ...]:
-        other = step.place
-        return other.store == place.store, other.state == place.state, other.field == place.field
+        step_place = step.place
+        return step_place.store == place.store, step_place.state == place.state, step_place.field == place.field
 
-    mine = [step for step in steps if step.place.operator == place.operator]
+    candidates = [step for step in steps if step.place.operator == place.operator]
     if finding.code in ("time-mode", "output-mode"):
-        return next((step for step in mine if step.change == f"switch-{finding.code}"), None)
+        return next((step for step in candidates if step.change == f"switch-{finding.code}"), None)
     if finding.code.startswith("ttl"):
-        mine = [step for step in mine if step.change == "switch-ttl" and step.place.state == place.state]
+        candidates = [step for step in candidates if step.change == "switch-ttl" and step.place.state == place.state]
     elif finding.code.startswith("variable"):
         changes = ("rename-state", "drop-state", "drop-unused")
-        mine = [step for step in mine if step.change in changes and step.old == finding.old]
+        candidates = [step for step in candidates if step.change in changes and step.old == finding.old]
     else:
-        mine = [step for step in mine if (step.place.field or "").partition(".")[0] == side]
+        candidates = [step for step in candidates if (step.place.field or "").partition(".")[0] == side]
     if finding.code in OF_SPARK:
-        mine = [step for step in mine if step.change == OF_SPARK[finding.code]]
+        candidates = [step for step in candidates if step.change == OF_SPARK[finding.code]]
     if finding.code in ("keys-swapped", "values-swapped"):  # another step of the same state does not repair it
-        mine = [step for step in mine if step.change in ("reorder", "swap")]
-        mine = [s for s in mine if place.store in (None, s.place.store) and place.state in (None, s.place.state)]
-    return max(mine, key=nearness, default=None)
+        candidates = [step for step in candidates if step.change in ("reorder", "swap")]
+        candidates = [
+            candidate
+            for candidate in candidates
+            if place.store in (None, candidate.place.store) and place.state in (None, candidate.place.state)
+        ]
+    return max(candidates, key=nearness, default=None)

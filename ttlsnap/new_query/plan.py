@@ -77,37 +77,45 @@ def find_evolution(
     Raise UsageError for an answer that belongs to no difference, or has the wrong type.
     """
     new = with_keys_for(old, new)
-    both = Comparison(old=old, new=new, renamed=answers.renamed)
-    matcher = Matcher(answers, knows_nullability=both.knows_nullability)
+    comparison = Comparison(old=old, new=new, renamed=answers.renamed)
+    matcher = Matcher(answers, knows_nullability=comparison.knows_nullability)
     states: list[StateEvolution] = []
     prefixes: dict[tuple[int, str], int] = {}
     added: dict[tuple[int, str], tuple[ColumnFamilySchema, ...]] = {}
     removed: dict[tuple[int, str], tuple[str, ...]] = {}
     modes: dict[int, tuple[str | None, str | None]] = {}
     names = [[operator.name for operator in contract.operators] for contract in (old, new)]
-    if len(names[0]) != len(names[1]) or any(a not in (None, b) for a, b in zip(*names, strict=True)):
-        texts = [", ".join(name or "unnamed" for name in found) for found in names]
+    if len(names[0]) != len(names[1]) or any(
+        old_name not in (None, new_name) for old_name, new_name in zip(*names, strict=True)
+    ):
+        texts = [", ".join(name or "unnamed" for name in operator_names) for operator_names in names]
         return Evolution(), [UnrepairedFinding(Place(), f"the operators were {texts[0]}, and are {texts[1]}")]
-    for was, now in zip(old.operators, new.operators, strict=True):
-        operator = _Operator(both, matcher, was, now, now_ms, converters)
+    for old_operator, new_operator in zip(old.operators, new.operators, strict=True):
+        operator = _Operator(comparison, matcher, old_operator, new_operator, now_ms, converters)
         states += operator.find()
         added |= operator.added
         removed |= operator.removed
         modes |= operator.modes
-        for store, other in zip(was.stores, now.stores, strict=False):
-            if store.prefix_key_columns != other.prefix_key_columns and was.name == session_window.NAME:
-                prefixes[now.id, store.name] = other.prefix_key_columns
+        for old_store, new_store in zip(old_operator.stores, new_operator.stores, strict=False):
+            if (
+                old_store.prefix_key_columns != new_store.prefix_key_columns
+                and old_operator.name == session_window.NAME
+            ):
+                prefixes[new_operator.id, old_store.name] = new_store.prefix_key_columns
     unused = {*answers.fills, *answers.drops, *answers.births, *(name for pair in answers.swaps for name in pair)}
     unused -= matcher.used | ({NOW} if matcher.used.intersection(answers.births) else set())
     if unused:
         name = sorted(unused)[0]
-        told = f"{name} is not a field that differs between the two queries. These differ: {_list_places(matcher)}"
-        begun = [step.new for step in matcher.steps if step.change == "add" and _is_whole(step.place)]
-        if name in answers.fills and begun:
-            told += f". --fill is only for columns. A new aggregate begins without rows: {', '.join(map(str, begun))}"
-        raise UsageError(told)
+        message = f"{name} is not a field that differs between the two queries. These differ: {_list_places(matcher)}"
+        new_aggregates = [step.new for step in matcher.steps if step.change == "add" and _is_whole(step.place)]
+        if name in answers.fills and new_aggregates:
+            message += (
+                ". --fill is only for columns. A new aggregate begins without rows: "
+                f"{', '.join(map(str, new_aggregates))}"
+            )
+        raise UsageError(message)
     # Linked states have the same keys, and each of them would ask the same.
-    obstacles = {(one.place.operator, one.message): one for one in reversed(matcher.obstacles)}
+    obstacles = {(obstacle.place.operator, obstacle.message): obstacle for obstacle in reversed(matcher.obstacles)}
     evolution = Evolution(
         tuple(states), tuple(matcher.steps), prefixes=prefixes, added=added, removed=removed, modes=modes
     )
@@ -146,33 +154,33 @@ class _Part:
 def _parts_of_buffers(buffers: Sequence[AggregateBuffer], value: StructType) -> list[_Part]:
     """Return the parts that aggregates have in a value, of which their columns are the last ones."""
     sizes = [len(buffer.columns) for buffer in buffers]
-    firsts = accumulate(sizes, initial=len(value) - sum(sizes))
+    first_columns = accumulate(sizes, initial=len(value) - sum(sizes))
     parts = []
-    for buffer, first, size in zip(buffers, firsts, sizes, strict=False):
-        fields = value.fields[first : first + size]
-        parts.append(_Part(buffer.aggregate, first, fields, buffer.layout))
+    for buffer, first_column, size in zip(buffers, first_columns, sizes, strict=False):
+        fields = value.fields[first_column : first_column + size]
+        parts.append(_Part(buffer.aggregate, first_column, fields, buffer.layout))
     return parts
 
 
 class _Operator:
     def __init__(
         self,
-        both: Comparison,
+        comparison: Comparison,
         matcher: Matcher,
         old: OperatorContract,
         new: OperatorContract,
         now_ms: int,
         converters: Sequence[ConvertsValues],
     ) -> None:
-        self.both, self.matcher, self.old, self.new, self.now_ms = both, matcher, old, new, now_ms
+        self.both, self.matcher, self.old, self.new, self.now_ms = comparison, matcher, old, new, now_ms
         self.converters = converters
         self.added: dict[tuple[int, str], tuple[ColumnFamilySchema, ...]] = {}
         self.removed: dict[tuple[int, str], tuple[str, ...]] = {}
         self.modes: dict[int, tuple[str | None, str | None]] = {}
         self.place = Place(operator=new.id, operator_name=new.name or old.name)
         self.plans = None
-        if old.plan is not None and new.plan is not None and can_compare_plans(both, old, new):
-            self.plans = pair_plans(both, old, new)
+        if old.plan is not None and new.plan is not None and can_compare_plans(comparison, old, new):
+            self.plans = pair_plans(comparison, old, new)
 
     def find(self) -> list[StateEvolution]:
         before, after = ({store.name: store for store in operator.stores} for operator in (self.old, self.new))
@@ -202,9 +210,9 @@ class _Operator:
             self._refuse(place, f"its states were {', '.join(before)}, and are {', '.join(after)}")
             return []
         return [
-            found
+            evolution
             for name in before
-            if (found := self._find_state(place.at(state=name), before[name], after[name])) is not None
+            if (evolution := self._find_state(place.at(state=name), before[name], after[name])) is not None
         ]
 
     def _find_variables(
@@ -214,42 +222,59 @@ class _Operator:
 
         Spark keeps the values of a variable that is gone until the code calls ``deleteIfExists``.
         """
-        own = [
-            [n for n, s in states.items() if s.role == "primary" and s.kind != "timer"] for states in (before, after)
+        variable_names = [
+            [
+                state_name
+                for state_name, contract in states.items()
+                if contract.role == "primary" and contract.kind != "timer"
+            ]
+            for states in (before, after)
         ]
-        names = {name: name for name in own[0] if name in after}
-        for new in own[1]:
-            for old in own[0] if new not in before else ():
+        names = {name: name for name in variable_names[0] if name in after}
+        for new in variable_names[1]:
+            for old in variable_names[0] if new not in before else ():
                 if old in names or before[old].kind != after[new].kind:
                     continue
-                only = sum(before[one].kind == before[old].kind for one in own[0] if one not in after) == 1
-                if (only and self._has_same_code) or self.matcher.ask_if_same(place, old, new) is not False:
+                is_only = (
+                    sum(
+                        before[removed_name].kind == before[old].kind
+                        for removed_name in variable_names[0]
+                        if removed_name not in after
+                    )
+                    == 1
+                )
+                if (is_only and self._has_same_code) or self.matcher.ask_if_same(place, old, new) is not False:
                     names[old] = new
                     self.matcher.steps.append(Step("rename-state", place.at(state=new), old, new))
                     break
                 # The values stay in the state, as after a start of the query without the variable.
                 self.matcher.steps.append(Step("drop-state", place.at(state=old), old, None))
         expiries = {old: self._find_expiry(place.at(state=new), before[old], after[new]) for old, new in names.items()}
-        variables, again = dict(names), [names[old] for old, expiry in expiries.items() if expiry is not None]
+        variables, rebuilt_variables = (
+            dict(names),
+            [names[old] for old, expiry in expiries.items() if expiry is not None],
+        )
         derived: dict[str, list[str]] = {}
         for name, state in before.items():  # the derived states of a variable are named after it
-            of = transform_with_state.variable_of(name, variables)
-            if of is not None and state.role == "derived":
-                names[name] = name.removesuffix(of) + names[of]
-                if expiries[of] is not None:
-                    derived.setdefault(of, []).append(name)
+            variable = transform_with_state.variable_of(name, variables)
+            if variable is not None and state.role == "derived":
+                names[name] = name.removesuffix(variable) + names[variable]
+                if expiries[variable] is not None:
+                    derived.setdefault(variable, []).append(name)
             elif name.startswith(transform_with_state.TIMERS):
                 names[name] = name
-        self._find_families(place, before, after, [name for found in derived.values() for name in found], again)
+        self._find_families(
+            place, before, after, [name for found in derived.values() for name in found], rebuilt_variables
+        )
         found = []
         for old, new in names.items():
             if old in before and new in after:
                 evolved = self._find_state(place.at(state=new), before[old], after[new], expiries.get(old))
                 if evolved is not None:
                     if evolved.expiry is not None:
-                        made = transform_with_state.derived_of(new, has_ttl=evolved.expiry.has)
-                        made_here = tuple(name for name in made if name in after)
-                        evolved = replace(evolved, derived=tuple(derived.get(old, ())), made=made_here)
+                        derived_names = transform_with_state.derived_of(new, has_ttl=evolved.expiry.has)
+                        new_derived_names = tuple(name for name in derived_names if name in after)
+                        evolved = replace(evolved, derived=tuple(derived.get(old, ())), made=new_derived_names)
                     found.append(evolved)
         return found
 
@@ -259,34 +284,34 @@ class _Operator:
         before: Mapping[str, StateContract],
         after: Mapping[str, StateContract],
         derived: Sequence[str],
-        again: Sequence[str],
+        rebuilt_variables: Sequence[str],
     ) -> None:
         """Note which states come and go, except those of variables that only one of the two queries has.
 
-        ``derived`` are old states that are made again, with the new names ``again`` of their variables. Timers come and
-        go with the time mode.
+        ``derived`` are old states that are made again, with the new names ``rebuilt_variables`` of their variables.
+        Timers come and go with the time mode.
         """
-        where = self.new.id, place.store or ""
-        for step, was, now in (
+        store_key = self.new.id, place.store or ""
+        for step, old_mode, new_mode in (
             ("switch-time-mode", self.old.time_mode, self.new.time_mode),
             ("switch-output-mode", self.old.output_mode, self.new.output_mode),
         ):
-            if None not in (was, now) and was != now:
-                self.matcher.steps.append(Step(step, self.place, was, now))
+            if None not in (old_mode, new_mode) and old_mode != new_mode:
+                self.matcher.steps.append(Step(step, self.place, old_mode, new_mode))
                 self.modes[self.new.id] = self.new.time_mode, self.new.output_mode
         timers = [name for name in before if name.startswith(transform_with_state.TIMERS)]
-        gone = [name for name in (*derived, *timers) if name not in after]
-        come = [
+        removed_names = [name for name in (*derived, *timers) if name not in after]
+        added_states = [
             state
             for name, state in after.items()
             if name not in before
             if name.startswith(transform_with_state.TIMERS)
-            or (state.role == "derived" and transform_with_state.variable_of(name, again) is not None)
+            or (state.role == "derived" and transform_with_state.variable_of(name, rebuilt_variables) is not None)
         ]
-        if gone:
-            self.removed[where] = tuple(gone)
-        if come:
-            self.added[where] = tuple(map(_family_of, come))
+        if removed_names:
+            self.removed[store_key] = tuple(removed_names)
+        if added_states:
+            self.added[store_key] = tuple(map(_family_of, added_states))
 
     def _find_expiry(self, place: Place, old: StateContract, new: StateContract) -> ExpiryChange | None:
         """Return how the expiry times of a variable change; None if they do not."""
@@ -317,11 +342,13 @@ class _Operator:
 
     def _find_birth(self, place: Place, state: StateContract) -> TimestampField | None:
         """Return the field from which the new TTL of existing values counts, as the user says; None for now."""
-        at = place.at(state=state.name)
+        state_place = place.at(state=state.name)
         births = self.matcher.answers.births
-        mine = [told for told in births if told.startswith(f"{at}.")]
-        mine = mine or [told for told in births if told == NOW or told.startswith(("key.", "value."))]
-        if not mine:
+        matching_births = [birth for birth in births if birth.startswith(f"{state_place}.")]
+        matching_births = matching_births or [
+            birth for birth in births if birth == NOW or birth.startswith(("key.", "value."))
+        ]
+        if not matching_births:
             self.matcher.obstacles.append(
                 UnrepairedFinding(
                     place,
@@ -331,10 +358,10 @@ class _Operator:
                 )
             )
             return None
-        if len(mine) > 1:
-            raise UsageError(f"--birth is given twice for {at}: {', '.join(mine)}")
-        self.matcher.used.add(mine[0])
-        name = mine[0].removeprefix(f"{at}.")
+        if len(matching_births) > 1:
+            raise UsageError(f"--birth is given twice for {state_place}: {', '.join(matching_births)}")
+        self.matcher.used.add(matching_births[0])
+        name = matching_births[0].removeprefix(f"{state_place}.")
         if name == NOW:
             return None
         return timestamp_field(self._describe(place, state), name)
@@ -357,47 +384,51 @@ class _Operator:
         is_same = is_same and rehashes is None
         if is_same and not self.matcher.answers.swaps and self._has_same_plan:
             return None
-        matcher, steps = self.matcher, len(self.matcher.steps)
+        matcher, steps_before = self.matcher, len(self.matcher.steps)
         key = self._match_keys(place.at(field="key"), old.key, new.key)
-        if self._normalizes and (made := normalizing(key, new.key)) != key:
-            assert isinstance(made, StructChange)
-            key = made
+        if self._normalizes and (normalized_key := normalizing(key, new.key)) != key:
+            assert isinstance(normalized_key, StructChange)
+            key = normalized_key
             matcher.steps.append(Step("normalize", place.at(field="key"), *FLOATS))
         if rehashes is not None:
             key = key or StructChange(tuple(map(Take, range(len(old.key)))))
             matcher.steps.append(Step("rehash", place.at(field="key"), *(HASHES if rehashes else HASHES[::-1])))
-        at = place.at(field="value")
+        value_place = place.at(field="value")
         converter = self._find_converter(place, old, new)
         value = None
         if converter is not None:
             if expiry is not None:
                 self._refuse(place, "a transformer cannot give its values while its TTL changes. Migrate twice")
-            matcher.steps.append(Step("transform", at, None, describe_rule(converter)))
+            matcher.steps.append(Step("transform", value_place, None, describe_rule(converter)))
         elif self._changes_buffers(old, new):
-            value = self._match_buffers(at, old, new, key)
+            value = self._match_buffers(value_place, old, new, key)
         elif not self._knows_buffers and _types(old.value) != _types(new.value):
-            self._refuse_unknown_buffers(at)
+            self._refuse_unknown_buffers(value_place)
         else:
             values = old.value, new.value
             if expiry is not None:
                 values = _user_part(old), _user_part(new)
-                at = place.at(field="value.value" if new.ttl else "value")
-            self._refuse_swapped_names(at, *values)
-            found = len(matcher.obstacles)
-            value = matcher.match(at, *values)
+                value_place = place.at(field="value.value" if new.ttl else "value")
+            self._refuse_swapped_names(value_place, *values)
+            obstacles_before = len(matcher.obstacles)
+            value = matcher.match(value_place, *values)
             if self.place.operator_name in AGGREGATIONS and self.plans is None:
                 # Another aggregate may have the name, which a migration starts afresh.
-                matcher.obstacles[found:] = [self._with_needs(obstacle) for obstacle in matcher.obstacles[found:]]
+                matcher.obstacles[obstacles_before:] = [
+                    self._with_needs(obstacle) for obstacle in matcher.obstacles[obstacles_before:]
+                ]
         changes = (key, value, expiry, converter)
-        if len(matcher.steps) == steps and not any(changes) and old.name == new.name:
+        if len(matcher.steps) == steps_before and not any(changes) and old.name == new.name:
             return None
         if self.place.operator_name in group_state.NAMES and "groupState" not in old.value.names:
             self._refuse(place, "ttlsnap does not change the schema of group state in its format 1")
         if new.role == "derived":
-            del matcher.steps[steps:]  # it follows the states from which it is derived
+            del matcher.steps[steps_before:]  # it follows the states from which it is derived
         store = place.store or ""
-        taken = [column.ordinal for column in key.columns if isinstance(column, Take)] if key is not None else []
-        merges = self._merges and key is not None and (len(set(taken)) < len(old.key) or self._normalizes)
+        taken_ordinals = (
+            [column.ordinal for column in key.columns if isinstance(column, Take)] if key is not None else []
+        )
+        merges = self._merges and key is not None and (len(set(taken_ordinals)) < len(old.key) or self._normalizes)
         return StateEvolution(
             self.new.id,
             store,
@@ -435,8 +466,8 @@ class _Operator:
             return None
         if old.ttl and new.ttl:  # expiry times are not the user's
             old, new = (replace(state, value=_user_part(state)) for state in (old, new))
-        described = self._describe(place, old)
-        return next((each for each in self.converters if each.converts(described, new.value)), None)
+        descriptor = self._describe(place, old)
+        return next((converter for converter in self.converters if converter.converts(descriptor, new.value)), None)
 
     def _describe(self, place: Place, state: StateContract) -> StateDescriptor:
         return StateDescriptor(self.new.id, self.new.name, place.store or "", state.name, None, state.key, state.value)
@@ -496,14 +527,17 @@ class _Operator:
             texts = [text for text in plan.keys if not is_session(text)]
             if len(texts) > len(key):
                 return self.matcher.match(place, old, new)
-            sides.append([_Part(text, n, (key.fields[n],)) for n, text in enumerate(texts)])
+            sides.append([_Part(text, ordinal, (key.fields[ordinal],)) for ordinal, text in enumerate(texts)])
         paired = self._pair(place, *sides)
         if self.place.operator_name == join.NAME and (None in paired or len(sides[0]) != len(sides[1])):
             self._refuse(place, _OTHER_JOIN_KEYS)
             return None
-        rest = [key.names[len(parts) :] for parts, key in zip(sides, (old, new), strict=True)]
-        if rest[0] != rest[1]:
-            self._refuse(place, f"after its grouping columns it had {', '.join(rest[0])}, and has {', '.join(rest[1])}")
+        names_after = [key.names[len(parts) :] for parts, key in zip(sides, (old, new), strict=True)]
+        if names_after[0] != names_after[1]:
+            self._refuse(
+                place,
+                f"after its grouping columns it had {', '.join(names_after[0])}, and has {', '.join(names_after[1])}",
+            )
             return None
         sources: list[Source] = [None if part is None else part.first for part in paired]
         sources += range(len(sides[0]), len(old))
@@ -518,39 +552,39 @@ class _Operator:
         the columns of the key, which change as in the ``key``.
         """
         old, new = old_state.value, new_state.value
-        was, now = self.old.buffers, self.new.buffers
-        if was is None or now is None or self.plans is None:
+        old_buffers, new_buffers = self.old.buffers, self.new.buffers
+        if old_buffers is None or new_buffers is None or self.plans is None:
             self._refuse_unknown_buffers(place)
             return None
-        before, after = _parts_of_buffers(was, old), _parts_of_buffers(now, new)
-        heads = [found[0].first if found else len(side) for found, side in ((before, old), (after, new))]
+        before, after = _parts_of_buffers(old_buffers, old), _parts_of_buffers(new_buffers, new)
+        head_sizes = [parts[0].first if parts else len(side) for parts, side in ((before, old), (after, new))]
         sources: list[Source] = []
-        for name in new.names[: heads[1]]:
-            repeated = self._find_repeated(name, old_state, new_state, key, heads[0])
+        for name in new.names[: head_sizes[1]]:
+            repeated = self._find_repeated(name, old_state, new_state, key, head_sizes[0])
             if repeated is None:
                 self._refuse(place.at(field=f"{place.field}.{name}"), "it is new, and not a column of the key")
             sources.append(repeated)
             if isinstance(repeated, Constant):
-                told = f"{repeated.value} (as in the key)"
-                self.matcher.steps.append(Step("add", place.at(field=f"{place.field}.{name}"), None, told))
+                value_text = f"{repeated.value} (as in the key)"
+                self.matcher.steps.append(Step("add", place.at(field=f"{place.field}.{name}"), None, value_text))
         ordinals = [source for source in sources if isinstance(source, int)]
         if ordinals != sorted(ordinals):
-            texts = (", ".join(old.names[n] for n in numbers) for numbers in (sorted(ordinals), ordinals))
+            texts = (", ".join(old.names[ordinal] for ordinal in numbers) for numbers in (sorted(ordinals), ordinals))
             self.matcher.steps.append(Step("reorder", place, *texts))
-        taken, steps = self._pair(place, before, after), self.matcher.steps
-        for buffer, part, source in zip(now, after, taken, strict=True):
+        old_parts, steps = self._pair(place, before, after), self.matcher.steps
+        for buffer, part, source in zip(new_buffers, after, old_parts, strict=True):
             if source is not None:
                 sources += range(source.first, source.first + len(source.fields))
             else:
                 values = zip(buffer.initial, part.fields, strict=True)
                 sources += [Constant(_from_json(value, field.type)) for value, field in values]
                 steps.append(Step("add", place, None, part.text))
-        steps += [Step("drop", place, one.text, None) for one in before if one not in taken]
-        moved = [one for one in taken if one is not None]
-        if moved != sorted(moved, key=attrgetter("first")):
-            orders = (sorted(moved, key=attrgetter("first")), moved)
-            steps.append(Step("reorder", place, *(", ".join(one.text for one in order) for order in orders)))
-        return self.matcher.match(place, old, new, sources, told=True)
+        steps += [Step("drop", place, old_part.text, None) for old_part in before if old_part not in old_parts]
+        kept_parts = [old_part for old_part in old_parts if old_part is not None]
+        if kept_parts != sorted(kept_parts, key=attrgetter("first")):
+            orders = (sorted(kept_parts, key=attrgetter("first")), kept_parts)
+            steps.append(Step("reorder", place, *(", ".join(old_part.text for old_part in order) for order in orders)))
+        return self.matcher.match(place, old, new, sources, has_steps=True)
 
     def _refuse_unknown_buffers(self, place: Place) -> None:
         self._refuse(place, "it is not known which aggregate a column belongs to", self._needs)
@@ -569,13 +603,13 @@ class _Operator:
 
     @staticmethod
     def _find_repeated(
-        name: str, old: StateContract, new: StateContract, key: StructChange | None, head: int
+        name: str, old: StateContract, new: StateContract, key: StructChange | None, head_size: int
     ) -> Source:
-        """Return the source of a column before the aggregates, of which the old value has ``head``."""
-        names = list(old.value.names[:head])
+        """Return the source of a column before the aggregates, of which the old value has ``head_size``."""
+        names = list(old.value.names[:head_size])
         if name in new.key.names:
-            place = new.key.names.index(name)
-            column = key.columns[place] if key is not None else Take(place)
+            ordinal = new.key.names.index(name)
+            column = key.columns[ordinal] if key is not None else Take(ordinal)
             if isinstance(column, Constant):
                 return column
             name = old.key.names[column.ordinal]
@@ -585,39 +619,43 @@ class _Operator:
         """Return the old part for each new one; None for one that is new."""
         assert self.plans is not None
         is_value, retyped = place.field == "value", find_retyped(self.plans[0].sources, self.plans[1].sources)
-        found: list[_Part | None] = []
-        for now in new:
-            same = (
-                was
-                for was in old
-                if was not in found
-                and was.layout == now.layout
-                and are_same(self.both.in_new_names(was.text), now.text, retyped=retyped, aggregate=is_value)
+        old_parts: list[_Part | None] = []
+        for new_part in new:
+            same_parts = (
+                old_part
+                for old_part in old
+                if old_part not in old_parts
+                and old_part.layout == new_part.layout
+                and are_same(self.both.in_new_names(old_part.text), new_part.text, retyped=retyped, aggregate=is_value)
             )
-            found.append(next(same, None))
-        for number, now in enumerate(new):
-            for was in old if found[number] is None else ():
-                text = self.both.in_new_names(was.text)
-                if was in found or not differ_by_types(text, now.text):
+            old_parts.append(next(same_parts, None))
+        for number, new_part in enumerate(new):
+            for old_part in old if old_parts[number] is None else ():
+                text = self.both.in_new_names(old_part.text)
+                if old_part in old_parts or not differ_by_types(text, new_part.text):
                     continue
-                if was.layout == now.layout and self.matcher.can_become(was.fields, now.fields):
+                if old_part.layout == new_part.layout and self.matcher.can_become(old_part.fields, new_part.fields):
                     continue
-                if not self.matcher.is_dropped(place, was.text):
-                    told = f"the arguments of {now.text} have other types, and its buffer cannot be converted"
-                    self._refuse(place, told, f"To start it afresh, add --drop {shell_word(was.text)}")
-                    found[number] = was
+                if not self.matcher.is_dropped(place, old_part.text):
+                    message = f"the arguments of {new_part.text} have other types, and its buffer cannot be converted"
+                    self._refuse(place, message, f"To start it afresh, add --drop {shell_word(old_part.text)}")
+                    old_parts[number] = old_part
                 break
-            for was in old if found[number] is None else ():
-                if was in found or was.layout != now.layout or not self.matcher.can_become(was.fields, now.fields):
+            for old_part in old if old_parts[number] is None else ():
+                if (
+                    old_part in old_parts
+                    or old_part.layout != new_part.layout
+                    or not self.matcher.can_become(old_part.fields, new_part.fields)
+                ):
                     continue
-                if is_window(was.text) and is_window(now.text):
+                if is_window(old_part.text) and is_window(new_part.text):
                     self._refuse(place, "the windows changed; existing windows match new ones only by coincidence")
-                    found[number] = was
-                elif self.matcher.ask_if_same(place, was.text, now.text) is not False:
-                    found[number] = was
-                if found[number] is not None:
+                    old_parts[number] = old_part
+                elif self.matcher.ask_if_same(place, old_part.text, new_part.text) is not False:
+                    old_parts[number] = old_part
+                if old_parts[number] is not None:
                     break
-        return found
+        return old_parts
 
     def _refuse(self, place: Place, message: str, needs: str = "") -> None:
         self.matcher.obstacles.append(

@@ -44,12 +44,12 @@ class NewQuery:
     def evolve(self, checkpoint: Checkpoint) -> Evolution:
         """See ``ttlsnap.migration.changes.NewSchemas``."""
         now_ms = _find_now(self.now, checkpoint)
-        found = describe_checkpoint(checkpoint)
+        old_contract = describe_checkpoint(checkpoint)
         if self.old is not None:
-            found = join_contracts(found, self.old)
+            old_contract = join_contracts(old_contract, self.old)
         unused, drops = split_drops(checkpoint, self.answers.drops)
         answers = replace(self.answers, drops=frozenset(drops))
-        evolution, obstacles = find_evolution(found, self.contract, answers, now_ms, self.converters)
+        evolution, obstacles = find_evolution(old_contract, self.contract, answers, now_ms, self.converters)
         evolution = drop_unused(checkpoint, evolution, sorted(unused))
         last_ms = checkpoint.batch.timestamp_ms
         if now_ms < last_ms and any(state.expiry is not None for state in evolution.states):
@@ -58,7 +58,7 @@ class NewQuery:
         if obstacles:
             lines = "".join(f"\n  {obstacle.place}: {obstacle.message}" for obstacle in obstacles)
             raise UnsupportedError(f"{checkpoint.target} cannot be migrated to the new query as it is:{lines}")
-        notes = _require_repaired(checkpoint, found, self, evolution)
+        notes = _require_repaired(checkpoint, old_contract, self, evolution)
         notes += require_consent(checkpoint.target, evolution, may_drop=self.may_drop, dry_run=self.dry_run)
         return replace(evolution, notes=tuple(notes))
 
@@ -84,37 +84,44 @@ def _require_repaired(checkpoint: Checkpoint, old: Contract, new: NewQuery, evol
         checkpoint, "a migration does not repair everything that ttlsnap check finds", repaired, Verdict.AFTER_MIGRATION
     )
     after = apply(check(_migrated(checkpoint, old, new, evolution), new.contract), new.ignores)
-    told = "after the migration, ttlsnap check would still find this. Please report it"
+    message = "after the migration, ttlsnap check would still find this. Please report it"
     # The migration leaves the values of these variables, as Spark does.
-    gone = {step.old for step in evolution.steps if step.change == "drop-state"}
-    found = [finding for finding in after.findings if finding.code != "variable-renamed" or finding.old not in gone]
+    removed_variables = {step.old for step in evolution.steps if step.change == "drop-state"}
+    findings = [
+        finding
+        for finding in after.findings
+        if finding.code != "variable-renamed" or finding.old not in removed_variables
+    ]
     done = {step.change for step in evolution.steps}
-    found = [finding for finding in found if OF_SPARK.get(finding.code) not in done]  # its version stays the old one
-    _refuse(checkpoint, told, found, Verdict.RECONFIGURATION)
+    # Its version stays the old one.
+    findings = [finding for finding in findings if OF_SPARK.get(finding.code) not in done]
+    _refuse(checkpoint, message, findings, Verdict.RECONFIGURATION)
     return ["not compared: " + line for line in report.unseen]
 
 
-def _refuse(checkpoint: Checkpoint, told: str, findings: Sequence[Finding], worst: Verdict) -> None:
+def _refuse(checkpoint: Checkpoint, message: str, findings: Sequence[Finding], worst: Verdict) -> None:
     """Raise UnsupportedError if a finding has a worse verdict than ``worst``."""
-    left = [finding for finding in findings if finding.verdict.rank > worst.rank]
-    if left:
-        accept = ", ".join(f"--ignore {finding.code}" for finding in left)
-        lines = describe_findings(left)
-        raise UnsupportedError(f"{checkpoint.target}: {told}:{lines}\nTo accept it all the same: {accept}")
+    refused_findings = [finding for finding in findings if finding.verdict.rank > worst.rank]
+    if refused_findings:
+        accept = ", ".join(f"--ignore {finding.code}" for finding in refused_findings)
+        lines = describe_findings(refused_findings)
+        raise UnsupportedError(f"{checkpoint.target}: {message}:{lines}\nTo accept it all the same: {accept}")
 
 
 def _migrated(checkpoint: Checkpoint, old: Contract, new: NewQuery, evolution: Evolution) -> Contract:
     """Return the contract of the migrated checkpoint. What the files do not show is as in the new query."""
-    found = describe_checkpoint(with_schemas_of(checkpoint, evolution))
+    migrated = describe_checkpoint(with_schemas_of(checkpoint, evolution))
     if new.old is None:
-        return found
+        return migrated
     operators = [
-        replace(mine, name=was.name, plan=now.plan, functions=now.functions)
-        for mine, was, now in zip(found.operators, old.operators, new.contract.operators, strict=True)
+        replace(operator, name=old_operator.name, plan=new_operator.plan, functions=new_operator.functions)
+        for operator, old_operator, new_operator in zip(
+            migrated.operators, old.operators, new.contract.operators, strict=True
+        )
     ]
     contract = new.contract
     return replace(
-        found,
+        migrated,
         made_from="checkpoint and query",
         planned_by=contract.planned_by,
         output_mode=contract.output_mode,

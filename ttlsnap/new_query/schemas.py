@@ -55,46 +55,49 @@ class Matcher:
         new: StructType,
         sources: Sequence[Source] | None = None,
         *,
-        told: bool = False,
+        has_steps: bool = False,
         merges: bool = False,
     ) -> StructChange | None:
         """Return how structs change, None if they stay as they are. ``place`` has the path to them as its field.
 
         By default, names identify columns. ``sources`` has the sources of the new columns if they are known. With
-        ``told``, there are already steps for what is new, gone or in another place. With ``merges``, a column of a key
-        may go.
+        ``has_steps``, there are already steps for what is new, gone or in another place. With ``merges``, a column of a
+        key may go.
         """
-        known = list(sources) if sources is not None else self._find_by_names(place, old, new, merges=merges)
-        known = self._swap(place, new, known)
+        known_sources = list(sources) if sources is not None else self._find_by_names(place, old, new, merges=merges)
+        known_sources = self._swap(place, new, known_sources)
         names = distinct_names(new.names)
         columns: list[Column] = []
-        for name, now, source in zip(names, new.fields, known, strict=True):
-            at = place.at(field=f"{place.field}.{name}")
+        for name, new_field, source in zip(names, new.fields, known_sources, strict=True):
+            field_place = place.at(field=f"{place.field}.{name}")
             if isinstance(source, int):
-                was = old.fields[source]
-                if was.name != now.name and now.name not in old.names and not told:
-                    self.steps.append(Step("rename", at, was.name, now.name))
-                self._compare_nullability(at, nullable=(was.nullable, now.nullable))
-                columns.append(Take(source, self._match_types(at, was.type, now.type)))
+                old_field = old.fields[source]
+                if old_field.name != new_field.name and new_field.name not in old.names and not has_steps:
+                    self.steps.append(Step("rename", field_place, old_field.name, new_field.name))
+                self._compare_nullability(field_place, nullable=(old_field.nullable, new_field.nullable))
+                columns.append(Take(source, self._match_types(field_place, old_field.type, new_field.type)))
             else:
                 open_before = len(self.obstacles)
-                constant = source if source is not None else self._fill(at, now)
+                constant = source if source is not None else self._fill(field_place, new_field)
                 columns.append(constant)
-                shown = "LITERAL" if len(self.obstacles) > open_before else _show(constant.value)
-                if not told:
-                    self.steps.append(Step("add", at, None, f"{now.type.simple_string} = {shown}"))
-        taken = [source for source in known if isinstance(source, int)]
-        for ordinal, (name, was) in enumerate(zip(distinct_names(old.names), old.fields, strict=True)):
-            if ordinal not in taken and not told:
-                at = place.at(field=f"{place.field}.{name}")
-                if is_key(at) and not merges:
+                literal = "LITERAL" if len(self.obstacles) > open_before else _show(constant.value)
+                if not has_steps:
+                    self.steps.append(Step("add", field_place, None, f"{new_field.type.simple_string} = {literal}"))
+        taken_ordinals = [source for source in known_sources if isinstance(source, int)]
+        for ordinal, (name, old_field) in enumerate(zip(distinct_names(old.names), old.fields, strict=True)):
+            if ordinal not in taken_ordinals and not has_steps:
+                field_place = place.at(field=f"{place.field}.{name}")
+                if is_key(field_place) and not merges:
                     self.obstacles.append(
-                        UnrepairedFinding(at, "without this column, several entries would have one key")
+                        UnrepairedFinding(field_place, "without this column, several entries would have one key")
                     )
-                self._find_answer(at, self.answers.drops)  # it may be given where nobody asks for it
-                self.steps.append(Step("drop", at, was.type.simple_string, None))
-        if taken != sorted(taken) and not told:
-            texts = (", ".join(old.fields[n].name for n in order) for order in (sorted(taken), taken))
+                self._find_answer(field_place, self.answers.drops)  # it may be given where nobody asks for it
+                self.steps.append(Step("drop", field_place, old_field.type.simple_string, None))
+        if taken_ordinals != sorted(taken_ordinals) and not has_steps:
+            texts = (
+                ", ".join(old.fields[index].name for index in order)
+                for order in (sorted(taken_ordinals), taken_ordinals)
+            )
             self.steps.append(Step("reorder", place, *texts))
         if columns == [Take(ordinal) for ordinal in range(len(old))] and not self._is_stricter(old, new):
             return None
@@ -103,12 +106,14 @@ class Matcher:
     def _is_stricter(self, old: StructType, new: StructType) -> bool:
         """Return whether a column may no longer be null. Then the values must be read, to show that none is."""
         pairs = zip(old.fields, new.fields, strict=True)
-        return self.knows_nullability and any(was.nullable and not now.nullable for was, now in pairs)
+        return self.knows_nullability and any(
+            old_field.nullable and not new_field.nullable for old_field, new_field in pairs
+        )
 
-    def _compare_nullability(self, at: Place, *, nullable: tuple[bool, bool]) -> None:
+    def _compare_nullability(self, place: Place, *, nullable: tuple[bool, bool]) -> None:
         if self.knows_nullability and nullable[0] != nullable[1]:
-            texts = ("nullable" if each else "required" for each in nullable)
-            self.steps.append(Step("nullability", at, *texts))
+            texts = ("nullable" if is_nullable else "required" for is_nullable in nullable)
+            self.steps.append(Step("nullability", place, *texts))
 
     def _find_by_names(self, place: Place, old: StructType, new: StructType, *, merges: bool) -> list[Source]:
         """Return the sources of new columns by their names; a name may occur the same number of times on both sides."""
@@ -128,33 +133,35 @@ class Matcher:
                         needs=OLD_NEEDS_QUERY,
                     )
                 )
-        found: list[Source] = [places[name].pop(0) if places.get(name) else None for name in after]
-        self._ask_for_renames(place, old, new, found, merges=merges)
-        return found
+        sources: list[Source] = [places[name].pop(0) if places.get(name) else None for name in after]
+        self._ask_for_renames(place, old, new, sources, merges=merges)
+        return sources
 
     def _ask_for_renames(
-        self, place: Place, old: StructType, new: StructType, found: list[Source], *, merges: bool
+        self, place: Place, old: StructType, new: StructType, sources: list[Source], *, merges: bool
     ) -> None:
         """Add an obstacle for each new column that may be an old one under another name."""
-        for ordinal, now in enumerate(new.fields):
-            at = place.at(field=f"{place.field}.{now.name}")
-            told = self._find_answer(at, self.answers.fills, *_grouping_column(at))
-            if found[ordinal] is not None or told is not None:
+        for ordinal, new_field in enumerate(new.fields):
+            field_place = place.at(field=f"{place.field}.{new_field.name}")
+            fill_name = self._find_answer(field_place, self.answers.fills, *_grouping_column(field_place))
+            if sources[ordinal] is not None or fill_name is not None:
                 continue
-            for number, was in enumerate(old.fields):
-                if number not in found and self.can_become((was,), (now,)):
-                    is_same = self.ask_if_same(place, was.name, now.name, merges=merges)
+            for number, old_field in enumerate(old.fields):
+                if number not in sources and self.can_become((old_field,), (new_field,)):
+                    is_same = self.ask_if_same(place, old_field.name, new_field.name, merges=merges)
                     if is_same is not False:
-                        found[ordinal] = number
+                        sources[ordinal] = number
                         break
 
     def can_become(self, old: Sequence[StructField], new: Sequence[StructField]) -> bool:
         """Return whether each old field can become the new one."""
 
-        def can(was: DataType, now: DataType) -> bool:
-            return _are_alike(was, now) or is_wider(was, now) or is_narrower(was, now)
+        def can(old_type: DataType, new_type: DataType) -> bool:
+            return _are_alike(old_type, new_type) or is_wider(old_type, new_type) or is_narrower(old_type, new_type)
 
-        return len(old) == len(new) and all(can(a.type, b.type) for a, b in zip(old, new, strict=True))
+        return len(old) == len(new) and all(
+            can(old_field.type, new_field.type) for old_field, new_field in zip(old, new, strict=True)
+        )
 
     def ask_if_same(self, place: Place, old: str, new: str, *, merges: bool = False) -> bool | None:
         """Return whether something has only another name, as the user says.
@@ -169,115 +176,125 @@ class Matcher:
         is_column = old.isidentifier() and bool(place.field)
         field = f"{place.field}.{old}" if is_column else old
         rename, drop = f"--rename {shell_word(f'{old}={new}')}", f"--drop {shell_word(field)}"
-        told, needs = f"{old} is gone, and {new} is new: is it the same? If so, add {rename}", ""
+        message, needs = f"{old} is gone, and {new} is new: is it the same? If so, add {rename}", ""
         if merges or not is_key(place):
-            told = f"{told}; if not, add {drop}"
+            message = f"{message}; if not, add {drop}"
             needs = (
                 f"If {new} is {old} under another name, give migrate {rename}; if not, {drop}, which starts it afresh"
             )
-        at = place.at(field=f"{place.field}.{new}") if is_column else place
-        self.obstacles.append(UnrepairedFinding(at, told, needs=needs))
+        new_place = place.at(field=f"{place.field}.{new}") if is_column else place
+        self.obstacles.append(UnrepairedFinding(new_place, message, needs=needs))
         return None
 
     def is_dropped(self, place: Place, name: str) -> bool:
         """Return whether the user says that an old column or aggregate goes."""
-        at = place.at(field=f"{place.field}.{name}")
-        return self._find_answer(at, self.answers.drops, name) is not None
+        field_place = place.at(field=f"{place.field}.{name}")
+        return self._find_answer(field_place, self.answers.drops, name) is not None
 
-    def _find_answer(self, at: Place, answers: Container[str], *more: str) -> str | None:
+    def _find_answer(self, place: Place, answers: Container[str], *more: str) -> str | None:
         """Return the name under which ``answers`` has a field, with its state or without; None if they do not."""
-        for told in (str(at), at.field or "", *more):
-            if told in answers:
-                self.used.add(told)
-                return told
+        for name in (str(place), place.field or "", *more):
+            if name in answers:
+                self.used.add(name)
+                return name
         return None
 
     def _swap(self, place: Place, new: StructType, sources: list[Source]) -> list[Source]:
         names = [f"{place.field}.{name}" for name in distinct_names(new.names)]
         for pair in self.answers.swaps:
-            one, two = (
-                next((n for n, name in enumerate(names) if told in (name, str(place.at(field=name)))), None)
-                for told in pair
+            first_index, second_index = (
+                next(
+                    (index for index, name in enumerate(names) if field_name in (name, str(place.at(field=name)))), None
+                )
+                for field_name in pair
             )
-            if one is not None and two is not None:
+            if first_index is not None and second_index is not None:
                 self.used.update(pair)
-                sources[one], sources[two] = sources[two], sources[one]
-                self.steps.append(Step("swap", place.at(field=names[one]), pair[0], pair[1]))
+                sources[first_index], sources[second_index] = sources[second_index], sources[first_index]
+                self.steps.append(Step("swap", place.at(field=names[first_index]), pair[0], pair[1]))
         return sources
 
-    def _fill(self, at: Place, now: StructField) -> Constant:
+    def _fill(self, place: Place, new_field: StructField) -> Constant:
         """Return the constant for a new column: what the user says, or null if it may be null."""
-        told = self._find_answer(at, self.answers.fills, *_grouping_column(at))
-        if told is not None:
-            self._require_one_fill(at, told)
-            value = parse_literal(self.answers.fills[told], now.type, f"--fill {told}={self.answers.fills[told]}")
-            if value is None and not now.nullable:
-                raise UsageError(f"--fill {told}=null: the new query does not allow null there")
+        answer = self._find_answer(place, self.answers.fills, *_grouping_column(place))
+        if answer is not None:
+            self._require_one_fill(place, answer)
+            value = parse_literal(
+                self.answers.fills[answer], new_field.type, f"--fill {answer}={self.answers.fills[answer]}"
+            )
+            if value is None and not new_field.nullable:
+                raise UsageError(f"--fill {answer}=null: the new query does not allow null there")
             return Constant(value)
-        if not now.nullable or is_key(at):
-            name = next(iter(_grouping_column(at)), at.field)
-            why = "" if is_key(at) else ", and it may not be null"
+        if not new_field.nullable or is_key(place):
+            name = next(iter(_grouping_column(place)), place.field)
+            reason = "" if is_key(place) else ", and it may not be null"
             self.obstacles.append(
                 UnrepairedFinding(
-                    at,
-                    f"existing entries have no {now.name}{why}: add --fill {name}=LITERAL",
+                    place,
+                    f"existing entries have no {new_field.name}{reason}: add --fill {name}=LITERAL",
                     f"--fill {name}=LITERAL",
                 )
             )
         return Constant(None)
 
-    def _require_one_fill(self, at: Place, told: str) -> None:
+    def _require_one_fill(self, place: Place, answer: str) -> None:
         """Raise UsageError if another state got another value for the same grouping column."""
-        for column in _grouping_column(at):
-            first = self.key_fills.setdefault((at.operator, column), told)
-            if self.answers.fills[first] != self.answers.fills[told]:
-                raise UsageError(f"--fill {first} and --fill {told} give one grouping column two values")
+        for column in _grouping_column(place):
+            first_answer = self.key_fills.setdefault((place.operator, column), answer)
+            if self.answers.fills[first_answer] != self.answers.fills[answer]:
+                raise UsageError(f"--fill {first_answer} and --fill {answer} give one grouping column two values")
 
-    def _match_types(self, at: Place, old: DataType, new: DataType) -> Change | None:
+    def _match_types(self, place: Place, old: DataType, new: DataType) -> Change | None:
         """Return how values change with their type; None if they stay as they are."""
-        was, now = physical(old), physical(new)
-        match was, now:
+        old_physical, new_physical = physical(old), physical(new)
+        match old_physical, new_physical:
             case StructType(), StructType():
-                return self.match(at, was, now)
+                return self.match(place, old_physical, new_physical)
             case ArrayType(), ArrayType():
-                inner = self._match_types(at.at(field=f"{at.field}.element"), was.element, now.element)
+                inner = self._match_types(
+                    place.at(field=f"{place.field}.element"), old_physical.element, new_physical.element
+                )
                 return None if inner is None else ArrayChange(inner)
             case MapType(), MapType():
-                if not _are_alike(was.key, now.key):
-                    self._add_retyped(at, old, new)
+                if not _are_alike(old_physical.key, new_physical.key):
+                    self._add_retyped(place, old, new)
                     return None
-                inner = self._match_types(at.at(field=f"{at.field}.value"), was.value, now.value)
+                inner = self._match_types(
+                    place.at(field=f"{place.field}.value"), old_physical.value, new_physical.value
+                )
                 return None if inner is None else MapChange(inner)
-        if _are_alike(was, now):
+        if _are_alike(old_physical, new_physical):
             return None
-        if is_key(at) and isinstance(now, DoubleType):
+        if is_key(place) and isinstance(new_physical, DoubleType):
             self.obstacles.append(
                 UnrepairedFinding(
-                    at, f"a new row of this key can have other digits as {new.simple_string} than an old one"
+                    place, f"a new row of this key can have other digits as {new.simple_string} than an old one"
                 )
             )
             return None
-        texts = isinstance(was, StringType) or isinstance(now, StringType)
-        if texts and not is_key(at) and at.operator_name in AGGREGATIONS:
-            told = f"it was {old.simple_string} and is {new.simple_string}. Texts have another order than numbers"
-            self.obstacles.append(UnrepairedFinding(at, f"{told}, and an aggregate compares its values"))
+        has_text = isinstance(old_physical, StringType) or isinstance(new_physical, StringType)
+        if has_text and not is_key(place) and place.operator_name in AGGREGATIONS:
+            message = f"it was {old.simple_string} and is {new.simple_string}. Texts have another order than numbers"
+            self.obstacles.append(UnrepairedFinding(place, f"{message}, and an aggregate compares its values"))
             return None
-        if is_wider(was, now):
-            self.steps.append(Step("widen", at, old.simple_string, new.simple_string))
+        if is_wider(old_physical, new_physical):
+            self.steps.append(Step("widen", place, old.simple_string, new.simple_string))
             return Cast()
-        if is_narrower(was, now):
-            self.steps.append(Step("narrow", at, old.simple_string, new.simple_string))
+        if is_narrower(old_physical, new_physical):
+            self.steps.append(Step("narrow", place, old.simple_string, new.simple_string))
             if self.answers.narrow:
                 return Cast(narrow=True)
-        self._add_retyped(at, old, new)
+        self._add_retyped(place, old, new)
         return None
 
-    def _add_retyped(self, at: Place, old: DataType, new: DataType) -> None:
-        told = f"it was {old.simple_string} and is {new.simple_string}, which not every old value is"
+    def _add_retyped(self, place: Place, old: DataType, new: DataType) -> None:
+        message = f"it was {old.simple_string} and is {new.simple_string}, which not every old value is"
         if is_narrower(old, new):
-            self.obstacles.append(UnrepairedFinding(at, f"{told}. If all of its values fit, add --narrow", "--narrow"))
+            self.obstacles.append(
+                UnrepairedFinding(place, f"{message}. If all of its values fit, add --narrow", "--narrow")
+            )
         else:
-            self.obstacles.append(UnrepairedFinding(at, told))
+            self.obstacles.append(UnrepairedFinding(place, message))
 
 
 def _grouping_column(place: Place) -> tuple[str, ...]:
@@ -285,8 +302,8 @@ def _grouping_column(place: Place) -> tuple[str, ...]:
 
     Spark has the grouping columns of a timer, of an index and of a map within a struct.
     """
-    head, *names = (place.field or "").split(".")
-    if head != "key" or "userKey" in names:
+    side, *names = (place.field or "").split(".")
+    if side != "key" or "userKey" in names:
         return ()
     while len(names) > 1 and names[0] in ("key", "elementKey"):
         names = names[1:]
@@ -304,7 +321,9 @@ def _are_alike(old: DataType, new: DataType) -> bool:
     match old, new:
         case StructType(), StructType():
             pairs = zip(old.fields, new.fields, strict=False)
-            return len(old) == len(new) and all(_are_alike(a.type, b.type) for a, b in pairs)
+            return len(old) == len(new) and all(
+                _are_alike(old_field.type, new_field.type) for old_field, new_field in pairs
+            )
         case ArrayType(), ArrayType():
             return _are_alike(old.element, new.element)
         case MapType(), MapType():

@@ -34,12 +34,12 @@ def plan_table(
     """
     if answers.fills or answers.swaps or answers.births or answers.narrow:
         raise UsageError(f"{target} is a Delta table, for which only --rename, --drop and --ignore can be used")
-    for name, columns, what in (
+    for name, columns, owner in (
         *((name, old.columns, "the table") for name in answers.renamed),
         *((name, new.columns, "the new stream") for name in answers.renamed.values()),
     ):
         if name not in columns.names:
-            raise UsageError(f"--rename: {what} has no column {name}")
+            raise UsageError(f"--rename: {owner} has no column {name}")
     planner = _Planner(old, new, answers.renamed, set(answers.drops))
     planner.plan()
     if planner.drops:
@@ -47,10 +47,10 @@ def plan_table(
             f"--drop {sorted(planner.drops)[0]}: the table has no such column, or the new stream has it, too"
         )
     report = apply(check(planner.table, new), ignores)
-    left = [finding for finding in report.findings if finding.verdict.rank > Verdict.RECONFIGURATION.rank]
-    if left:
+    unrepaired = [finding for finding in report.findings if finding.verdict.rank > Verdict.RECONFIGURATION.rank]
+    if unrepaired:
         raise UnsupportedError(
-            f"{target}: the statements that ttlsnap can run do not repair everything:{describe_findings(left)}"
+            f"{target}: the statements that ttlsnap can run do not repair everything:{describe_findings(unrepaired)}"
         )
     return planner.steps, ["not compared: " + line for line in report.unseen]
 
@@ -75,15 +75,15 @@ class _Planner:
             )
         for column in self.old.columns:
             self._change(column)
-        have = {column.name.lower() for column in self.table.columns}
+        existing_names = {column.name.lower() for column in self.table.columns}
         for column in self.new.columns:
-            if column.name.lower() not in have:
+            if column.name.lower() not in existing_names:
                 self._add(column)
 
     def _change(self, column: StructField) -> None:
         name = self.renamed.get(column.name, column.name)
-        wanted = next((c for c in self.new.columns if c.name.lower() == name.lower()), None)
-        if wanted is None:
+        new_column = next((candidate for candidate in self.new.columns if candidate.name.lower() == name.lower()), None)
+        if new_column is None:
             if column.name in self.drops:
                 self.drops.discard(column.name)
                 self._drop(column)
@@ -93,25 +93,32 @@ class _Planner:
                 self._relax(column)
             return
         if column.name in self.renamed:
-            self._rename(column, wanted)
-            column = replace(column, name=wanted.name)
-        if column.type != wanted.type and can_widen(column.type, wanted.type):
-            texts = column.type.simple_string, wanted.type.simple_string
+            self._rename(column, new_column)
+            column = replace(column, name=new_column.name)
+        if column.type != new_column.type and can_widen(column.type, new_column.type):
+            texts = column.type.simple_string, new_column.type.simple_string
             alter = f"ALTER COLUMN {quote_identifier(column.name)} TYPE {texts[1]}"
-            on = () if self._property(_WIDENING) == "true" else (self._set(_WIDENING, "true"),)
-            self.steps.append(Alteration("widen", column.name, *texts, (*on, alter)))
-            column = self._replace(column, replace(column, type=wanted.type))
-        if wanted.nullable and not column.nullable:
+            property_statements = () if self._property(_WIDENING) == "true" else (self._set(_WIDENING, "true"),)
+            self.steps.append(Alteration("widen", column.name, *texts, (*property_statements, alter)))
+            column = self._replace(column, replace(column, type=new_column.type))
+        if new_column.nullable and not column.nullable:
             self._relax(column)
 
     def _require_no_twin(self, column: StructField) -> None:
         """Raise UnsupportedError if a new column may be an old one that is gone."""
-        known = {self.renamed.get(c.name, c.name).lower() for c in self.old.columns}
-        twin = next((c for c in self.new.columns if c.name.lower() not in known and c.type == column.type), None)
-        if twin is not None:
+        known_names = {self.renamed.get(candidate.name, candidate.name).lower() for candidate in self.old.columns}
+        new_column = next(
+            (
+                candidate
+                for candidate in self.new.columns
+                if candidate.name.lower() not in known_names and candidate.type == column.type
+            ),
+            None,
+        )
+        if new_column is not None:
             raise UnsupportedError(
-                f"the column {column.name} is gone, and {twin.name} is new: is it the same? If so, add --rename "
-                f"{column.name}={twin.name}; if not, add --drop {column.name}"
+                f"the column {column.name} is gone, and {new_column.name} is new: is it the same? If so, add --rename "
+                f"{column.name}={new_column.name}; if not, add --drop {column.name}"
             )
 
     def _add(self, column: StructField) -> None:
@@ -125,17 +132,17 @@ class _Planner:
             raise UnsupportedError(f"{column.name} is a column of the rows' key; without it, several rows have one key")
         statements = (*self._map_columns(), f"DROP COLUMN {quote_identifier(column.name)}")
         self.steps.append(Alteration("drop", column.name, column.type.simple_string, None, statements))
-        self._set_columns(tuple(c for c in self.table.columns if c.name != column.name))
+        self._set_columns(tuple(remaining for remaining in self.table.columns if remaining.name != column.name))
 
-    def _rename(self, column: StructField, wanted: StructField) -> None:
-        rename = f"RENAME COLUMN {quote_identifier(column.name)} TO {quote_identifier(wanted.name)}"
+    def _rename(self, column: StructField, new_column: StructField) -> None:
+        rename = f"RENAME COLUMN {quote_identifier(column.name)} TO {quote_identifier(new_column.name)}"
         statements = [*self._map_columns(), rename]
         if column.name in self.table.key:
-            key = tuple(wanted.name if name == column.name else name for name in self.table.key)
+            key = tuple(new_column.name if name == column.name else name for name in self.table.key)
             self.table = replace(self.table, key=key)
             statements.append(set_key(key))
-        self.steps.append(Alteration("rename", wanted.name, column.name, wanted.name, tuple(statements)))
-        self._replace(column, replace(column, name=wanted.name))
+        self.steps.append(Alteration("rename", new_column.name, column.name, new_column.name, tuple(statements)))
+        self._replace(column, replace(column, name=new_column.name))
 
     def _relax(self, column: StructField) -> None:
         statement = f"ALTER COLUMN {quote_identifier(column.name)} DROP NOT NULL"
