@@ -21,13 +21,15 @@ Executed = Mapping[int, Sequence[Any]]
 
 def find_executed(plan: Any) -> Executed:
     """Return the aggregates of an executed plan (a JVM object)."""
-    found = {}
+    aggregates = {}
     for node in _walk(plan):
         if kind_of(node) in _SAVES:
-            own = next((below for below in _walk(node.child()) if kind_of(below) in _AGGREGATES), None)
-            if own is not None:
-                found[node.stateInfo().get().operatorId()] = list(items(own.aggregateExpressions()))
-    return found
+            aggregate_node = next(
+                (descendant for descendant in _walk(node.child()) if kind_of(descendant) in _AGGREGATES), None
+            )
+            if aggregate_node is not None:
+                aggregates[node.stateInfo().get().operatorId()] = list(items(aggregate_node.aggregateExpressions()))
+    return aggregates
 
 
 def read_buffers(
@@ -37,10 +39,14 @@ def read_buffers(
 
     ``analyzed`` has the text and the object of each aggregate of the analyzed plan, by its id.
     """
-    known = [analyzed.get(aggregate.resultId().id()) for aggregate in executed]
-    if None in known:
+    analyzed_aggregates = [analyzed.get(aggregate.resultId().id()) for aggregate in executed]
+    if None in analyzed_aggregates:
         return None
-    return tuple(_read(one[0], one[1], aggregate) for one, aggregate in zip(known, executed, strict=True) if one)
+    return tuple(
+        _read(analyzed_aggregate[0], analyzed_aggregate[1], aggregate)
+        for analyzed_aggregate, aggregate in zip(analyzed_aggregates, executed, strict=True)
+        if analyzed_aggregate
+    )
 
 
 def _read(text: str, analyzed: Any, executed: Any) -> AggregateBuffer:

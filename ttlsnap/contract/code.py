@@ -34,13 +34,13 @@ def tree_of(function: types.FunctionType) -> Tree | None:
     linecache.checkcache(code.co_filename)
     lines = linecache.getlines(code.co_filename, function.__globals__)
     try:
-        found = _functions("".join(lines)).get((code.co_firstlineno, code.co_name), [])
+        trees = _functions("".join(lines)).get((code.co_firstlineno, code.co_name), [])
     except (SyntaxError, ValueError, RecursionError):
         return None
-    if len(found) > 1:  # several lambdas in one line
+    if len(trees) > 1:  # several lambdas in one line
         positions = set(code.co_positions())
-        found = [node for node in found if isinstance(node, ast.Lambda) and _position(node.body) in positions]
-    return found[0] if len(found) == 1 else None
+        trees = [node for node in trees if isinstance(node, ast.Lambda) and _position(node.body) in positions]
+    return trees[0] if len(trees) == 1 else None
 
 
 def text_of(function: types.FunctionType, tree: Tree | None) -> str:
@@ -78,23 +78,23 @@ def constant(value: Any) -> str:
 
 def _code(code: types.CodeType) -> str:
     consts = [constant(inner) for inner in code.co_consts]
-    takes = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags, code.co_varnames)
-    does = (code.co_code.hex(), code.co_exceptiontable.hex(), code.co_names)
-    return f"{sys.version_info[:2]} {takes} {does} {consts}"
+    parameters = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags, code.co_varnames)
+    instructions = (code.co_code.hex(), code.co_exceptiontable.hex(), code.co_names)
+    return f"{sys.version_info[:2]} {parameters} {instructions} {consts}"
 
 
 @functools.lru_cache(maxsize=256)
 def _functions(text: str) -> dict[tuple[int, str], list[Tree]]:
     """Return the functions of a file, without docstrings, by the first line of their code and their name."""
-    found: dict[tuple[int, str], list[Tree]] = defaultdict(list)
+    functions: dict[tuple[int, str], list[Tree]] = defaultdict(list)
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             _without_docstring(node)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            found[min(top.lineno for top in (node, *node.decorator_list)), node.name].append(node)
+            functions[min(top.lineno for top in (node, *node.decorator_list)), node.name].append(node)
         elif isinstance(node, ast.Lambda):
-            found[node.lineno, "<lambda>"].append(node)
-    return dict(found)
+            functions[node.lineno, "<lambda>"].append(node)
+    return dict(functions)
 
 
 def _position(node: ast.expr) -> tuple[int | None, ...]:
@@ -113,7 +113,7 @@ def _dump(function: Tree) -> str:
 
     ``ast.dump`` fails on trees that are nested too deeply, and its text differs between versions of Python.
     """
-    written: list[str] = []
+    lines: list[str] = []
     pending: list[Any] = [function]
     while pending:
         node = pending.pop()
@@ -122,22 +122,22 @@ def _dump(function: Tree) -> str:
             fields = {name: value for name, value in ast.iter_fields(node) if value is not None and value != []}
             if node is function:
                 fields = {name: value for name, value in fields.items() if name not in _OUTSIDE}
-            written.append(f"{type(node).__name__} {' '.join(fields)}")
+            lines.append(f"{type(node).__name__} {' '.join(fields)}")
             pending += reversed(fields.values())
         elif isinstance(node, list):
-            written.append(f"[{len(node)}]")
+            lines.append(f"[{len(node)}]")
             pending += reversed(node)
         else:
-            written.append(constant(node))
-    return "\n".join(written)
+            lines.append(constant(node))
+    return "\n".join(lines)
 
 
 def _globals(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
-    there = function.__globals__
+    variables = function.__globals__
     for code in _codes(function.__code__):
-        yield from ((name, there[name]) for name in code.co_names if name in there)
-        loaded = {step.argval for step in dis.get_instructions(code) if step.opname == "LOAD_GLOBAL"}
-        for name in sorted(loaded - there.keys()):
+        yield from ((name, variables[name]) for name in code.co_names if name in variables)
+        loaded_names = {step.argval for step in dis.get_instructions(code) if step.opname == "LOAD_GLOBAL"}
+        for name in sorted(loaded_names - variables.keys()):
             value = getattr(builtins, name, UNAVAILABLE)
             if value is UNAVAILABLE or value in DYNAMIC:
                 yield name, UNAVAILABLE
@@ -180,8 +180,8 @@ def _imports(function: types.FunctionType, tree: Tree | None, is_library: _Libra
 
 
 def _from(module: str, name: str) -> Any:
-    found = importlib.import_module(module)
-    return getattr(found, name) if hasattr(found, name) else importlib.import_module(f"{module}.{name}")
+    imported = importlib.import_module(module)
+    return getattr(imported, name) if hasattr(imported, name) else importlib.import_module(f"{module}.{name}")
 
 
 @functools.lru_cache(maxsize=1024)
@@ -190,18 +190,18 @@ def _uses(tree: Tree) -> dict[str, set[tuple[str, ...]]]:
 
     For ``a.b.c`` the name ``a`` has the path ``b``, ``c``. For ``a`` alone it has an empty path.
     """
-    found: dict[str, set[tuple[str, ...]]] = defaultdict(set)
-    within: set[ast.AST] = set()
+    paths_of_names: dict[str, set[tuple[str, ...]]] = defaultdict(set)
+    inner_nodes: set[ast.AST] = set()
     for node in ast.walk(tree):  # outer nodes come first
-        if node in within:
+        if node in inner_nodes:
             continue
         path: list[str] = []
         while isinstance(node, ast.Attribute):
             path, node = [node.attr, *path], node.value
-            within.add(node)
+            inner_nodes.add(node)
         if isinstance(node, ast.Name):
-            found[node.id].add(tuple(path))
-    return found
+            paths_of_names[node.id].add(tuple(path))
+    return paths_of_names
 
 
 def _attribute(value: Any, path: Iterable[str], is_library: _Library) -> Any:

@@ -45,12 +45,12 @@ def read_declaration(processor: Any) -> Declared | None:
     return Declared(named, nameless, ttls)
 
 
-def _handle(ttls: dict[str, int | None], named: bool) -> Any:
+def _handle(ttls: dict[str, int | None], with_names: bool) -> Any:
     """Return a ``StatefulProcessorHandle`` that works without Spark."""
 
     def declare(kind: str, name: str, ttl: int | None) -> tuple[str, ...]:
         ttls[name] = ttl
-        return ("state variable", kind, name) if named else ("state variable", kind)
+        return ("state variable", kind, name) if with_names else ("state variable", kind)
 
     class Handle:
         """A handle without attributes: a processor keeps it, and everything in a processor counts for its digest."""

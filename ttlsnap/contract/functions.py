@@ -63,47 +63,49 @@ def digests(subject: Any, declared: Declared | None = None) -> dict[str, str]:
     as bases. An object also has ``attributes``. For a processor with its ``declared`` variables, ``attributes`` are
     those after ``init``, without the names of the variables. ``names`` are the same with these names.
     """
-    own = _own(subject)
+    own_packages = _find_own_packages(subject)
     kind = subject if isinstance(subject, type) else type(subject)
-    if _is_library(kind.__module__, own):
-        return {BODY: _Walk(own).digest(subject)}
-    found = {}
+    if _is_library(kind.__module__, own_packages):
+        return {BODY: _Walk(own_packages).digest(subject)}
+    part_digests = {}
     for ancestor in reversed(kind.__mro__):
-        if not _is_library(ancestor.__module__, own):
+        if not _is_library(ancestor.__module__, own_packages):
             for name, member in list(vars(ancestor).items()):
-                made = (name == "__init__" and kind is not subject) or (name == "init" and declared is not None)
-                if name not in _GENERATED and not made:
-                    found[name] = _Walk(own).digest(member)
-    if bases := _bases(kind, own):
-        found[BASES] = _Walk(own).digest(bases)
+                in_attributes = (name == "__init__" and kind is not subject) or (
+                    name == "init" and declared is not None
+                )
+                if name not in _GENERATED and not in_attributes:
+                    part_digests[name] = _Walk(own_packages).digest(member)
+    if bases := _bases(kind, own_packages):
+        part_digests[BASES] = _Walk(own_packages).digest(bases)
     if kind is not subject:
-        found[ATTRIBUTES] = _Walk(own, True).digest(subject if declared is None else declared.nameless)
+        part_digests[ATTRIBUTES] = _Walk(own_packages, True).digest(subject if declared is None else declared.nameless)
     if declared is not None:
-        found[NAMES] = _Walk(own, True).digest(declared.named)
-    return found
+        part_digests[NAMES] = _Walk(own_packages, True).digest(declared.named)
+    return part_digests
 
 
 def digest_of_rules(rules: Iterable[object]) -> str:
     """Return one digest for transformers and callbacks: of their code and their options."""
-    said = [[type(rule).__qualname__, digests(rule)] for rule in rules]
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+    descriptions = [[type(rule).__qualname__, digests(rule)] for rule in rules]
+    return hashlib.sha256(json.dumps(descriptions, sort_keys=True).encode()).hexdigest()
 
 
 def name_of(subject: Any) -> str:
     """Return the name of a function or a class, or of an object's class."""
-    named = subject if isinstance(subject, types.FunctionType | types.MethodType | type) else type(subject)
-    return str(named.__qualname__).replace("<locals>.", "")
+    definition = subject if isinstance(subject, types.FunctionType | types.MethodType | type) else type(subject)
+    return str(definition.__qualname__).replace("<locals>.", "")
 
 
-def _bases(kind: type, own: frozenset[str]) -> tuple[type, ...]:
+def _bases(kind: type, own_packages: frozenset[str]) -> tuple[type, ...]:
     """Return the library classes from which a class is derived, and its metaclass.
 
     Classes of ``abc`` and PySpark are left out, because all processors have them.
     """
-    outside = [ancestor for ancestor in kind.__mro__ if _is_library(ancestor.__module__, own)]
+    library_ancestors = [ancestor for ancestor in kind.__mro__ if _is_library(ancestor.__module__, own_packages)]
     return tuple(
         base
-        for base in (*outside, type(kind))
+        for base in (*library_ancestors, type(kind))
         if base not in (object, type) and base.__module__.partition(".")[0] not in ("abc", "pyspark")
     )
 
@@ -114,13 +116,13 @@ class _Walk:
     ``only_attributes`` leaves out the class of the value, and the order of its attributes.
     """
 
-    def __init__(self, own: frozenset[str], only_attributes: bool = False) -> None:
-        self._own = own
+    def __init__(self, own_packages: frozenset[str], only_attributes: bool = False) -> None:
+        self._own_packages = own_packages
         self._only_attributes = only_attributes
         self._values: list[Any] = []  # keeps the values alive, so that Python uses no id twice
         self._numbers: dict[int, int] = {}
         self._tuples: dict[int, tuple[Any, Any]] = {}
-        self._firsts: dict[Any, Any] = {}
+        self._first_tuples: dict[Any, Any] = {}
         self._roots: set[str] = set()
         self._unseen = False
 
@@ -135,11 +137,11 @@ class _Walk:
 
     def _part(self, value: Any) -> DigestPart:
         kind = type(value)
-        found = list(self._within(value))
-        self._unseen |= any(inner is UNAVAILABLE for _, inner in found)
+        contents = list(self._within(value))
+        self._unseen |= any(inner is UNAVAILABLE for _, inner in contents)
         # The name of a class of the user's own does not count.
         label = _full_name(kind) if self._is_library(kind) else "own"
-        inner = [(name, self._target(inner)) for name, inner in found if inner is not UNAVAILABLE]
+        inner = [(name, self._target(inner)) for name, inner in contents if inner is not UNAVAILABLE]
         return DigestPart(label, inner, not issubclass(kind, set | frozenset))
 
     def _target(self, value: Any) -> int | str:
@@ -161,12 +163,12 @@ class _Walk:
         pending = [value]
         while pending:
             top = pending[-1]
-            if deeper := [inner for inner in top if type(inner) is tuple and id(inner) not in self._tuples]:
-                pending += deeper
+            if inner_tuples := [inner for inner in top if type(inner) is tuple and id(inner) not in self._tuples]:
+                pending += inner_tuples
                 continue
-            inside = (self._tuples[id(inner)][1] if type(inner) is tuple else inner for inner in top)
-            key = tuple(constant(inner) if type(inner) in _PLAIN else id(inner) for inner in inside)
-            self._tuples[id(top)] = top, self._firsts.setdefault(key, top)
+            inner_values = (self._tuples[id(inner)][1] if type(inner) is tuple else inner for inner in top)
+            key = tuple(constant(inner) if type(inner) in _PLAIN else id(inner) for inner in inner_values)
+            self._tuples[id(top)] = top, self._first_tuples.setdefault(key, top)
             pending.pop()
         return self._tuples[id(value)][1]
 
@@ -224,7 +226,7 @@ class _Walk:
         For a library's function, yield its name. If it is a local function, also yield the variables it was made with.
         """
         module = function.__globals__.get("__name__") or function.__module__
-        if _is_library(module, self._own):
+        if _is_library(module, self._own_packages):
             yield "name", f"{module}.{function.__code__.co_qualname}"
             if "<locals>" not in function.__code__.co_qualname:
                 return
@@ -233,7 +235,7 @@ class _Walk:
             self._roots |= _roots(function.__globals__)
             tree = tree_of(function)
             yield "source", hashlib.sha256(text_of(function, tree).encode()).hexdigest()
-            yield from _by_name(find_names(function, tree, lambda name: _is_library(name, self._own)))
+            yield from _by_name(find_names(function, tree, lambda name: _is_library(name, self._own_packages)))
         yield "defaults", function.__defaults__
         yield "keywords", function.__kwdefaults__
         yield from _by_name(vars(function).items())
@@ -242,8 +244,8 @@ class _Walk:
         """Yield what pickle would store of an object. This is everything, because pickle can recreate the object."""
         try:
             reduce = copyreg.dispatch_table.get(type(value))
-            made = reduce(value) if reduce else value.__reduce_ex__(4)
-            name, parts = (made, ()) if isinstance(made, str) else ("", tuple(made))
+            reduced = reduce(value) if reduce else value.__reduce_ex__(4)
+            name, parts = (reduced, ()) if isinstance(reduced, str) else ("", tuple(reduced))
         except Exception:  # any class may raise here: the object cannot be pickled
             yield "state", UNAVAILABLE
             name, parts = "", (None, None, getattr(value, "__dict__", None))
@@ -272,22 +274,24 @@ class _Walk:
         roots = "|".join(re.escape(root) for root in sorted(self._roots, key=len, reverse=True))
         root = re.compile(rf"(?<![\w.-])(?:{roots})(?![\w.-])")
         for part in parts:
-            for at, (name, target) in enumerate(part.inner):
+            for position, (name, target) in enumerate(part.inner):
                 if isinstance(target, str) and not target.isalnum():
                     text = root.sub("\0", target) if roots else target
-                    text = _ADDRESS.sub(lambda found: "" if int(found[0]) in self._numbers else found[0], text)
-                    part.inner[at] = name, text
+                    text = _ADDRESS.sub(lambda address: "" if int(address[0]) in self._numbers else address[0], text)
+                    part.inner[position] = name, text
 
     def _is_library(self, subject: Any) -> bool:
-        return _is_library(subject.__name__ if isinstance(subject, types.ModuleType) else subject.__module__, self._own)
+        return _is_library(
+            subject.__name__ if isinstance(subject, types.ModuleType) else subject.__module__, self._own_packages
+        )
 
 
-def _is_library(module: Any, own: frozenset[str]) -> bool:
+def _is_library(module: Any, own_packages: frozenset[str]) -> bool:
     """Return whether a module belongs to Python, or to an installed package that is not the user's own."""
     if not isinstance(module, str):
         return False
     package = module.partition(".")[0]
-    if package in own or package in ("", "__main__"):
+    if package in own_packages or package in ("", "__main__"):
         return False
     if package in _FRAMES:
         return True
@@ -314,18 +318,18 @@ def _resolve(place: str) -> str:
     return str(Path(place).resolve())
 
 
-def _own(subject: Any) -> frozenset[str]:
+def _find_own_packages(subject: Any) -> frozenset[str]:
     """Return the packages of the code that Spark receives. They are the user's own even if they are installed."""
-    pending, found = [subject], set()
+    pending, packages = [subject], set()
     for value in pending:  # the loop appends to the list
-        found.add(str(getattr(value, "__module__", None) or type(value).__module__).partition(".")[0])
+        packages.add(str(getattr(value, "__module__", None) or type(value).__module__).partition(".")[0])
         if isinstance(value, functools.partial):
             pending.append(value.func)
         elif isinstance(value, types.MethodType | types.BuiltinMethodType):
             pending.append(value.__self__)
         elif "__wrapped__" in getattr(value, "__dict__", {}):
             pending.append(value.__wrapped__)
-    return frozenset(found - sys.stdlib_module_names - {*_FRAMES, "numpy", "pandas", "pyarrow"})
+    return frozenset(packages - sys.stdlib_module_names - {*_FRAMES, "numpy", "pandas", "pyarrow"})
 
 
 def _roots(variables: Mapping[str, Any]) -> set[str]:

@@ -61,7 +61,7 @@ def _changelog(checkpoint: Checkpoint) -> bool | None:
     for operator in checkpoint.operators:
         for store in operator.stores:
             newest |= _kinds_of(
-                checkpoint, [i.name for i in checkpoint.files.list(store.directory(store.partitions[0]))]
+                checkpoint, [info.name for info in checkpoint.files.list(store.directory(store.partitions[0]))]
             )
     if newest and "changelog" not in newest:
         for journal in Runs.read(checkpoint.files).recent(checkpoint.logs):
@@ -104,9 +104,9 @@ def _unused(checkpoint: Checkpoint, operator: Operator, store: Store) -> tuple[S
     if operator.name not in transform_with_state.NAMES:
         return None
     encoders = _key_encoders(store.unused)
-    there = _families_in_files(checkpoint, store) if encoders else frozenset()
+    families_in_files = _families_in_files(checkpoint, store) if encoders else frozenset()
     return tuple(
-        replace(_state(state, encoders, state.stored_timestamp is not None), kept=state.state in there)
+        replace(_state(state, encoders, state.stored_timestamp is not None), kept=state.state in families_in_files)
         for state in transform_with_state.unused_states(checkpoint, operator, store, encoders)
         if state.role == "primary" and state.kind != "timer"
     )

@@ -75,12 +75,12 @@ def contract_of_query(
 
     Raise UsageError if ``build`` cannot be imported, raises an error, or does not return a stateful streaming query.
     """
-    named = {"": schemas} if isinstance(schemas, str) else dict(schemas)
+    schemas_by_name = {"": schemas} if isinstance(schemas, str) else dict(schemas)
     with _session(session, conf or {}) as spark, tempfile.TemporaryDirectory(prefix="ttlsnap-") as folder:
         empty = _empty_sources(spark, Path(folder))
         with record_functions() as recording:
-            found = _call(_load(build) if isinstance(build, str) else build, spark, named, empty)
-        frame, mode = _streaming(found, output_mode)
+            returned = _call(_load(build) if isinstance(build, str) else build, spark, schemas_by_name, empty)
+        frame, mode = _streaming(returned, output_mode)
         return _contract(spark, Started(frame, mode, None), recording, Path(folder))
 
 
@@ -108,11 +108,14 @@ def contract_of_script(
             _run(script, arguments)
         started = recording.started
         if query is not None:
-            started = [one for one in started if one.name == query]
+            started = [started_query for started_query in started if started_query.name == query]
         if len(started) != 1:
-            names = ", ".join(str(one.name or "one without a name") for one in recording.started) or "none"
-            wanted = "give --query NAME" if len(recording.started) > 1 else "a contract is of one"
-            raise UsageError(f"{script} starts {len(recording.started)} queries ({names}); {wanted}")
+            names = (
+                ", ".join(str(started_query.name or "one without a name") for started_query in recording.started)
+                or "none"
+            )
+            hint = "give --query NAME" if len(recording.started) > 1 else "a contract is of one"
+            raise UsageError(f"{script} starts {len(recording.started)} queries ({names}); {hint}")
         return _contract(spark, started[0], recording, Path(folder))
 
 
@@ -129,18 +132,20 @@ def join_contracts(checkpoint: Contract, query: Contract) -> Contract:
     """
     names = [[operator.name for operator in contract.operators] for contract in (checkpoint, query)]
     # Spark before 4.0 records no names.
-    if len(names[0]) != len(names[1]) or any(a not in (None, b) for a, b in zip(*names, strict=True)):
-        told = [", ".join(name or "unnamed" for name in found) for found in names]
+    if len(names[0]) != len(names[1]) or any(
+        old_name not in (None, new_name) for old_name, new_name in zip(*names, strict=True)
+    ):
+        texts = [", ".join(name or "unnamed" for name in operator_names) for operator_names in names]
         raise UsageError(
-            f"the checkpoint has the operators {told[0]}, but the query has {told[1]}: they do not belong together. "
+            f"the checkpoint has the operators {texts[0]}, but the query has {texts[1]}: they do not belong together. "
             f"{_DESCRIBE_ITS_QUERY}"
         )
     for old, new in zip(checkpoint.operators, query.operators, strict=True):
-        for was, now in zip(_types(old), _types(new), strict=False):
-            if was != now:
+        for old_type, new_type in zip(_types(old), _types(new), strict=False):
+            if old_type != new_type:
                 raise UsageError(
-                    f"{old} has {was[1]} in the checkpoint, but {now[1]} in the query: they do not belong together. "
-                    f"{_DESCRIBE_ITS_QUERY}"
+                    f"{old} has {old_type[1]} in the checkpoint, but {new_type[1]} in the query: "
+                    f"they do not belong together. {_DESCRIBE_ITS_QUERY}"
                 )
     operators = tuple(
         replace(
@@ -166,13 +171,13 @@ def join_contracts(checkpoint: Contract, query: Contract) -> Contract:
 
 def _types(operator: OperatorContract) -> list[tuple[str, str]]:
     """Return the types of an operator's primary states, without names and nullability. Each has a text for messages."""
-    found = []
+    types_of_states = []
     for store in sorted(operator.stores, key=lambda store: store.name):
         for state in store.states or ():
             types = [", ".join(field.type.simple_string for field in side) for side in (state.key, state.value)]
             if state.role == "primary":
-                found.append((f"{types[0]} | {types[1]}", f"{state.name}: {types[0]} with {types[1]}"))
-    return found
+                types_of_states.append((f"{types[0]} | {types[1]}", f"{state.name}: {types[0]} with {types[1]}"))
+    return types_of_states
 
 
 def _join_stores(old: Sequence[StoreContract], new: Sequence[StoreContract]) -> tuple[StoreContract, ...]:
@@ -199,7 +204,9 @@ def start_session(conf: Mapping[str, str]) -> Iterator[SparkSession]:
     builder = build_session()
     for name, value in {"spark.master": "local[2]", **conf}.items():
         builder = builder.config(name, value)
-    with launch_session(builder, lambda told: f"Spark could not be started. Is there a Java 17?\n{told}") as session:
+    with launch_session(
+        builder, lambda message: f"Spark could not be started. Is there a Java 17?\n{message}"
+    ) as session:
         yield session
 
 
@@ -219,19 +226,19 @@ def _empty_sources(spark: SparkSession, folder: Path) -> Empty:
 
     The DataFrame reads one file of 0 bytes, so a batch runs, but without rows.
     """
-    read, json = type(spark.readStream).schema, type(spark.readStream).json
+    set_schema, read_json = type(spark.readStream).schema, type(spark.readStream).json
     folders: dict[str, str] = {}
 
     def empty(schema: Any, name: str = "") -> DataFrame:
         # The plan shows the folder's name, which distinguishes sources with the same schema.
-        plain = re.sub(r"[^A-Za-z0-9_.-]", "-", name)
-        if folders.setdefault(plain, name) != name:
-            plain += f"-{xxhash.xxh32_hexdigest(name.encode())}"
-        source = folder / f"{SOURCE}{plain}"
+        folder_name = re.sub(r"[^A-Za-z0-9_.-]", "-", name)
+        if folders.setdefault(folder_name, name) != name:
+            folder_name += f"-{xxhash.xxh32_hexdigest(name.encode())}"
+        source = folder / f"{SOURCE}{folder_name}"
         source.mkdir(exist_ok=True)
         (source / "empty.json").touch()
         try:
-            return json(read(spark.readStream, schema), str(source))
+            return read_json(set_schema(spark.readStream, schema), str(source))
         except Exception as error:
             raise UsageError(f"{schema!r} is not a schema: {first_lines(error, 1)}") from error
 
@@ -241,19 +248,19 @@ def _empty_sources(spark: SparkSession, folder: Path) -> Empty:
 def _load(name: str) -> Build:
     module, _, attribute = name.partition(":")
     try:
-        found: Any = import_named(module)
+        value: Any = import_named(module)
         for part in attribute.split("."):
-            found = getattr(found, part)
+            value = getattr(value, part)
     except Exception as error:  # the user's code may raise anything
         hint = ""
         if isinstance(error, ModuleNotFoundError) and error.name == module.partition(".")[0]:
             hint = "; it is looked for among what is installed, and in the current folder"
         raise UsageError(f"{name} cannot be loaded: {type(error).__name__}: {error}{hint}") from error
-    if not callable(found):
-        raise UsageError(f"{name} is {type(found).__name__}, not a function")
+    if not callable(value):
+        raise UsageError(f"{name} is {type(value).__name__}, not a function")
     _send_whole()
-    loaded: Build = found
-    return loaded
+    function: Build = value
+    return function
 
 
 def _send_whole() -> None:
@@ -272,7 +279,10 @@ def _call(build: Build, spark: SparkSession, schemas: Mapping[str, str], empty: 
     except (TypeError, ValueError):
         parameters = {}.values()
     required = [
-        p for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+        parameter
+        for parameter in parameters
+        if parameter.default is parameter.empty
+        and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
     ]
     if len(required) not in (1, 2):
         raise UsageError(f"{name} takes {len(required)} arguments; write build(df) or build(spark, sources)")
@@ -288,8 +298,8 @@ def _call(build: Build, spark: SparkSession, schemas: Mapping[str, str], empty: 
     except TtlsnapError:
         raise
     except Exception as error:
-        where = _last_place(error)
-        raise UsageError(f"{name} raised {type(error).__name__}{where}: {first_lines(error)}") from error
+        location = _last_place(error)
+        raise UsageError(f"{name} raised {type(error).__name__}{location}: {first_lines(error)}") from error
 
 
 def _last_place(error: BaseException) -> str:
@@ -304,7 +314,7 @@ def _last_place(error: BaseException) -> str:
 
 
 def _run(script: str, arguments: Sequence[str]) -> None:
-    saved, path = sys.argv, list(sys.path)
+    old_arguments, old_path = sys.argv, list(sys.path)
     sys.argv = [script, *arguments]
     sys.path.insert(0, str(Path(script).resolve().parent))
     try:
@@ -317,10 +327,10 @@ def _run(script: str, arguments: Sequence[str]) -> None:
     except Exception as error:
         raise UsageError(f"{script} raised {type(error).__name__}{_last_place(error)}: {first_lines(error)}") from error
     finally:
-        sys.argv, sys.path[:] = saved, path
+        sys.argv, sys.path[:] = old_arguments, old_path
 
 
-def _streaming(found: Any, output_mode: str | None) -> tuple[DataFrame, str | None]:
+def _streaming(returned: Any, output_mode: str | None) -> tuple[DataFrame, str | None]:
     """Return the streaming DataFrame that a function returned, and its output mode.
 
     Raise UsageError for any other object, and for two different output modes.
@@ -328,52 +338,56 @@ def _streaming(found: Any, output_mode: str | None) -> tuple[DataFrame, str | No
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming import DataStreamWriter
 
-    if isinstance(found, DataStreamWriter):
-        mode = getattr(found, "_ttlsnap_output_mode", None)
+    if isinstance(returned, DataStreamWriter):
+        mode = getattr(returned, "_ttlsnap_output_mode", None)
         if output_mode and mode and output_mode != mode:
             raise UsageError(f"--output-mode is {output_mode}, but the query sets {mode}")
-        found, output_mode = found._df, output_mode or mode
-    if not isinstance(found, DataFrame):
+        returned, output_mode = returned._df, output_mode or mode
+    if not isinstance(returned, DataFrame):
         raise UsageError(
-            f"the function returned {type(found).__name__}; return a streaming DataFrame, or its writeStream"
+            f"the function returned {type(returned).__name__}; return a streaming DataFrame, or its writeStream"
         )
-    if not found.isStreaming:
+    if not returned.isStreaming:
         raise UsageError("the function returned a DataFrame that does not stream; build it from its arguments")
-    return found, output_mode
+    return returned, output_mode
 
 
 def _contract(spark: SparkSession, query: Started, recording: Recording, folder: Path) -> Contract:
     """Run the query once with a temporary checkpoint, and return the contract of both."""
     plan = query.frame._jdf.queryExecution().analyzed()
-    planned = stateful_operators(plan)
+    planned_operators = stateful_operators(plan)
     mode = query.output_mode or "append"
-    wanted = spark.conf.get(PARTITIONS)
-    few = wanted if wanted == "1" else _DRY_PARTITIONS
+    partitions = spark.conf.get(PARTITIONS)
+    dry_partitions = partitions if partitions == "1" else _DRY_PARTITIONS
     checkpoint = folder / "checkpoint"
-    once = any(_UNENDING.search(name) for p in planned for name in p.names)
+    once = any(_UNENDING.search(name) for planned_operator in planned_operators for name in planned_operator.names)
     widens = _find_setting(spark, ALWAYS_NULLABLE)
     # What Spark records then as nullable is nullable in the query itself.
-    with _settings(spark, {PARTITIONS: few, **dict.fromkeys(widens, "false")}):
+    with _settings(spark, {PARTITIONS: dry_partitions, **dict.fromkeys(widens, "false")}):
         names, executed = _run_once(query.frame, mode, checkpoint, once)
-    planned = [as_executed(operator, executed.get(number)) for number, operator in enumerate(planned)]
+    planned_operators = [
+        as_executed(operator, executed.get(number)) for number, operator in enumerate(planned_operators)
+    ]
     try:
-        found = contract_of_checkpoint(str(checkpoint))
+        contract = contract_of_checkpoint(str(checkpoint))
     except NotACheckpointError as error:
         raise UsageError("the query has no state, so there is nothing to restore") from error
-    operators = _operators(found.operators, planned, names, executed, recording, few, int(str(wanted)))
-    if found.lists_keys and any(map(_has_many_keys, operators)):
-        with _settings(spark, {PARTITIONS: few, KEYS_AS_LISTED: "false"}):
+    operators = _operators(
+        contract.operators, planned_operators, names, executed, recording, dry_partitions, int(str(partitions))
+    )
+    if contract.lists_keys and any(map(_has_many_keys, operators)):
+        with _settings(spark, {PARTITIONS: dry_partitions, KEYS_AS_LISTED: "false"}):
             _run_once(query.frame, mode, folder / "legacy", once)
         operators = _with_legacy_keys(operators, contract_of_checkpoint(str(folder / "legacy")).operators)
     return replace(
-        found,
+        contract,
         made_from="query",
         spark=spark.version,
         planned_by=spark.version,
         output_mode=mode.lower(),
         conf={
-            **found.conf,
-            PARTITIONS: str(wanted),
+            **contract.conf,
+            PARTITIONS: str(partitions),
             **widens,
             **_find_disabled_check(spark),
             **_time_zone(spark, operators),
@@ -399,8 +413,10 @@ def _with_legacy_keys(
 ) -> tuple[OperatorContract, ...]:
     """Return the operators with the order of their keys in the same query with an older checkpoint, if it differs."""
     return tuple(
-        replace(now, legacy_key=_key_of(then)) if _has_many_keys(now) and _key_of(then) != _key_of(now) else now
-        for now, then in zip(operators, legacy, strict=True)
+        replace(operator, legacy_key=_key_of(legacy_operator))
+        if _has_many_keys(operator) and _key_of(legacy_operator) != _key_of(operator)
+        else operator
+        for operator, legacy_operator in zip(operators, legacy, strict=True)
     )
 
 
@@ -456,10 +472,10 @@ def _run_once(frame: DataFrame, mode: str, checkpoint: Path, once: bool) -> tupl
         hint = "" if "utput mode" not in str(error) else "\nIs --output-mode right?"
         raise UsageError(f"Spark refuses the query: {first_lines(error)}{hint}") from error
     try:
-        ended = query.awaitTermination(_TIMEOUT_S)
+        has_ended = query.awaitTermination(_TIMEOUT_S)
     except Exception as error:
         raise UsageError(f"Spark cannot run the query, even without data: {_cause(error)}") from error
-    if not ended:
+    if not has_ended:
         query.stop()
         raise UsageError(f"the query did not end within {_TIMEOUT_S} seconds, although it has no data")
     names = [str(operator["operatorName"]) for operator in (query.lastProgress or {}).get("stateOperators", ())]
@@ -471,62 +487,75 @@ def as_executed(operator: PlannedOperator, executed: Sequence[Any] | None) -> Pl
     ids = [aggregate.resultId().id() for aggregate in executed or ()]
     if not ids or not all(number in operator.aggregates for number in ids):
         return operator
-    first = [f"{AGGREGATE}{operator.aggregates[number][0]}" for number in ids]
-    places = [place for place, line in enumerate(operator.lines) if line.startswith(AGGREGATE)]
-    own = list(dict.fromkeys([*first, *(operator.lines[place] for place in places)]))
+    executed_lines = [f"{AGGREGATE}{operator.aggregates[number][0]}" for number in ids]
+    positions = [position for position, line in enumerate(operator.lines) if line.startswith(AGGREGATE)]
+    aggregate_lines = list(dict.fromkeys([*executed_lines, *(operator.lines[position] for position in positions)]))
     lines = list(operator.lines)
     # The lines of the operator itself come before those of the operators below it.
-    for place, line in zip(places, own, strict=False):
-        lines[place] = line
+    for position, line in zip(positions, aggregate_lines, strict=False):
+        lines[position] = line
     return replace(operator, lines=tuple(lines))
 
 
 def _operators(
-    found: Sequence[OperatorContract],
-    planned: Sequence[PlannedOperator],
+    stored_operators: Sequence[OperatorContract],
+    planned_operators: Sequence[PlannedOperator],
     names: Sequence[str],
     executed: Executed,
     recording: Recording,
-    few: str,
+    dry_partitions: str,
     partitions: int,
 ) -> tuple[OperatorContract, ...]:
     """Return the operators with their partitions in production.
 
-    If ``planned`` has the same operators, also add their plans, functions and TTLs. ``names`` are those in the query's
-    progress. Spark before 4.0 does not write them into the checkpoint.
+    If ``planned_operators`` has the same operators, also add their plans, functions and TTLs. ``names`` are those in
+    the query's progress. Spark before 4.0 does not write them into the checkpoint.
     """
-    if len(names) == len(found) == len(planned):
+    if len(names) == len(stored_operators) == len(planned_operators):
         # 3.5.0 has no name for some operators. In a plan, each of those is the last that it may be.
-        known = [p.names[-1] if name == _NAMELESS else name for name, p in zip(names, planned, strict=True)]
-        found = [replace(o, name=o.name or name) for o, name in zip(found, known, strict=True)]
-    fits = len(found) == len(planned) and all(o.name in p.names for o, p in zip(found, planned, strict=True))
-    functions = find_functions(planned, recording)
+        known_names = [
+            planned_operator.names[-1] if name == _NAMELESS else name
+            for name, planned_operator in zip(names, planned_operators, strict=True)
+        ]
+        stored_operators = [
+            replace(stored_operator, name=stored_operator.name or name)
+            for stored_operator, name in zip(stored_operators, known_names, strict=True)
+        ]
+    plan_matches = len(stored_operators) == len(planned_operators) and all(
+        stored_operator.name in planned_operator.names
+        for stored_operator, planned_operator in zip(stored_operators, planned_operators, strict=True)
+    )
+    functions = find_functions(planned_operators, recording)
     result = []
-    for number, operator in enumerate(found):
-        operator = replace(operator, partitions=partitions if operator.partitions == int(few) else operator.partitions)
-        if fits:
+    for number, operator in enumerate(stored_operators):
+        operator = replace(
+            operator, partitions=partitions if operator.partitions == int(dry_partitions) else operator.partitions
+        )
+        if plan_matches:
             operator = replace(
                 operator,
-                plan=planned[number].lines,
+                plan=planned_operators[number].lines,
                 functions=functions[number][0],
-                buffers=_buffers(operator, planned[number], executed.get(number)),
+                buffers=_buffers(operator, planned_operators[number], executed.get(number)),
             )
-            operator = replace(operator, stores=tuple(_with_ttls(s, functions[number][1]) for s in operator.stores))
+            operator = replace(
+                operator, stores=tuple(_with_ttls(store, functions[number][1]) for store in operator.stores)
+            )
         result.append(operator)
     return tuple(result)
 
 
 def _buffers(
-    operator: OperatorContract, planned: PlannedOperator, executed: Sequence[Any] | None
+    operator: OperatorContract, planned_operator: PlannedOperator, executed: Sequence[Any] | None
 ) -> tuple[AggregateBuffer, ...] | None:
     """Return the buffers of an aggregation, if their columns are the last ones of the state's values."""
     if operator.name not in (aggregation.NAME, session_window.NAME) or executed is None:
         return None
-    found = read_buffers(executed, planned.aggregates)
+    buffers = read_buffers(executed, planned_operator.aggregates)
     values = [state.value.names for store in operator.stores for state in store.states or ()]
-    columns = tuple(name for buffer in found or () for name in buffer.columns)
-    fits = all(names[len(names) - len(columns) :] == columns for names in values)
-    return found if fits else None
+    columns = tuple(name for buffer in buffers or () for name in buffer.columns)
+    are_last = all(names[len(names) - len(columns) :] == columns for names in values)
+    return buffers if are_last else None
 
 
 def _with_ttls(store: StoreContract, ttls: Ttls) -> StoreContract:
@@ -535,13 +564,17 @@ def _with_ttls(store: StoreContract, ttls: Ttls) -> StoreContract:
     return replace(store, states=tuple(replace(state, ttl_ms=ttls.get(state.name)) for state in store.states))
 
 
-def find_functions(planned: Sequence[PlannedOperator], recording: Recording) -> list[tuple[Digests, Ttls]]:
+def find_functions(planned_operators: Sequence[PlannedOperator], recording: Recording) -> list[tuple[Digests, Ttls]]:
     """Return the digests of the functions that the plan of each operator names, and the TTLs of its variables."""
-    stateful = {tag(number): one for number, one in enumerate(recording.stateful)}
-    found: list[tuple[Digests, Ttls]] = []
-    for operator in planned:
+    stateful = {tag(number): function for number, function in enumerate(recording.stateful)}
+    functions_of_operators: list[tuple[Digests, Ttls]] = []
+    for operator in planned_operators:
         text = "\n".join(operator.lines)
-        functions = {n: parts for n, parts in recording.others.items() if f"{n}(" in text or f" {n} of " in text}
-        one = stateful.get(operator.function or "")
-        found.append(({one.name: one.digests, **functions}, one.ttls) if one else (functions, {}))
-    return found
+        functions = {
+            name: parts for name, parts in recording.others.items() if f"{name}(" in text or f" {name} of " in text
+        }
+        function = stateful.get(operator.function or "")
+        functions_of_operators.append(
+            ({function.name: function.digests, **functions}, function.ttls) if function else (functions, {})
+        )
+    return functions_of_operators

@@ -34,18 +34,18 @@ def digest_of(parts: Sequence[DigestPart]) -> str:
     ranks = _ranks(parts)
     numbers, order = {0: 0}, [0]
     digest = hashlib.sha256()
-    for at in order:  # the loop appends to the list
-        part = parts[at]
+    for number in order:  # the loop appends to the list
+        part = parts[number]
         inner = part.inner if part.ordered else sorted(part.inner, key=lambda pair: _place(pair, ranks, numbers))
-        written = []
+        renumbered = []
         for name, target in inner:
             if isinstance(target, int):
                 if target not in numbers:
                     numbers[target] = len(order)
                     order.append(target)
                 target = numbers[target]
-            written.append((name, target))
-        digest.update(repr((part.label, written)).encode())
+            renumbered.append((name, target))
+        digest.update(repr((part.label, renumbered)).encode())
     return digest.hexdigest()[:16]
 
 
@@ -66,22 +66,24 @@ def _ranks(parts: Sequence[DigestPart]) -> list[int]:
     sets = [part.numbers for part in parts if not part.ordered and len(part.numbers) > 1]
     if not sets:
         return [0] * len(parts)
-    ranks, alike = _rank([(part.label, *_constants(part)) for part in parts]), 0
-    while max(ranks) > alike and any(len({ranks[n] for n in numbers}) < len(numbers) for numbers in sets):
-        alike = max(ranks)
-        within = ([ranks[n] for n in part.numbers] for part in parts)
+    ranks, highest_before = _rank([(part.label, *_constants(part)) for part in parts]), 0
+    while max(ranks) > highest_before and any(
+        len({ranks[number] for number in numbers}) < len(numbers) for numbers in sets
+    ):
+        highest_before = max(ranks)
+        ranks_within = ([ranks[number] for number in part.numbers] for part in parts)
         ranks = _rank(
             [
-                (rank, *(found if part.ordered else sorted(found)))
-                for rank, part, found in zip(ranks, parts, within, strict=True)
+                (rank, *(inner_ranks if part.ordered else sorted(inner_ranks)))
+                for rank, part, inner_ranks in zip(ranks, parts, ranks_within, strict=True)
             ]
         )
     return ranks
 
 
 def _constants(part: DigestPart) -> list[tuple[str, str]]:
-    found = [(name, "" if isinstance(target, int) else target) for name, target in part.inner]
-    return found if part.ordered else sorted(found)
+    constants = [(name, "" if isinstance(target, int) else target) for name, target in part.inner]
+    return constants if part.ordered else sorted(constants)
 
 
 def _rank(keys: Sequence[Any]) -> list[int]:

@@ -102,9 +102,10 @@ class _Rows:
 
     @classmethod
     def of(cls, parts: Iterable[_Rows]) -> _Rows:
-        found = list(parts)
+        rows = list(parts)
         return cls(
-            tuple(line for part in found for line in part.lines), tuple(o for part in found for o in part.operators)
+            tuple(line for part in rows for line in part.lines),
+            tuple(operator for part in rows for operator in part.operators),
         )
 
     def of_side(self, side: str) -> _Rows:
@@ -137,23 +138,23 @@ class _Walk:
             return self.read(node.plan())
         if kind == "CTERelationRef" and node.cteId() in self.shared:
             rows, attributes = self.shared[node.cteId()]
-            for attribute, meant in zip(items(node.output()), attributes, strict=True):
-                self._define(attribute, self.text(meant))
+            for attribute, shared_attribute in zip(items(node.output()), attributes, strict=True):
+                self._define(attribute, self.text(shared_attribute))
             return rows
         children = [self.read(child) for child in items(node.children())]
         self._learn(node, kind)
         queries = [self.read(plan).of_side("subquery") for plan in items(node.subqueries())]
         stateful = _is_stateful(node, kind)
-        below = _Rows.of(
+        rows_below = _Rows.of(
             [rows.of_side(side) for side, rows in zip(("left", "right"), children, strict=True)]
             if stateful and kind == "Join"
             else children
         )
-        below = _Rows.of([below, *queries])
+        rows_below = _Rows.of([rows_below, *queries])
         if stateful:
             operator = PlannedOperator(
                 _STATEFUL[kind],
-                (*_own(node, kind, self), *below.lines),
+                (*_own(node, kind, self), *rows_below.lines),
                 _function(node) if _runs_python(kind) else None,
                 _find_aggregates(node, self) if kind == "Aggregate" else {},
             )
@@ -162,7 +163,7 @@ class _Walk:
             rows = _Rows(tuple(_through(node, kind, self)))
         if kind == "Join":
             self._tell_sides_apart(node)
-        return _Rows.of([rows, below])
+        return _Rows.of([rows, rows_below])
 
     def text(self, expression: Any, sides: Mapping[int, str] | None = None) -> str:
         """Return an expression as text, with each attribute replaced by its meaning.
@@ -170,16 +171,16 @@ class _Walk:
         ``sides`` has the side of a join for each attribute, by its id; then the side precedes the meaning.
         """
         text = _quote(expression).toString()
-        numbers = sorted({int(n) for n in re.findall(r"#(\d+)", text)} & self.names.keys())
+        numbers = sorted({int(digits) for digits in re.findall(r"#(\d+)", text)} & self.names.keys())
         if numbers:
-            either = "|".join(rf"{re.escape(self.names[n])}#(?P<n{n}>{n})" for n in numbers)
+            pattern = "|".join(rf"{re.escape(self.names[digits])}#(?P<n{digits}>{digits})" for digits in numbers)
 
             def meaning(match: re.Match[str]) -> str:
-                number = next(int(n) for n in match.groupdict().values() if n)
+                number = next(int(digits) for digits in match.groupdict().values() if digits)
                 side = (sides or {}).get(number)
                 return f"{side}.{self.meanings[number]}" if side else self.meanings[number]
 
-            text = re.sub(rf"(?:{either})(?!\d)L?(?:-T\d+ms)?", meaning, text)
+            text = re.sub(rf"(?:{pattern})(?!\d)L?(?:-T\d+ms)?", meaning, text)
         text = re.sub(r"(?<=[\w)>~])#\d+L?", "", text)  # the result of a function has a number, too
         text = _SEED.sub(r"\1()", text)  # a seed is different each time
         return text.replace(_NUMBER_SIGN, "#")
@@ -199,8 +200,8 @@ class _Walk:
                     text = self.text(expression.child())
                     self._define(expression, _window(text) if text.startswith(_WINDOW_HEAD) else text)
         elif kind == "Expand":
-            for attribute, ways in _find_expanded(node):
-                window = self.text(ways[0])
+            for attribute, alternatives in _find_expanded(node):
+                window = self.text(alternatives[0])
                 if window.startswith(_WINDOW_HEAD):  # sliding windows, which differ in their start
                     self._define(attribute, _window(window))
         elif kind == "Generate":
@@ -211,8 +212,10 @@ class _Walk:
 
     def _tell_sides_apart(self, join: Any) -> None:
         """Add the side to each meaning that both sides of a join have."""
-        sides = [{a.exprId().id() for a in items(child.output())} for child in items(join.children())]
-        common = {self.meanings[n] for n in sides[0]} & {self.meanings[n] for n in sides[1]}
+        sides = [{attribute.exprId().id() for attribute in items(child.output())} for child in items(join.children())]
+        common = {self.meanings[attribute_id] for attribute_id in sides[0]} & {
+            self.meanings[attribute_id] for attribute_id in sides[1]
+        }
         for side, numbers in zip(("left", "right"), sides, strict=True):
             for number in numbers:
                 if self.meanings[number] in common:
@@ -225,9 +228,9 @@ def _find_expanded(expand: Any) -> Iterator[tuple[Any, list[Any]]]:
     Each comes with its expressions in these rows.
     """
     projections = [list(items(projection)) for projection in items(expand.projections())]
-    for attribute, *ways in zip(items(expand.output()), *projections, strict=True):
-        if any(way.toString() != attribute.toString() for way in ways):
-            yield attribute, ways
+    for attribute, *alternatives in zip(items(expand.output()), *projections, strict=True):
+        if any(alternative.toString() != attribute.toString() for alternative in alternatives):
+            yield attribute, alternatives
 
 
 def _quote(expression: Any) -> Any:
@@ -276,8 +279,8 @@ def _window(text: str) -> str:
 def _span(us: int) -> str:
     for size, name in _UNITS:
         if us and us % size == 0:
-            n = us // size
-            return f"{n} {name}" if name == "ms" or n == 1 else f"{n} {name}s"
+            count = us // size
+            return f"{count} {name}" if name == "ms" or count == 1 else f"{count} {name}s"
     return f"{us} us"
 
 
@@ -297,8 +300,12 @@ def _own(node: Any, kind: str, walk: _Walk) -> Iterator[str]:
                 yield f"key {walk.text(key)}"
         case "Join":
             condition = node.condition()
-            both = zip(("left", "right"), children, strict=True)
-            sides = {a.exprId().id(): side for side, child in both for a in items(child.output())}
+            children_of_sides = zip(("left", "right"), children, strict=True)
+            sides = {
+                attribute.exprId().id(): side
+                for side, child in children_of_sides
+                for attribute in items(child.output())
+            }
             yield f"join {node.joinType().toString()}"
             if condition.isDefined():
                 yield from _condition(condition.get(), sides, walk)
@@ -329,9 +336,9 @@ def _condition(expression: Any, sides: Mapping[int, str], walk: _Walk) -> Iterat
             yield from _condition(child, sides, walk)
         return
     if kind_of(expression) == "EqualTo":
-        ends = [(_side(child, sides), walk.text(child)) for child in items(expression.children())]
-        if {side for side, _ in ends} == {"left", "right"}:
-            yield "on {} = {}".format(*(text for _, text in sorted(ends)))
+        operands = [(_side(child, sides), walk.text(child)) for child in items(expression.children())]
+        if {side for side, _ in operands} == {"left", "right"}:
+            yield "on {} = {}".format(*(text for _, text in sorted(operands)))
             return
     text = walk.text(expression, sides)
     if text != "true":
@@ -340,8 +347,8 @@ def _condition(expression: Any, sides: Mapping[int, str], walk: _Walk) -> Iterat
 
 def _side(expression: Any, sides: Mapping[int, str]) -> str | None:
     """Return the side of a join whose columns an expression has; None if it has columns of both, or none."""
-    found = {sides.get(int(n)) for n in re.findall(r"#(\d+)", expression.toString())}
-    return found.pop() if len(found) == 1 else None
+    expression_sides = {sides.get(int(number)) for number in re.findall(r"#(\d+)", expression.toString())}
+    return expression_sides.pop() if len(expression_sides) == 1 else None
 
 
 def _find_aggregates(node: Any, walk: _Walk) -> dict[int, tuple[str, Any]]:
@@ -372,9 +379,9 @@ def _through(node: Any, kind: str, walk: _Walk) -> Iterator[str]:
     elif kind.startswith("StreamingRelation"):
         yield f"from {_source(node)}"
     elif kind not in _SILENT:
-        how = _how(node, kind, walk)
-        if how is not None:
-            yield " ".join(filter(None, ["through", kind, how]))
+        description = _how(node, kind, walk)
+        if description is not None:
+            yield " ".join(filter(None, ["through", kind, description]))
         if kind == "Union":
             yield from _branches(node, walk)
 
@@ -385,17 +392,24 @@ def _how(node: Any, kind: str, walk: _Walk) -> str | None:
         return ""
     if kind == "Join":
         condition = node.condition()
-        where = f" where {walk.text(condition.get())}" if condition.isDefined() else ""
-        return f"{node.joinType().toString()}{where}"
+        condition_text = f" where {walk.text(condition.get())}" if condition.isDefined() else ""
+        return f"{node.joinType().toString()}{condition_text}"
     if kind == "Generate":
         return walk.text(node.generator())
     if kind == "Expand":
-        made = [(attribute.name(), [walk.text(way) for way in ways]) for attribute, ways in _find_expanded(node)]
-        told = [f"{name}: {' | '.join(ways)}" for name, ways in made if not ways[0].startswith(_WINDOW_HEAD)]
-        return "; ".join(told) or None
+        expanded = [
+            (attribute.name(), [walk.text(alternative) for alternative in alternatives])
+            for attribute, alternatives in _find_expanded(node)
+        ]
+        descriptions = [
+            f"{name}: {' | '.join(alternatives)}"
+            for name, alternatives in expanded
+            if not alternatives[0].startswith(_WINDOW_HEAD)
+        ]
+        return "; ".join(descriptions) or None
     if kind.startswith(("MapIn", "PythonMapIn")):
-        given = (walk.text(attribute) for child in items(node.children()) for attribute in items(child.output()))
-        return f"{_function(node)} of {', '.join(given)}"
+        arguments = (walk.text(attribute) for child in items(node.children()) for attribute in items(child.output()))
+        return f"{_function(node)} of {', '.join(arguments)}"
     if not node.children().size():
         return _table(node)
     return ", ".join(walk.text(expression) for expression in items(node.expressions()))
@@ -416,22 +430,32 @@ def _table(relation: Any) -> str:
 
 def _branches(union: Any, walk: _Walk) -> Iterator[str]:
     """Yield a line for each column that has another meaning in a later branch of a union than in the first."""
-    first, *others = ([walk.text(column) for column in items(branch.output())] for branch in items(union.children()))
-    for other in others:
-        yield from (f"union {name} = {meaning}" for name, meaning in zip(first, other, strict=True) if name != meaning)
+    first_branch, *later_branches = (
+        [walk.text(column) for column in items(branch.output())] for branch in items(union.children())
+    )
+    for later_branch in later_branches:
+        yield from (
+            f"union {name} = {meaning}"
+            for name, meaning in zip(first_branch, later_branch, strict=True)
+            if name != meaning
+        )
 
 
 def sources(plan: Any) -> list[str]:
     """Return the streaming sources of an analyzed plan, in the order in which Spark numbers them, as after ``from``."""
-    found: dict[tuple[int, ...], str] = {}
+    sources_by_attributes: dict[tuple[int, ...], str] = {}
     for leaf in items(plan.collectLeaves()):
         if kind_of(leaf).startswith("StreamingRelation"):
             # A source that is read twice is one source.
-            found.setdefault(tuple(a.exprId().id() for a in items(leaf.output())), _source(leaf))
-    return list(found.values())
+            sources_by_attributes.setdefault(
+                tuple(attribute.exprId().id() for attribute in items(leaf.output())), _source(leaf)
+            )
+    return list(sources_by_attributes.values())
 
 
 def _source(relation: Any) -> str:
-    columns = ", ".join(f"{a.name()} {a.dataType().simpleString()}" for a in items(relation.output()))
-    named = _SOURCE_NAME.search(relation.toString())
-    return f"{named[1]}: {columns}" if named else columns
+    columns = ", ".join(
+        f"{attribute.name()} {attribute.dataType().simpleString()}" for attribute in items(relation.output())
+    )
+    name_match = _SOURCE_NAME.search(relation.toString())
+    return f"{name_match[1]}: {columns}" if name_match else columns

@@ -71,16 +71,18 @@ class Recording:
 
         If several different functions have the name, the later ones get a number.
         """
-        found, number = digests(subject), 1
-        while self.others.get(_number(name, number), found) != found:
+        function_digests, number = digests(subject), 1
+        while self.others.get(_number(name, number), function_digests) != function_digests:
             number += 1
-        self.others[_number(name, number)] = found
+        self.others[_number(name, number)] = function_digests
         return _number(name, number)
 
     def note(self, subject: Any) -> str:
         """Record the function of a stateful operator, and return its tag."""
-        found = read_declaration(subject)
-        self.stateful.append(StatefulFunction(name_of(subject), digests(subject, found), found.ttls if found else {}))
+        declaration = read_declaration(subject)
+        self.stateful.append(
+            StatefulFunction(name_of(subject), digests(subject, declaration), declaration.ttls if declaration else {})
+        )
         return tag(len(self.stateful) - 1)
 
 
@@ -198,33 +200,49 @@ def intercept_queries(recording: Recording, schemas: Mapping[str, str], empty: E
         self: Any, path: str | None = None, format: str | None = None, schema: Any = None, **options: Any
     ) -> Any:
         kind = (format or getattr(self, "_ttlsnap_format", None) or "parquet").lower()
-        known = schema or getattr(self, "_ttlsnap_schema", None) or find_given(path, kind)
-        noted = {**getattr(self, "_ttlsnap_options", {}), **{key.lower(): value for key, value in options.items()}}
-        if known is None and kind == "kafka":
-            known = f"{_KAFKA}, {_HEADERS}" if str(noted.get("includeheaders", "")).lower() == "true" else _KAFKA
-        known = known or _FIXED.get(kind)
-        if known is None:
+        source_schema = schema or getattr(self, "_ttlsnap_schema", None) or find_given(path, kind)
+        noted_options = {
+            **getattr(self, "_ttlsnap_options", {}),
+            **{key.lower(): value for key, value in options.items()},
+        }
+        if source_schema is None and kind == "kafka":
+            source_schema = (
+                f"{_KAFKA}, {_HEADERS}" if str(noted_options.get("includeheaders", "")).lower() == "true" else _KAFKA
+            )
+        source_schema = source_schema or _FIXED.get(kind)
+        if source_schema is None:
             names = f"{path}=FILE or --schema {kind}" if path else kind
             raise UsageError(
                 f"the script reads a {kind} source, whose schema depends on its data; describe it with --schema "
                 f"{names}=FILE"
             )
-        topics = next((str(noted[n]) for n in ("subscribe", "subscribepattern", "assign") if n in noted), None)
-        return empty(known, name_of_source(topics or path or kind))
+        topics = next(
+            (
+                str(noted_options[option_name])
+                for option_name in ("subscribe", "subscribepattern", "assign")
+                if option_name in noted_options
+            ),
+            None,
+        )
+        return empty(source_schema, name_of_source(topics or path or kind))
 
-    def name_of_source(where: str) -> str:
+    def name_of_source(location: str) -> str:
         """Return the end of a path, or the whole path if another path has the same end."""
-        end = where.rstrip("/").rpartition("/")[2]
-        same = [other for other, name in names.items() if name == end]
-        return names.setdefault(where, where if same and where not in same else end)
+        end = location.rstrip("/").rpartition("/")[2]
+        locations_with_end = [other_location for other_location, name in names.items() if name == end]
+        return names.setdefault(
+            location, location if locations_with_end and location not in locations_with_end else end
+        )
 
     def table(self: Any, name: str) -> Any:
-        known = find_given(name, name.rpartition(".")[2])
-        if known is None:
+        source_schema = find_given(name, name.rpartition(".")[2])
+        if source_schema is None:
             raise UsageError(f"the script reads the table {name}; describe its schema with --schema {name}=FILE")
-        return empty(known, name)
+        return empty(source_schema, name)
 
-    def start(self: Any, *args: Any, queryName: str | None = None, outputMode: str | None = None, **kw: Any) -> Any:
+    def start(
+        self: Any, *args: Any, queryName: str | None = None, outputMode: str | None = None, **start_options: Any
+    ) -> Any:
         mode = outputMode or getattr(self, "_ttlsnap_output_mode", None)
         recording.started.append(Started(self._df, mode, queryName or getattr(self, "_ttlsnap_name", None)))
         return _NotRunning()
@@ -243,7 +261,7 @@ def intercept_queries(recording: Recording, schemas: Mapping[str, str], empty: E
 
         return read
 
-    nothing = lambda *args, **kwargs: None  # noqa: E731
+    do_nothing = lambda *args, **kwargs: None  # noqa: E731
     replaced: list[tuple[Any, str, Any]] = [
         (DataStreamReader, "format", note_format),
         (DataStreamReader, "schema", note_schema),
@@ -255,8 +273,8 @@ def intercept_queries(recording: Recording, schemas: Mapping[str, str], empty: E
         (DataStreamWriter, "start", start),
         (DataStreamWriter, "toTable", start),
         (DataStreamWriter, "queryName", note_name(DataStreamWriter.queryName)),
-        (StreamingQueryManager, "awaitAnyTermination", nothing),
-        (SparkSession, "stop", nothing),
+        (StreamingQueryManager, "awaitAnyTermination", do_nothing),
+        (SparkSession, "stop", do_nothing),
     ]
     with contextlib.ExitStack() as stack:
         for owner, name, new in replaced:

@@ -18,9 +18,9 @@ _MAPPING = "delta.columnMapping."
 
 
 def _struct(fields: list[Any]) -> StructType:
-    made = from_value({"type": "struct", "fields": fields})
-    assert isinstance(made, StructType)
-    return made
+    struct = from_value({"type": "struct", "fields": fields})
+    assert isinstance(struct, StructType)
+    return struct
 
 
 COLUMNS = in_json(convert=lambda struct: to_value(struct)["fields"], read=_struct)
@@ -70,7 +70,11 @@ def contract_of_table(target: str, key: Sequence[str] = ()) -> TableContract:
         key=metadata.key_of(key, target),
         partition_columns=metadata.partition_columns,
         columns=StructType(tuple(_plain(field) for field in metadata.schema)),
-        properties={n: v for n, v in metadata.properties.items() if n != KEY and not n.startswith(_MAPPING + "max")},
+        properties={
+            name: value
+            for name, value in metadata.properties.items()
+            if name != KEY and not name.startswith(_MAPPING + "max")
+        },
     )
 
 
