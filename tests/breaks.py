@@ -87,14 +87,14 @@ BREAKS = (
     Break(
         "columns that changed places are not reported",
         "check/schemas.py",
-        "        _add_other_order(both, place, how, old, new)\n",
+        "        _add_other_order(comparison, place, how, old, new)\n",
         "",
         "test_counterexamples.py",
     ),
     Break(
         "a list of another type reuses a buffer",
         "check/groups.py",
-        "if now is not None and was.layout != now.layout:",
+        "if new_buffer is not None and old_buffer.layout != new_buffer.layout:",
         "if False:",
         "test_counterexamples.py",
     ),

@@ -56,17 +56,18 @@ def check(
     findings: list[Finding] = []
     unseen: list[str] = []
     if direction in ("backward", "full"):
-        forth = _compare(old, new, renamed, find_repairs)
-        findings += [*_decide(forth.findings, state), *state.findings]
-        unseen += [*forth.unseen, *state.unseen]
+        forward = _compare(old, new, renamed, find_repairs)
+        findings += [*_decide(forward.findings, state), *state.findings]
+        unseen += [*forward.unseen, *state.unseen]
     if direction in ("forward", "full"):
-        back = _compare(new, old, {now: was for was, now in renamed.items()}, find_repairs)
-        findings += [replace(finding, message=f"going back: {finding.message}") for finding in back.findings]
-        unseen += [line for line in back.unseen if line not in unseen]
-    for was, now in renamed.items():
-        if not all(_mentions(side, name) for side, name in ((old, was), (new, now))):
+        backward = _compare(new, old, {new_name: old_name for old_name, new_name in renamed.items()}, find_repairs)
+        findings += [replace(finding, message=f"going back: {finding.message}") for finding in backward.findings]
+        unseen += [line for line in backward.unseen if line not in unseen]
+    for old_name, new_name in renamed.items():
+        if not all(_mentions(side, name) for side, name in ((old, old_name), (new, new_name))):
             unseen.append(
-                f"--renamed {was}={now}: the old contract does not have {was}, or the new one does not have {now}"
+                f"--renamed {old_name}={new_name}: "
+                f"the old contract does not have {old_name}, or the new one does not have {new_name}"
             )
     findings.sort(key=lambda finding: (-finding.verdict.rank, str(finding.place), finding.code))
     return CheckReport(*names, direction, tuple(findings), tuple(unseen))
@@ -75,13 +76,13 @@ def check(
 def _decide(findings: Iterable[Finding], state: StateFindings) -> Iterator[Finding]:
     """Yield the findings, those that the state decides with its answer, or not at all."""
     for finding in findings:
-        found = state.floats.get(finding.place.operator if finding.place.operator is not None else -1)
+        float_keys = state.floats.get(finding.place.operator if finding.place.operator is not None else -1)
         # Back from 4.2, the rows to come decide, and not the state.
         is_open = finding.code == "key-floats" and parse_version(str(finding.old)) < NORMALIZED_SINCE
-        if not is_open or found is None:
+        if not is_open or float_keys is None:
             yield finding
-        elif found.keys:
-            words = {"old": finding.old, "new": finding.new, "keys": f"{found.keys:,}", "both": found}
+        elif float_keys.keys:
+            words = {"old": finding.old, "new": finding.new, "keys": f"{float_keys.keys:,}", "both": float_keys}
             row = KEY_FLOATS_FOUND.fill(words)
             step = {
                 "change": "normalize",
@@ -108,9 +109,9 @@ def _compare(
         return compare_tables(old, new, renamed)
     if isinstance(old, TableContract) or isinstance(new, TableContract):
         raise UsageError("a Delta table and the state of a query cannot be compared")
-    both = Comparison(old=old, new=with_keys_for(old, new), renamed=renamed)
-    compare_settings(both)
-    compare_operators(both)
+    comparison = Comparison(old=old, new=with_keys_for(old, new), renamed=renamed)
+    compare_settings(comparison)
+    compare_operators(comparison)
     if find_repairs is not None:
-        both.findings = find_repairs(old, new, renamed, both.findings)
-    return both
+        comparison.findings = find_repairs(old, new, renamed, comparison.findings)
+    return comparison

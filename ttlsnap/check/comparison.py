@@ -23,11 +23,11 @@ class Report:
 
     def add(self, outcome: Outcome, place: Place, old: object = None, new: object = None, **words: object) -> None:
         """Add the finding ``outcome``. ``old`` and ``new`` are what is there, None for what is not."""
-        was, now = (None if value is None else str(value) for value in (old, new))
+        old_text, new_text = (None if value is None else str(value) for value in (old, new))
         if "side" in words:
             words["SIDE"] = str(words["side"]).upper()
-        row = outcome.fill({"old": was, "new": now, **words})
-        self.findings.append(Finding(row.code, row.verdict, place, was, now, row.message, row.spark, row.fix))
+        row = outcome.fill({"old": old_text, "new": new_text, **words})
+        self.findings.append(Finding(row.code, row.verdict, place, old_text, new_text, row.message, row.spark, row.fix))
 
     def cannot_compare(self, line: str) -> None:
         """Say once that something could not be compared."""
@@ -67,6 +67,6 @@ def parse_version(text: str) -> tuple[int, int]:
     """Return the version; of a range the lowest, and 3.5 if only "before 4.0" is known."""
     if text.startswith("<"):
         return 3, 5
-    found = re.search(r"(?<!\d)(\d{1,9})\.(\d{1,9})", text)
-    assert found is not None, text  # as the contract's JSON Schema has it
-    return int(found[1]), int(found[2])
+    match = re.search(r"(?<!\d)(\d{1,9})\.(\d{1,9})", text)
+    assert match is not None, text  # as the contract's JSON Schema has it
+    return int(match[1]), int(match[2])

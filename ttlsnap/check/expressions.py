@@ -37,47 +37,52 @@ def is_session(text: str) -> bool:
     return text.startswith("session_window(")
 
 
-def are_same(was: str, now: str, *, retyped: Collection[str], aggregate: bool = False) -> bool:
+def are_same(old_text: str, new_text: str, *, retyped: Collection[str], aggregate: bool = False) -> bool:
     """Return whether two texts mean the same column, or the same ``aggregate``. A changed type is another finding.
 
     A cast around the whole, or around an aggregate's argument, does not matter. An inner cast does, unless one of the
     ``retyped`` columns of the sources is in the expression: Spark inserts a cast for its new type.
     """
-    if _without_outer_cast(parse(was), aggregate) == _without_outer_cast(parse(now), aggregate):
+    if _without_outer_cast(parse(old_text), aggregate) == _without_outer_cast(parse(new_text), aggregate):
         return True
-    return any(has_name(now, name) for name in retyped) and differ_by_casts(was, now)
+    return any(has_name(new_text, name) for name in retyped) and differ_by_casts(old_text, new_text)
 
 
-def differ_by_casts(was: str, now: str) -> bool:
+def differ_by_casts(old_text: str, new_text: str) -> bool:
     """Return whether two texts are the same apart from casts to types that keep most values."""
-    return _without_casts(parse(was)) == _without_casts(parse(now))
+    return _without_casts(parse(old_text)) == _without_casts(parse(new_text))
 
 
-def differ_by_types(was: str, now: str) -> bool:
+def differ_by_types(old_text: str, new_text: str) -> bool:
     """Return whether two texts are the same apart from casts to any type."""
-    return _without_types(parse(was)) == _without_types(parse(now))
+    return _without_types(parse(old_text)) == _without_types(parse(new_text))
 
 
-def differ_for_null(was: str, now: str) -> bool:
+def differ_for_null(old_text: str, new_text: str) -> bool:
     """Return whether two texts are the same apart from casts and from what they do with nulls."""
-    return _without_casts(_without_nulls(parse(was))) == _without_casts(_without_nulls(parse(now)))
+    return _without_casts(_without_nulls(parse(old_text))) == _without_casts(_without_nulls(parse(new_text)))
 
 
-def differ_in_counted_nulls(was: str, now: str) -> bool:
+def differ_in_counted_nulls(old_text: str, new_text: str) -> bool:
     """Return whether one is ``count(*)`` and the other counts the values of an expression that are not null."""
-    both = parse(was), parse(now)
-    return _COUNT_ROWS in both and all(tree.form == _COUNT and not tree.parts[0].is_sequence for tree in both)
+    trees = parse(old_text), parse(new_text)
+    return _COUNT_ROWS in trees and all(tree.form == _COUNT and not tree.parts[0].is_sequence for tree in trees)
 
 
 def _without_outer_cast(tree: Tree, aggregate: bool) -> tuple[Tree, ...]:
     """Return an expression without the cast around it, and the filter of an aggregate."""
-    whole, *filters = _split_filter(tree) if aggregate else (tree,)
-    if _is_harmless_cast(whole):
-        return whole.parts[0], *filters
+    expression, *filters = _split_filter(tree) if aggregate else (tree,)
+    if _is_harmless_cast(expression):
+        return expression.parts[0], *filters
     # count() counts values that are not null, and a cast may turn a value into null.
-    if aggregate and whole.form != _COUNT and len(whole.parts) == 1 and _is_harmless_cast(whole.parts[0]):
-        return Tree(whole.form, whole.parts[0].parts[:1]), *filters
-    return whole, *filters
+    if (
+        aggregate
+        and expression.form != _COUNT
+        and len(expression.parts) == 1
+        and _is_harmless_cast(expression.parts[0])
+    ):
+        return Tree(expression.form, expression.parts[0].parts[:1]), *filters
+    return expression, *filters
 
 
 def _split_filter(aggregate: Tree) -> tuple[Tree, ...]:
@@ -102,12 +107,12 @@ def _is_harmless_cast(tree: Tree) -> bool:
     return tree.form == CAST and tree.parts[1].form in _HARMLESS
 
 
-def reads_same_buffer(was: str, now: str, *, needs_a_row: bool) -> bool:
+def reads_same_buffer(old_text: str, new_text: str, *, needs_a_row: bool) -> bool:
     """Return whether an aggregate reads another's buffer correctly.
 
     ``needs_a_row``: the query emits only groups that got a new row.
     """
-    (old, *old_filter), (new, *new_filter) = _split_filter(parse(was)), _split_filter(parse(now))
+    (old, *old_filter), (new, *new_filter) = _split_filter(parse(old_text)), _split_filter(parse(new_text))
     if old_filter != new_filter:
         return False
     functions = tuple(function.form.partition("(")[0] for function in (old, new))
@@ -131,9 +136,9 @@ def _is_zero(tree: Tree) -> bool:
     return tree.form == "0"
 
 
-def is_longer(was: str, now: str) -> bool:
-    """Return whether the gap of the session window ``now`` is known to be longer than that of ``was``."""
-    old, new = parse(was), parse(now)
+def is_longer(old_text: str, new_text: str) -> bool:
+    """Return whether the gap of the session window ``new_text`` is known to be longer than that of ``old_text``."""
+    old, new = parse(old_text), parse(new_text)
     if not old.form == new.form == "session_window(?, ?)" or old.parts[0] != new.parts[0]:
         return False
     before, after = (_seconds(tree.parts[1]) for tree in (old, new))
@@ -154,16 +159,16 @@ def find_changed(before: Sequence[str], after: Sequence[str]) -> tuple[list[str]
     return _find_more(before, after), _find_more(after, before)
 
 
-def _find_more(texts: Sequence[str], others: Sequence[str]) -> list[str]:
-    rest = Counter(map(parse, others))
-    found = []
+def _find_more(texts: Sequence[str], other_texts: Sequence[str]) -> list[str]:
+    counts_left = Counter(map(parse, other_texts))
+    unmatched = []
     for text in texts:
         tree = parse(text)
-        if rest[tree]:
-            rest[tree] -= 1
+        if counts_left[tree]:
+            counts_left[tree] -= 1
         else:
-            found.append(text)
-    return found
+            unmatched.append(text)
+    return unmatched
 
 
 def are_narrower(before: Sequence[str], after: Sequence[str]) -> bool:
@@ -171,11 +176,11 @@ def are_narrower(before: Sequence[str], after: Sequence[str]) -> bool:
     return len(before) == len(after) and all(starmap(_is_narrower, zip(before, after, strict=True)))
 
 
-def _is_narrower(was: str, now: str) -> bool:
-    old, new = _read_time_range(parse(was)), _read_time_range(parse(now))
+def _is_narrower(old_text: str, new_text: str) -> bool:
+    old, new = _read_time_range(parse(old_text)), _read_time_range(parse(new_text))
     if old is None or new is None:
         return False
-    return old[0] == new[0] and all(span <= most for most, span in zip(old[1], new[1], strict=True))
+    return old[0] == new[0] and all(new_span <= old_span for old_span, new_span in zip(old[1], new[1], strict=True))
 
 
 def _read_time_range(tree: Tree) -> tuple[list[Tree], list[int]] | None:
@@ -200,25 +205,27 @@ def find_different(before: Sequence[str], after: Sequence[str]) -> list[str]:
 
     A function that gets more columns after the old ones is the same function.
     """
-    gone, come = find_changed(before, after)
-    for text in tuple(gone):
-        more = next((other for other in come if " of " in text and other.startswith(f"{text}, ")), None)
-        if more is not None:
-            gone.remove(text)
-            come.remove(more)
-    if not gone + come:
+    removed, added = find_changed(before, after)
+    for text in tuple(removed):
+        extended = next(
+            (candidate for candidate in added if " of " in text and candidate.startswith(f"{text}, ")), None
+        )
+        if extended is not None:
+            removed.remove(text)
+            added.remove(extended)
+    if not removed + added:
         # The order of two functions matters.
         calls = [[text.partition(" of ")[0] for text in side if " of " in text] for side in (before, after)]
         return [] if calls[0] == calls[1] else calls[1]
-    return gone + come
+    return removed + added
 
 
 def rename_columns(text: str, names: Mapping[str, str]) -> str:
     """Return a text with other names of columns; ``names`` has the new ones by the old ones."""
     if not names:
         return text
-    either = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
-    return re.sub(rf"{QUOTED}|{_column_named(either)}", lambda match: names.get(match[0], match[0]), text)
+    pattern = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
+    return re.sub(rf"{QUOTED}|{_column_named(pattern)}", lambda match: names.get(match[0], match[0]), text)
 
 
 def has_name(text: str, name: str) -> bool:
@@ -231,16 +238,18 @@ def _column_named(pattern: str) -> str:
     return rf"(?<!\w)(?<!\d )(?:{pattern})(?!\w|\()"
 
 
-def find_rename(was: str, now: str, before: Sequence[str], after: Sequence[str]) -> tuple[str, str] | None:
+def find_rename(old_text: str, new_text: str, before: Sequence[str], after: Sequence[str]) -> tuple[str, str] | None:
     """Return the old and the new name if one column of the sources has another name, and that is all.
 
     ``before`` and ``after`` are the lines of the sources.
     """
     old, new = ({name for name, _ in _columns_of(lines)} for lines in (before, after))
-    gone = [name for name in old - new if has_name(was, name)]
-    come = [name for name in new - old if has_name(now, name)]
-    if len(gone) == len(come) == 1 and parse(rename_columns(was, {gone[0]: come[0]})) == parse(now):
-        return gone[0], come[0]
+    removed_names = [name for name in old - new if has_name(old_text, name)]
+    added_names = [name for name in new - old if has_name(new_text, name)]
+    if len(removed_names) == len(added_names) == 1 and parse(
+        rename_columns(old_text, {removed_names[0]: added_names[0]})
+    ) == parse(new_text):
+        return removed_names[0], added_names[0]
     return None
 
 
@@ -248,10 +257,14 @@ def find_retyped(before: Sequence[str], after: Sequence[str]) -> set[str]:
     """Return the columns of the sources that have another type; the arguments are the lines of the sources."""
     old, new = _columns_of(before), _columns_of(after)
     names = {name for name, _ in old} & {name for name, _ in new}
-    return {name for name in names if {c for c in old if c[0] == name} != {c for c in new if c[0] == name}}
+    return {
+        name
+        for name in names
+        if {column for column in old if column[0] == name} != {column for column in new if column[0] == name}
+    }
 
 
 def _columns_of(sources: Sequence[str]) -> set[tuple[str, str]]:
     """Return the columns of sources with their types."""
     columns = [column for source in sources for column in _NAMES_OF_SOURCE.sub("", source, count=1).split(", ")]
-    return {(found[1], found[2]) for column in columns if (found := _COLUMN.fullmatch(column))}
+    return {(match[1], match[2]) for column in columns if (match := _COLUMN.fullmatch(column))}

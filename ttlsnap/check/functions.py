@@ -21,13 +21,15 @@ def find_changed_parts(old: OperatorContract, new: OperatorContract) -> Mapping[
         return None
     before, after = old.functions, new.functions
     pairs = [(name, name) for name in sorted(before.keys() & after.keys())]
-    gone, come = sorted(before.keys() - after.keys()), sorted(after.keys() - before.keys())
-    pairs += zip(gone, come, strict=False)
-    found = {(was, now): _find_changed_parts(before[was], after[now]) for was, now in pairs}
+    removed, added = sorted(before.keys() - after.keys()), sorted(after.keys() - before.keys())
+    pairs += zip(removed, added, strict=False)
+    changed_parts = {
+        (old_name, new_name): _find_changed_parts(before[old_name], after[new_name]) for old_name, new_name in pairs
+    }
     return {
-        **found,
-        **{(was, ""): [BODY] for was in gone[len(come) :]},
-        **{("", now): [BODY] for now in come[len(gone) :]},
+        **changed_parts,
+        **{(old_name, ""): [BODY] for old_name in removed[len(added) :]},
+        **{("", new_name): [BODY] for new_name in added[len(removed) :]},
     }
 
 
@@ -37,19 +39,21 @@ def _find_changed_parts(before: Mapping[str, str], after: Mapping[str, str]) -> 
     return parts if parts == [NAMES] else [part for part in parts if part != NAMES]
 
 
-def compare_functions(both: Comparison, place: Place, old: OperatorContract, new: OperatorContract) -> None:
+def compare_functions(comparison: Comparison, place: Place, old: OperatorContract, new: OperatorContract) -> None:
     """Report every function that changed, and those whose code a contract does not have completely."""
     if old.functions is None or new.functions is None:
-        both.cannot_compare("Python functions: one of the contracts does not describe them")
+        comparison.cannot_compare("Python functions: one of the contracts does not describe them")
     for name, digests in {**(old.functions or {}), **(new.functions or {})}.items():
         if any(digest.endswith(INCOMPLETE) for digest in digests.values()):
-            both.cannot_compare(
+            comparison.cannot_compare(
                 f"all of {name}: some code that it names or imports was not available when its contract was created"
             )
-    for (was, now), parts in (find_changed_parts(old, new) or {}).items():
+    for (old_name, new_name), parts in (find_changed_parts(old, new) or {}).items():
         if parts and parts != [NAMES]:
-            at = place.at(field=f"{now}.{', '.join(parts)}" if list(parts) != [BODY] else now or was)
-            outcome = FUNCTION_CHANGED if was and now else FUNCTION_REMOVED if was else FUNCTION_ADDED
-            both.add(outcome, at, was or None, now or None, parts=", ".join(parts))
-        elif was != now:
-            both.add(FUNCTION_RENAMED, place, was, now)
+            function_place = place.at(
+                field=f"{new_name}.{', '.join(parts)}" if list(parts) != [BODY] else new_name or old_name
+            )
+            outcome = FUNCTION_CHANGED if old_name and new_name else FUNCTION_REMOVED if old_name else FUNCTION_ADDED
+            comparison.add(outcome, function_place, old_name or None, new_name or None, parts=", ".join(parts))
+        elif old_name != new_name:
+            comparison.add(FUNCTION_RENAMED, place, old_name, new_name)

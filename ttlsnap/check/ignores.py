@@ -41,8 +41,8 @@ class Ignore:
 
     def matches(self, finding: Finding) -> bool:
         place = str(finding.place)
-        within = self.where is None or place == self.where or place.startswith(f"{self.where}.")
-        return within and finding.code == self.code
+        is_within = self.where is None or place == self.where or place.startswith(f"{self.where}.")
+        return is_within and finding.code == self.code
 
     def is_expired(self, today: date) -> bool:
         return self.until is not None and today > self.until
@@ -55,14 +55,14 @@ def apply(report: CheckReport, ignores: Iterable[Ignore], today: date | None = N
     """Return the report with the ignored findings apart from the others. ``today`` is by default the date in UTC."""
     today = today or datetime.now(UTC).date()
     ignores = list(ignores)
-    live = [ignore for ignore in ignores if not ignore.is_expired(today)]
+    active_ignores = [ignore for ignore in ignores if not ignore.is_expired(today)]
     kept, ignored = [], []
     for finding in report.findings:
-        by = next((ignore for ignore in live if ignore.matches(finding)), None)
-        if by is None:
+        matching_ignore = next((ignore for ignore in active_ignores if ignore.matches(finding)), None)
+        if matching_ignore is None:
             kept.append(finding)
         else:
-            ignored.append(Ignored(finding, by.reason))
+            ignored.append(Ignored(finding, matching_ignore.reason))
     unused = [
         f"{ignore}: expired on {ignore.until}" if ignore.is_expired(today) else f"{ignore}: matches nothing"
         for ignore in ignores
@@ -78,14 +78,14 @@ def apply(report: CheckReport, ignores: Iterable[Ignore], today: date | None = N
 
 def parse_ignore(text: str, codes: Collection[str] = RULES) -> Ignore:
     """Parse ``CODE`` or ``CODE:where``. Raise UsageError for an unknown code."""
-    code, colon, where = (part.strip() for part in text.partition(":"))
+    code, colon, place = (part.strip() for part in text.partition(":"))
     _require_known(code, codes, f"--ignore {text}")
-    if colon and not where:
+    if colon and not place:
         raise UsageError(
             f"--ignore {text}: the place after the colon is missing, such as 0.default; "
             f"--ignore {code} applies everywhere"
         )
-    return Ignore(code, where or None, "--ignore on the command line", None, "--ignore")
+    return Ignore(code, place or None, "--ignore on the command line", None, "--ignore")
 
 
 def read_ignores(path: Path, codes: Collection[str] = RULES) -> list[Ignore]:
@@ -96,8 +96,8 @@ def read_ignores(path: Path, codes: Collection[str] = RULES) -> list[Ignore]:
         raise UsageError(f"{path} is not TOML: {error}") from error
     entries = document.pop("ignore", [])
     if document or not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        other = f", not {next(iter(document))!r}" if document else ""
-        raise UsageError(f"{path}: only [[ignore]] tables are allowed{other}")
+        rejected = f", not {next(iter(document))!r}" if document else ""
+        raise UsageError(f"{path}: only [[ignore]] tables are allowed{rejected}")
     return [_entry(entry, f"{path}, ignore {number}", codes) for number, entry in enumerate(entries, 1)]
 
 
@@ -117,11 +117,11 @@ def _entry(entry: dict[str, Any], source: str, codes: Collection[str]) -> Ignore
     return Ignore(entry["code"], entry.get("where"), entry["reason"].strip(), until, source)
 
 
-def _require_known(code: str, codes: Collection[str], where: str) -> None:
+def _require_known(code: str, codes: Collection[str], source: str) -> None:
     if code not in codes:
-        raise UsageError(f"{where}: unknown rule {code!r}{_near(code, codes)}")
+        raise UsageError(f"{source}: unknown rule {code!r}{_near(code, codes)}")
 
 
 def _near(word: str, words: Iterable[str]) -> str:
-    near = get_close_matches(word, list(words), n=3)
-    return f"; did you mean {' or '.join(near)}?" if near else ""
+    close_words = get_close_matches(word, list(words), n=3)
+    return f"; did you mean {' or '.join(close_words)}?" if close_words else ""

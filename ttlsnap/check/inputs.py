@@ -33,44 +33,44 @@ _SAME_ROWS = frozenset(
 )
 
 
-def compare_sources(both: Comparison, before: Sequence[str], after: Sequence[str]) -> None:
+def compare_sources(comparison: Comparison, before: Sequence[str], after: Sequence[str]) -> None:
     """Report other sources, or another order: the offset log identifies a source by its position alone."""
-    old, new = ([_SOURCE.match(text) for text in reads] for reads in (before, after))
-    was, now = ([found[1] if found else None for found in side] for side in (old, new))
-    if was == now:
+    old, new = ([_SOURCE.match(text) for text in texts_of_side] for texts_of_side in (before, after))
+    old_names, new_names = ([match[1] if match else None for match in side] for side in (old, new))
+    if old_names == new_names:
         return
-    reordered = None not in (*was, *now) and Counter(was) == Counter(now)
-    texts = (", ".join(name or "unnamed" for name in side) for side in (was, now))
-    both.add(SOURCES_REORDERED if reordered else SOURCE_RENAMED, Place(), *texts)
+    is_reordered = None not in (*old_names, *new_names) and Counter(old_names) == Counter(new_names)
+    texts = (", ".join(name or "unnamed" for name in side) for side in (old_names, new_names))
+    comparison.add(SOURCES_REORDERED if is_reordered else SOURCE_RENAMED, Place(), *texts)
 
 
-def compare_columns(both: Comparison, place: Place, before: QueryPlan, after: QueryPlan) -> None:
+def compare_columns(comparison: Comparison, place: Place, before: QueryPlan, after: QueryPlan) -> None:
     """Report other columns of a Python function, which may use their positions, and those computed in another way."""
-    given = [
-        [(name.partition(".")[2], what) for name, what in plan.columns.items() if name.startswith("input.")]
+    inputs = [
+        [(name.partition(".")[2], meaning) for name, meaning in plan.columns.items() if name.startswith("input.")]
         for plan in (before, after)
     ]
     # A renamed column has its old position; a function that uses names would have changed.
-    if given[0] and given[1] and not _are_in_place(*given):
-        both.add(INPUT_COLUMNS, place, *(", ".join(name for name, _ in side) for side in given))
+    if inputs[0] and inputs[1] and not _are_in_place(*inputs):
+        comparison.add(INPUT_COLUMNS, place, *(", ".join(name for name, _ in side) for side in inputs))
     retyped = find_retyped(before.sources, after.sources)
     for name in sorted(before.columns.keys() & after.columns.keys()):
-        was, now = before.columns[name], after.columns[name]
+        old_text, new_text = before.columns[name], after.columns[name]
         side, _, column = name.partition(".")
-        if side == "input" and not are_same(was, now, retyped=retyped):
-            both.add(INPUT_COLUMN, place.at(field=column), was, now, name=column)
+        if side == "input" and not are_same(old_text, new_text, retyped=retyped):
+            comparison.add(INPUT_COLUMN, place.at(field=column), old_text, new_text, name=column)
 
 
-def _are_in_place(was: Sequence[tuple[str, str]], now: Sequence[tuple[str, str]]) -> bool:
+def _are_in_place(old_columns: Sequence[tuple[str, str]], new_columns: Sequence[tuple[str, str]]) -> bool:
     """Return whether the old columns have their old positions, apart from renames; more may follow them."""
-    names = [{name for name, _ in side} for side in (was, now)]
-    pairs = [(old, new) for (old, _), (new, _) in zip(was, now, strict=False)]
-    same = (old == new or (old not in names[1] and new not in names[0]) for old, new in pairs)
-    return len(was) <= len(now) and all(same)
+    names = [{name for name, _ in side} for side in (old_columns, new_columns)]
+    pairs = [(old, new) for (old, _), (new, _) in zip(old_columns, new_columns, strict=False)]
+    are_kept = (old == new or (old not in names[1] and new not in names[0]) for old, new in pairs)
+    return len(old_columns) <= len(new_columns) and all(are_kept)
 
 
 def compare_watermarks(
-    both: Comparison, place: Place, old: OperatorContract, before: QueryPlan, after: QueryPlan
+    comparison: Comparison, place: Place, old: OperatorContract, before: QueryPlan, after: QueryPlan
 ) -> None:
     """Report another delay, and another column."""
     if Counter(before.watermarks) == Counter(after.watermarks):
@@ -78,23 +78,26 @@ def compare_watermarks(
     texts = ["; ".join(plan.watermarks) or "none" for plan in (before, after)]
     columns = [Counter(text.rpartition(", ")[0] for text in plan.watermarks) for plan in (before, after)]
     if _WITHIN_WATERMARK in (old.name, place.operator_name):
-        both.add(DEDUP_DELAY, place, *texts)
+        comparison.add(DEDUP_DELAY, place, *texts)
     elif columns[0] != columns[1] and all(columns):
-        both.add(WATERMARK_COLUMN, place, *texts)
+        comparison.add(WATERMARK_COLUMN, place, *texts)
     else:
-        both.add(WATERMARK_CHANGED, place, *texts)
+        comparison.add(WATERMARK_CHANGED, place, *texts)
 
 
-def compare_upstream(both: Comparison, place: Place, before: QueryPlan, after: QueryPlan) -> None:
+def compare_upstream(comparison: Comparison, place: Place, before: QueryPlan, after: QueryPlan) -> None:
     """Report other filters and other steps before the operator."""
-    for is_filter, was, now in ((True, before.filters, after.filters), (False, before.upstream, after.upstream)):
-        different = find_different(was, now)
-        if not different:
+    for is_filter, old_lines, new_lines in (
+        (True, before.filters, after.filters),
+        (False, before.upstream, after.upstream),
+    ):
+        changed = find_different(old_lines, new_lines)
+        if not changed:
             continue
-        if all(name.startswith("union ") for name in different):
-            branches = ("; ".join(text for text in different if (text in now) is new) for new in (False, True))
-            both.add(UNION_BRANCH, place, *(text or "as in the first branch" for text in branches))
+        if all(name.startswith("union ") for name in changed):
+            branches = ("; ".join(text for text in changed if (text in new_lines) is new) for new in (False, True))
+            comparison.add(UNION_BRANCH, place, *(text or "as in the first branch" for text in branches))
             continue
-        same_rows = all(name in _SAME_ROWS for name in different)
+        same_rows = all(name in _SAME_ROWS for name in changed)
         outcome = FILTER_CHANGED if is_filter else UPSTREAM_SAME_ROWS if same_rows else UPSTREAM_CHANGED
-        both.add(outcome, place, "; ".join(was) or "none", "; ".join(now) or "none")
+        comparison.add(outcome, place, "; ".join(old_lines) or "none", "; ".join(new_lines) or "none")

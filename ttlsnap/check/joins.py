@@ -22,29 +22,29 @@ from ttlsnap.check.query_plan import QueryPlan, look_swapped
 from ttlsnap.entries.place import Place
 
 
-def are_sides_swapped(both: Comparison, place: Place, before: QueryPlan, after: QueryPlan) -> bool:
+def are_sides_swapped(comparison: Comparison, place: Place, before: QueryPlan, after: QueryPlan) -> bool:
     """Report sides that changed places, or seem to. Return whether they certainly did: nothing else compares then."""
     old, new = (tuple(plan.sides.values()) for plan in (before, after))
-    exactly = old != new and old == new[::-1]
-    if before.join and (exactly or look_swapped(old, new)):
+    is_exact = old != new and old == new[::-1]
+    if before.join and (is_exact or look_swapped(old, new)):
         texts = ("; ".join(plan.sides["left"]) for plan in (before, after))
-        both.add(JOIN_SIDES if exactly else JOIN_MAYBE_SIDES, place, *texts)
-    return bool(before.join) and exactly
+        comparison.add(JOIN_SIDES if is_exact else JOIN_MAYBE_SIDES, place, *texts)
+    return bool(before.join) and is_exact
 
 
-def compare_joins(both: Comparison, place: Place, before: QueryPlan, after: QueryPlan) -> None:
+def compare_joins(comparison: Comparison, place: Place, before: QueryPlan, after: QueryPlan) -> None:
     """Report another type, and another condition."""
     if before.join != after.join:
-        both.add(JOIN_FROM_SEMI if before.join == "LeftSemi" else JOIN_TYPE, place, before.join, after.join)
-    gone, come = find_changed(before.where, after.where)
-    if gone or come:
-        narrower = are_narrower(sorted(gone), sorted(come))
+        comparison.add(JOIN_FROM_SEMI if before.join == "LeftSemi" else JOIN_TYPE, place, before.join, after.join)
+    removed, added = find_changed(before.where, after.where)
+    if removed or added:
+        is_narrower = are_narrower(sorted(removed), sorted(added))
         texts = (" and ".join(plan.where) or "none" for plan in (before, after))
-        both.add(JOIN_RANGE_NARROWER if narrower else JOIN_CONDITION, place, *texts)
+        comparison.add(JOIN_RANGE_NARROWER if is_narrower else JOIN_CONDITION, place, *texts)
 
 
 def compare_rows(
-    both: Comparison,
+    comparison: Comparison,
     place: Place,
     side: str,
     before: tuple[QueryPlan, Sequence[str]],
@@ -55,15 +55,15 @@ def compare_rows(
     ``before`` and ``after`` are each a plan, and the names of the columns.
     """
     (plan, names), (new_plan, new_names) = before, after
-    was = [plan.columns.get(f"{side}.{both.in_new_names(name)}", name) for name in names]
-    now = [new_plan.columns.get(f"{side}.{name}", name) for name in new_names]
-    if was == now or len(was) != len(now):
+    old_meanings = [plan.columns.get(f"{side}.{comparison.in_new_names(name)}", name) for name in names]
+    new_meanings = [new_plan.columns.get(f"{side}.{name}", name) for name in new_names]
+    if old_meanings == new_meanings or len(old_meanings) != len(new_meanings):
         return
-    if Counter(was) == Counter(now):
-        both.add(JOIN_COLUMNS_SWAPPED, place.at(field="value"), ", ".join(names), ", ".join(new_names))
+    if Counter(old_meanings) == Counter(new_meanings):
+        comparison.add(JOIN_COLUMNS_SWAPPED, place.at(field="value"), ", ".join(names), ", ".join(new_names))
         return
     retyped = find_retyped(plan.sources, new_plan.sources)
-    for name, old_meaning, new_meaning in zip(new_names, was, now, strict=True):
+    for name, old_meaning, new_meaning in zip(new_names, old_meanings, new_meanings, strict=True):
         if not are_same(old_meaning, new_meaning, retyped=retyped):
             outcome = JOIN_COLUMN_NULLS if differ_for_null(old_meaning, new_meaning) else JOIN_COLUMN_CHANGED
-            both.add(outcome, place.at(field=f"value.{name}"), old_meaning, new_meaning, name=name)
+            comparison.add(outcome, place.at(field=f"value.{name}"), old_meaning, new_meaning, name=name)

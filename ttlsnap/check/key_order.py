@@ -21,9 +21,9 @@ NORMALIZED_SINCE = (4, 2)
 DAYS_SINCE = (4, 3)  # see ttlsnap.unsaferow.murmur3
 
 
-def normalizes_keys(both: Comparison) -> bool:
+def normalizes_keys(comparison: Comparison) -> bool:
     """Return whether the new Spark normalizes the floats in the keys of deduplications, and the old one did not."""
-    return parse_version(both.old.spark) < NORMALIZED_SINCE <= parse_version(both.new.spark)
+    return parse_version(comparison.old.spark) < NORMALIZED_SINCE <= parse_version(comparison.new.spark)
 
 
 def hashes_days(contract: Contract) -> bool:
@@ -31,21 +31,21 @@ def hashes_days(contract: Contract) -> bool:
     return parse_version(contract.spark) >= DAYS_SINCE
 
 
-def compare_intervals(both: Comparison, place: Place, key: StructType) -> None:
+def compare_intervals(comparison: Comparison, place: Place, key: StructType) -> None:
     """Report that the two versions of Spark look for keys with calendar intervals in other partitions."""
-    if contains(key, CalendarIntervalType) and hashes_days(both.old) != hashes_days(both.new):
-        words = {"set": "4.3" if hashes_days(both.new) else "4.2"}
-        both.add(KEY_INTERVALS, place.at(field="key"), both.old.spark, both.new.spark, **words)
+    if contains(key, CalendarIntervalType) and hashes_days(comparison.old) != hashes_days(comparison.new):
+        words = {"set": "4.3" if hashes_days(comparison.new) else "4.2"}
+        comparison.add(KEY_INTERVALS, place.at(field="key"), comparison.old.spark, comparison.new.spark, **words)
 
 
-def compare_floats(both: Comparison, place: Place, key: StructType) -> None:
+def compare_floats(comparison: Comparison, place: Place, key: StructType) -> None:
     """Report that the two versions of Spark have other equal floats, if the key of a deduplication has floats."""
     if place.operator_name not in deduplication.NAMES or not contains(key, FloatType, DoubleType):
         return
-    versions = [parse_version(contract.spark) >= NORMALIZED_SINCE for contract in (both.old, both.new)]
+    versions = [parse_version(contract.spark) >= NORMALIZED_SINCE for contract in (comparison.old, comparison.new)]
     if versions[0] != versions[1]:
         outcome = KEY_FLOATS if versions[1] else KEY_FLOATS_BACK
-        both.add(outcome, place.at(field="key"), both.old.spark, both.new.spark)
+        comparison.add(outcome, place.at(field="key"), comparison.old.spark, comparison.new.spark)
 
 
 def with_keys_for(old: Contract, new: Contract) -> Contract:
@@ -87,5 +87,5 @@ def _reorder_plan(
     """Return the plan with its keys in the order of ``keys``, if the old plan has them in this order, too."""
     if plan is None or old_plan is None or [line for line in old_plan if line in keys] != keys:
         return plan
-    wanted = iter(keys)
-    return tuple(next(wanted) if line in keys else line for line in plan) if set(keys) <= set(plan) else plan
+    ordered_keys = iter(keys)
+    return tuple(next(ordered_keys) if line in keys else line for line in plan) if set(keys) <= set(plan) else plan

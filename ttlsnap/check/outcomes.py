@@ -56,12 +56,12 @@ OPERATORS_REORDERED, OPERATOR_REPLACED, OPERATOR_ADDED, OPERATOR_REMOVED = (
     Outcome(
         code,
         _INCOMPATIBLE,
-        f"{what}; Spark finds an operator's state by its number",
+        f"{phrase}; Spark finds an operator's state by its number",
         _REFUSED_OPERATORS,
         "restore the old stateful operators in their order, and put new ones into a separate query, "
         "or start a new checkpoint",
     )
-    for code, what in (
+    for code, phrase in (
         ("operators-reordered", "the operators are in another order"),
         ("operator-replaced", "{added} replaced {removed}"),
         ("operator-added", "{added} was added"),
@@ -86,11 +86,11 @@ TIME_MODE, RECORDED_OUTPUT_MODE = (
     Outcome(
         code,
         _INCOMPATIBLE,
-        f"the {what} changed from {{old}} to {{new}}; transformWithState records it",
+        f"the {phrase} changed from {{old}} to {{new}}; transformWithState records it",
         _REFUSED_CONFIG,
-        f"set the {what} to {{old}}, or start a new checkpoint",
+        f"set the {phrase} to {{old}}, or start a new checkpoint",
     )
-    for code, what in (("time-mode", "time mode"), ("output-mode", "output mode"))
+    for code, phrase in (("time-mode", "time mode"), ("output-mode", "output mode"))
 )
 OTHER_LAYOUT = Outcome(
     "layout",
@@ -103,11 +103,11 @@ OTHER_STORES, OTHER_STATES = (
     Outcome(
         "stores-changed",
         _INCOMPATIBLE,
-        what,
+        phrase,
         "fails in the first batch",
         f"{_OLD_SETTINGS}, or start a new checkpoint",
     )
-    for what in ("the operator keeps its state in other stores", "the store keeps other states")
+    for phrase in ("the operator keeps its state in other stores", "the store keeps other states")
 )
 OTHER_PREFIX = Outcome(
     "stores-changed",
@@ -128,13 +128,13 @@ NO_SCHEMA = Outcome(
 
 COLUMN_ADDED, COLUMN_REMOVED = (
     Outcome(
-        f"{{side}}-{what}",
+        f"{{side}}-{phrase}",
         _INCOMPATIBLE,
-        f"{{name}} was {what}; the {{side}} had {{before}} columns and now has {{after}}",
+        f"{{name}} was {phrase}; the {{side}} had {{before}} columns and now has {{after}}",
         _REFUSED_SCHEMA,
         "{instead}start a new checkpoint",
     )
-    for what in ("added", "removed")
+    for phrase in ("added", "removed")
 )
 INSTEAD_OF_ADDING = "put the new column into a separate state, or "
 INSTEAD_OF_REMOVING = "keep the old column (Spark leaves out an aggregate that no later step uses), or "
@@ -179,11 +179,11 @@ KEY_FLOATS, KEY_FLOATS_FOUND = (
     Outcome(
         "key-floats",
         verdict,
-        f"Spark {{new}} takes -0.0 for 0.0, and all NaNs for one. Spark {{old}} did not, so {what}",
+        f"Spark {{new}} takes -0.0 for 0.0, and all NaNs for one. Spark {{old}} did not, so {phrase}",
         "silent: one more row comes through for such a key, unless the state has its other form, too",
         f"ttlsnap migrate CHECKPOINT --set float-keys=normalized{more}",
     )
-    for verdict, what, more in (
+    for verdict, phrase, more in (
         (
             _UNKNOWN,
             "it may have keys that Spark {new} does not find: has a row a -0.0, or an unusual NaN?",
@@ -327,11 +327,11 @@ OTHER_KEYS, OTHER_AGGREGATES = (
     Outcome(
         code,
         _INCOMPATIBLE,
-        f"the number of {what} changed from {{before}} to {{after}}; they differ even if their types are the same",
+        f"the number of {phrase} changed from {{before}} to {{after}}; they differ even if their types are the same",
         _WRONG,
-        f"keep the old {what}, or start a new checkpoint",
+        f"keep the old {phrase}, or start a new checkpoint",
     )
-    for code, what in (("key-changed", "keys"), ("aggregate-changed", "aggregates"))
+    for code, phrase in (("key-changed", "keys"), ("aggregate-changed", "aggregates"))
 )
 RENAMED_IN_SOURCE = Outcome(
     "{side}-renamed",
@@ -525,11 +525,11 @@ FUNCTION_ADDED, FUNCTION_REMOVED = (
     Outcome(
         "function-changed",
         _UNKNOWN,
-        f"the function {name} was {what}: is the existing state still read correctly?",
+        f"the function {name} was {phrase}: is the existing state still read correctly?",
         SILENT,
         "if it is, ignore this finding",
     )
-    for name, what in (("{new}", "added"), ("{old}", "removed"))
+    for name, phrase in (("{new}", "added"), ("{old}", "removed"))
 )
 FUNCTION_RENAMED = Outcome("function-renamed", _AS_IS, "{old} was renamed to {new}; its body is the same", SILENT)
 VARIABLE_ADDED = Outcome(
@@ -572,11 +572,11 @@ VARIABLE_RETURNED_OTHER_KEY, VARIABLE_RETURNED_MISREAD = (
     Outcome(
         "variable-returned",
         _INCOMPATIBLE,
-        f"an earlier query had a {{was}} {{new}}, and now it is a {{now}}; {what}",
+        f"an earlier query had a {{was}} {{new}}, and now it is a {{now}}; {phrase}",
         spark,
         _REMOVE_OR_RENAME,
     )
-    for what, spark in (
+    for phrase, spark in (
         (
             "Spark compares their keys, also if no value is left",
             "refuses at the start: STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE",
@@ -598,11 +598,11 @@ VARIABLE_RENAMED, VARIABLE_RENAMED_SAME_CODE, VARIABLE_MAYBE_RENAMED = (
     Outcome(
         "variable-renamed",
         verdict,
-        f"{what} Spark does not carry its values over",
+        f"{phrase} Spark does not carry its values over",
         "silent: the new variable is empty",
         "keep the name {old}; if {new} is another variable, ignore this finding",
     )
-    for verdict, what in (
+    for verdict, phrase in (
         (_INCOMPATIBLE, "--renamed says that {new} is the variable {old}."),
         (_INCOMPATIBLE, "the variable {old} is missing, {new} is new, and the code is the same."),
         (_UNKNOWN, "the variable {old} is missing and {new} is new: was it renamed?"),
@@ -626,11 +626,11 @@ TTL_ON, TTL_OFF = (
     Outcome(
         code,
         _INCOMPATIBLE,
-        f"{{name}} {what}, which changes the layout of its values",
+        f"{{name}} {phrase}, which changes the layout of its values",
         "refuses at the start, or with Avro fails in the first batch that reads the variable",
         f"give the variable another name (it starts empty), or {instead}",
     )
-    for code, what, instead in (
+    for code, phrase, instead in (
         ("ttl-on", "got a TTL", "remove the TTL again: ttlsnap compact drops old entries without one"),
         ("ttl-off", "lost its TTL", "keep the TTL"),
     )
@@ -773,12 +773,12 @@ TABLE_COLUMN_RENAMED, TABLE_COLUMN_MAYBE_RENAMED = (
     Outcome(
         "table-column-renamed",
         _AFTER_MIGRATION,
-        f"the table has {{old}}, and the new stream gives {{new}}{what}",
+        f"the table has {{old}}, and the new stream gives {{new}}{phrase}",
         f"{_UNRESOLVED}; with schema evolution silent: old values are not carried over",
         "if it is the same column: ALTER TABLE ... RENAME COLUMN {old} TO {new} (with delta.columnMapping.mode=name); "
         "if it is another: ADD COLUMNS, and DROP COLUMN",
     )
-    for what in (", as --renamed says", ": is it the same column?")
+    for phrase in (", as --renamed says", ": is it the same column?")
 )
 TABLE_COLUMN_WIDENED, TABLE_COLUMN_NOT_WIDENED = (
     Outcome(

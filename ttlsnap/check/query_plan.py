@@ -36,8 +36,10 @@ class QueryPlan:
     def of(cls, lines: Sequence[str]) -> QueryPlan:
         parts = [match.groups() for line in lines if (match := _SIDES.match(line))]
 
-        def having(*heads: str) -> tuple[str, ...]:
-            return tuple(side + line[len(head) :] for side, line in parts for head in heads if line.startswith(head))
+        def having(*prefixes: str) -> tuple[str, ...]:
+            return tuple(
+                side + line[len(prefix) :] for side, line in parts for prefix in prefixes if line.startswith(prefix)
+            )
 
         columns = {}
         for side in ("left", "right", "input"):
@@ -56,7 +58,9 @@ class QueryPlan:
             filters=having("filter "),
             upstream=(*having("through "), *(f"union {text}" for text in having("union ") if _is_used(text, parts))),
             sources=having("from "),
-            sides={side: tuple(line for head, line in parts if head.startswith(side)) for side in ("left", "right")},
+            sides={
+                side: tuple(line for prefix, line in parts if prefix.startswith(side)) for side in ("left", "right")
+            },
         )
 
     @property
@@ -68,23 +72,23 @@ class QueryPlan:
 def _is_used(union: str, parts: Sequence[tuple[str, ...]]) -> bool:
     """Return whether the operator uses the column to which a branch of a union gives another value."""
     name = re.compile(rf"(?<!\w){re.escape(union.partition(' = ')[0])}(?!\w)")
-    own = (line for _, line in parts if not line.startswith(("union ", "from ")))
-    return any(map(name.search, own))
+    operator_lines = (line for _, line in parts if not line.startswith(("union ", "from ")))
+    return any(map(name.search, operator_lines))
 
 
-def can_compare_plans(both: Comparison, old: OperatorContract, new: OperatorContract) -> bool:
+def can_compare_plans(comparison: Comparison, old: OperatorContract, new: OperatorContract) -> bool:
     """Return whether the plans of two operators can be compared; if not, the report says so."""
     if old.plan is None or new.plan is None:
-        names = [name for name, o in (("old", old), ("new", new)) if o.plan is None]
-        both.cannot_compare(
+        names = [name for name, operator in (("old", old), ("new", new)) if operator.plan is None]
+        comparison.cannot_compare(
             "what the query computes (input columns, windows, gaps, delays, TTLs, functions): the "
             f"{' and the '.join(names)} contract {'has' if len(names) == 1 else 'have'} no plan; create "
             f"{'it' if len(names) == 1 else 'them'} from the query (ttlsnap contract module:function)"
         )
         return False
-    before, after = (contract.planned_by or contract.spark for contract in (both.old, both.new))
+    before, after = (contract.planned_by or contract.spark for contract in (comparison.old, comparison.new))
     if parse_version(before) != parse_version(after):
-        both.cannot_compare(
+        comparison.cannot_compare(
             f"what the query computes: Spark {before} and {after} write plans differently; compare two contracts that "
             "one version of Spark created from the query"
         )
@@ -92,35 +96,38 @@ def can_compare_plans(both: Comparison, old: OperatorContract, new: OperatorCont
     return True
 
 
-def pair_plans(both: Comparison, old: OperatorContract, new: OperatorContract) -> tuple[QueryPlan, QueryPlan]:
+def pair_plans(comparison: Comparison, old: OperatorContract, new: OperatorContract) -> tuple[QueryPlan, QueryPlan]:
     """Return the old and the new plan, both in the new names of columns and functions."""
     after = new.plan or ()
-    called = [
-        (was, now) for (was, now), parts in (find_changed_parts(old, new) or {}).items() if was != now and not parts
+    renamed_functions = [
+        (old_name, new_name)
+        for (old_name, new_name), parts in (find_changed_parts(old, new) or {}).items()
+        if old_name != new_name and not parts
     ]
-    lines = [_rename_functions(line, called) for line in old.plan or ()]
-    renamed = [(line, both.in_new_names(line)) for line in lines]
+    lines = [_rename_functions(line, renamed_functions) for line in old.plan or ()]
+    renamed = [(line, comparison.in_new_names(line)) for line in lines]
     # If several sources have a column of the old name, possibly only one of them renamed it.
-    several = sum("from " in line and line != name for line, name in renamed) > 1
-    before = [line if several and line in after and name not in after else name for line, name in renamed]
+    is_ambiguous = sum("from " in line and line != name for line, name in renamed) > 1
+    before = [line if is_ambiguous and line in after and name not in after else name for line, name in renamed]
     return QueryPlan.of(before), QueryPlan.of(after)
 
 
 def _rename_functions(line: str, names: Sequence[tuple[str, str]]) -> str:
-    for was, now in names:
-        if was and now:
-            line = re.sub(rf"(?<![\w.~]){re.escape(was)}(?=\(| of )", now.replace("\\", r"\\"), line)
+    for old_name, new_name in names:
+        if old_name and new_name:
+            line = re.sub(rf"(?<![\w.~]){re.escape(old_name)}(?=\(| of )", new_name.replace("\\", r"\\"), line)
     return line
 
 
 def look_swapped(old: Sequence[Sequence[str]], new: Sequence[Sequence[str]]) -> bool:
     """Return whether each of two new plans resembles the other's old plan more than its own, by their words."""
 
-    def common(one: Sequence[str], other: Sequence[str]) -> int:
+    def common(first_lines: Sequence[str], second_lines: Sequence[str]) -> int:
         words = (
-            Counter(word for line in lines for word in re.findall(r"\w+|[^\w\s]+", line)) for lines in (one, other)
+            Counter(word for line in lines for word in re.findall(r"\w+|[^\w\s]+", line))
+            for lines in (first_lines, second_lines)
         )
         return (next(words) & next(words)).total()
 
-    straight = common(old[0], new[0]) + common(old[1], new[1])
-    return common(old[0], new[1]) + common(old[1], new[0]) > straight
+    unswapped = common(old[0], new[0]) + common(old[1], new[1])
+    return common(old[0], new[1]) + common(old[1], new[0]) > unswapped

@@ -28,21 +28,24 @@ class ContractFile:
         `ttlsnap contract` indents by two, so depth tells an operator's key from a store's without parsing; a file that
         was formatted in another way gives line 1.
         """
-        at = 0
-        for depth, wanted in _steps(place):
-            found = self._find(at, depth, wanted)
-            if found is None:
+        number = 0
+        for depth, wanted_lines in _steps(place):
+            next_number = self._find(number, depth, wanted_lines)
+            if next_number is None:
                 break
-            at = found
-        return at or 1
+            number = next_number
+        return number or 1
 
-    def _find(self, start: int, depth: int, wanted: tuple[str, ...]) -> int | None:
-        """Return the number of the next ``wanted`` line with that indent in the block that began before ``start``."""
+    def _find(self, start: int, depth: int, wanted_lines: tuple[str, ...]) -> int | None:
+        """Return the number of the next line that is one of ``wanted_lines`` and has that indent.
+
+        Only the block that began before ``start`` is searched.
+        """
         outer = _depth(self.lines[start - 1]) if start else 0
         for number, line in enumerate(self.lines[start:], start + 1):
             if start and _depth(line) < outer:
                 return None
-            if _depth(line) == depth and line.strip().rstrip(",") in wanted:
+            if _depth(line) == depth and line.strip().rstrip(",") in wanted_lines:
                 return number
         return None
 

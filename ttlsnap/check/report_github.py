@@ -25,23 +25,25 @@ _MAX_CELL = 500
 def render(report: CheckReport, fail_on: Verdict = MILDEST) -> str:
     """Return the annotations, worst first, and a last line for the log."""
     file = contract_file(report)
-    annotations = {each: [_annotation(f, file) for f in _of(report, each)] for each in Level}
+    annotations = {severity: [_annotation(finding, file) for finding in _of(report, severity)] for severity in Level}
     annotations[Level.WARNING] += [_remark("warning", f"unused ignore: {line}", file) for line in report.unused]
     annotations[Level.NOTE] += [_remark("notice", f"not compared: {line}", file) for line in report.unseen]
-    lines = [line for each, made in annotations.items() for line in _limit(each, made, file)]
+    lines = [
+        line for severity, annotation_lines in annotations.items() for line in _limit(severity, annotation_lines, file)
+    ]
     return "".join(f"{line}\n" for line in [*lines, _data(printable(summary(report, fail_on)))])
 
 
-def _of(report: CheckReport, wanted: Level) -> list[Finding]:
-    return [finding for finding in worst_first(report.findings) if level(finding.verdict) is wanted]
+def _of(report: CheckReport, severity: Level) -> list[Finding]:
+    return [finding for finding in worst_first(report.findings) if level(finding.verdict) is severity]
 
 
-def _limit(each: Level, lines: list[str], file: ContractFile | None) -> list[str]:
+def _limit(severity: Level, lines: list[str], file: ContractFile | None) -> list[str]:
     if len(lines) <= PER_LEVEL:
         return lines
-    rest = len(lines) - (PER_LEVEL - 1)
-    message = f"{rest} more of this kind: the job's summary and the other reports have them all"
-    return [*lines[: PER_LEVEL - 1], _remark(_COMMANDS[each], message, file)]
+    omitted = len(lines) - (PER_LEVEL - 1)
+    message = f"{omitted} more of this kind: the job's summary and the other reports have them all"
+    return [*lines[: PER_LEVEL - 1], _remark(_COMMANDS[severity], message, file)]
 
 
 def _annotation(finding: Finding, file: ContractFile | None) -> str:
@@ -77,16 +79,16 @@ def _property(text: str) -> str:
 def job_summary(report: CheckReport, fail_on: Verdict = MILDEST, limit: int = MAX_SUMMARY) -> str:
     """Return the report in Markdown: at most ``limit`` bytes, worst first, and the number of omitted lines."""
     lines = list(_markdown(report, fail_on))
-    made: list[str] = []
+    parts: list[str] = []
     size = 0
     reserve = 100
     for number, line in enumerate(lines):
         size += len(line.encode(errors="replace")) + 1
         if size > limit - reserve:
             note = f"\n{len(lines) - number} more lines do not fit into a job's summary.\n"
-            return "".join(made) + note if limit > reserve else ""
-        made.append(f"{line}\n")
-    return "".join(made)
+            return "".join(parts) + note if limit > reserve else ""
+        parts.append(f"{line}\n")
+    return "".join(parts)
 
 
 def _markdown(report: CheckReport, fail_on: Verdict) -> Iterator[str]:
@@ -99,11 +101,11 @@ def _markdown(report: CheckReport, fail_on: Verdict) -> Iterator[str]:
         yield "| --- | --- | --- | --- | --- | --- |"
     for finding in worst_first(report.findings):
         change = [_cell(part) for part in (finding.old, finding.new) if part is not None]
-        what = "<br>".join([_cell(finding.message), " → ".join(change)]) if change else _cell(finding.message)
-        cells = [finding.verdict.value, _cell(finding.code), _cell(describe_place(finding.place)), what]
+        description = "<br>".join([_cell(finding.message), " → ".join(change)]) if change else _cell(finding.message)
+        cells = [finding.verdict.value, _cell(finding.code), _cell(describe_place(finding.place)), description]
         cells += [_cell(spark_does(finding)), _cell(finding.fix)]
         yield f"| {' | '.join(cells)} |"
-    ignored = [f"{one.finding} (reason: {one.reason})" for one in report.ignored]
+    ignored = [f"{entry.finding} (reason: {entry.reason})" for entry in report.ignored]
     for title, lines in (("Not compared", report.unseen), ("Ignored", ignored), ("Unused ignores", report.unused)):
         if lines:
             yield ""
@@ -117,4 +119,4 @@ def _cell(text: str) -> str:
     """Return text in one line, escaped so that Markdown shows it as it is."""
     short = text if len(text) <= _MAX_CELL else f"{text[:_MAX_CELL]}..."
     short = printable(short).replace("&", "&amp;").replace("<", "&lt;")
-    return "".join(f"\\{c}" if c in "\\`*_{}[]|~#@" else c for c in short)
+    return "".join(f"\\{character}" if character in "\\`*_{}[]|~#@" else character for character in short)

@@ -36,8 +36,12 @@ class _Suite:
         report = self.report
         for finding in worst_first(report.findings):
             self._finding(finding, fail_on)
-        for one in report.ignored:
-            self._add_skipped(one.finding.code, str(one.finding.place), f"ignored: {one.reason}\n{one.finding.message}")
+        for ignored in report.ignored:
+            self._add_skipped(
+                ignored.finding.code,
+                str(ignored.finding.place),
+                f"ignored: {ignored.reason}\n{ignored.finding.message}",
+            )
         for line in report.unseen:
             self._add_skipped("not-compared", line, line)
         for line in report.unused:
@@ -51,9 +55,9 @@ class _Suite:
             "errors": len(self.suite.findall("testcase/error")),
             "skipped": len(self.suite.findall("testcase/skipped")),
         }
-        counted = {name: str(count) for name, count in totals.items()}
-        self.suite.attrib.update(counted, time="0")
-        suites = ElementTree.Element("testsuites", {"name": "ttlsnap", **counted, "time": "0"})
+        attributes = {name: str(count) for name, count in totals.items()}
+        self.suite.attrib.update(attributes, time="0")
+        suites = ElementTree.Element("testsuites", {"name": "ttlsnap", **attributes, "time": "0"})
         suites.append(self.suite)
         ElementTree.indent(suites)
         return f'<?xml version="1.0" encoding="UTF-8"?>\n{ElementTree.tostring(suites, encoding="unicode")}\n'
@@ -68,16 +72,16 @@ class _Suite:
         failed = ElementTree.SubElement(case, kind, message=printable(finding.message), type=finding.verdict.value)
         failed.text = details
 
-    def _add_skipped(self, code: str, name: str, why: str) -> None:
-        skipped = ElementTree.SubElement(self._case(code, name), "skipped", message=printable(why))
-        skipped.text = printable(why)
+    def _add_skipped(self, code: str, name: str, reason: str) -> None:
+        skipped = ElementTree.SubElement(self._case(code, name), "skipped", message=printable(reason))
+        skipped.text = printable(reason)
 
     def _case(self, code: str, name: str) -> ElementTree.Element:
         # Jenkins takes what is before the last dot for the package.
         classname, name = f"{_SUITE}.{printable(code)}", printable(name)
         self.names[classname, name] += 1
-        nth = self.names[classname, name]
-        distinct = name if nth == 1 else f"{name} #{nth}"
+        occurrence = self.names[classname, name]
+        distinct = name if occurrence == 1 else f"{name} #{occurrence}"
         case = ElementTree.SubElement(self.suite, "testcase", classname=classname, name=distinct, time="0")
         if self.file is not None:
             case.set("file", printable(self.file.path))

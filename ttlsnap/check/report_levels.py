@@ -40,12 +40,12 @@ def worst_first(findings: Iterable[Finding]) -> list[Finding]:
 def counts(report: CheckReport) -> str:
     """Return the numbers of findings, such as ``1 incompatible, 2 after_migration, 1 ignored, 1 not compared``."""
     verdicts = [finding.verdict for finding in report.findings]
-    found = [f"{verdicts.count(verdict)} {verdict}" for verdict in reversed(Verdict) if verdict in verdicts]
-    found = found or ["no findings"]
-    found += [f"{len(report.ignored)} ignored"] if report.ignored else []
+    texts = [f"{verdicts.count(verdict)} {verdict}" for verdict in reversed(Verdict) if verdict in verdicts]
+    texts = texts or ["no findings"]
+    texts += [f"{len(report.ignored)} ignored"] if report.ignored else []
     # The verdict as_is means less if something was not compared.
-    found += [f"{len(report.unseen)} not compared"] if report.unseen else []
-    return ", ".join(found)
+    texts += [f"{len(report.unseen)} not compared"] if report.unseen else []
+    return ", ".join(texts)
 
 
 def summary(report: CheckReport, fail_on: Verdict) -> str:

@@ -32,11 +32,13 @@ def render(report: CheckReport, fail_on: Verdict = MILDEST) -> str:
 def document(report: CheckReport) -> dict[str, Any]:
     """A log of one run."""
     file = contract_file(report)
-    found = [(finding, None) for finding in worst_first(report.findings)]
-    suppressed = [(one.finding, one.reason) for one in report.ignored]
-    codes = sorted({finding.code for finding, _ in [*found, *suppressed]})
-    seen: Counter[str] = Counter()
-    results = [_result(finding, reason, codes, file, seen) for finding, reason in [*found, *suppressed]]
+    reported = [(finding, None) for finding in worst_first(report.findings)]
+    suppressed = [(ignored.finding, ignored.reason) for ignored in report.ignored]
+    codes = sorted({finding.code for finding, _ in [*reported, *suppressed]})
+    fingerprint_counts: Counter[str] = Counter()
+    results = [
+        _result(finding, reason, codes, file, fingerprint_counts) for finding, reason in [*reported, *suppressed]
+    ]
     driver = {"name": "ttlsnap", "version": version("ttlsnap"), "rules": [_rule(code) for code in codes]}
     run: dict[str, Any] = {
         "tool": {"driver": driver},
@@ -66,17 +68,17 @@ def document(report: CheckReport) -> dict[str, Any]:
 
 def _rule(code: str) -> dict[str, Any]:
     rule = RULES.get(code)
-    title, why = (rule.title, rule.why) if rule else (code, code)
+    title, explanation = (rule.title, rule.why) if rule else (code, code)
     return {
         "id": code,
         "shortDescription": {"text": title},
-        "fullDescription": {"text": f"{title}: {why}"},
-        "help": {"text": why},
+        "fullDescription": {"text": f"{title}: {explanation}"},
+        "help": {"text": explanation},
     }
 
 
 def _result(
-    finding: Finding, reason: str | None, codes: list[str], file: ContractFile | None, seen: Counter[str]
+    finding: Finding, reason: str | None, codes: list[str], file: ContractFile | None, fingerprint_counts: Counter[str]
 ) -> dict[str, Any]:
     text = [f"{describe_place(finding.place)}: {printable(finding.message)}"]
     text += [f"Spark: {spark_does(finding)}"] if finding.spark else []
@@ -87,7 +89,7 @@ def _result(
         "level": level(finding.verdict).value,
         "message": {"text": "\n".join(text)},
         "locations": [_location(finding.place, file)],
-        "partialFingerprints": _fingerprints(finding, seen),
+        "partialFingerprints": _fingerprints(finding, fingerprint_counts),
         "properties": {
             "verdict": finding.verdict.value,
             "old": finding.old,
@@ -103,7 +105,7 @@ def _result(
 
 def _location(place: Place, file: ContractFile | None) -> dict[str, Any]:
     parts = {"operator": place.operator, "store": place.store, "state": place.state, "field": place.field}
-    kind, name = ([("query", "query")] + [(k, str(part)) for k, part in parts.items() if part is not None])[-1]
+    kind, name = ([("query", "query")] + [(key, str(part)) for key, part in parts.items() if part is not None])[-1]
     location: dict[str, Any] = {
         "logicalLocations": [{"name": name, "fullyQualifiedName": str(place), "kind": kind}],
     }
@@ -115,11 +117,11 @@ def _location(place: Place, file: ContractFile | None) -> dict[str, Any]:
     return location
 
 
-def _fingerprints(finding: Finding, seen: Counter[str]) -> dict[str, str]:
+def _fingerprints(finding: Finding, fingerprint_counts: Counter[str]) -> dict[str, str]:
     place = finding.place
-    what = json.dumps([finding.code, place.operator, place.store, place.state, place.field])
-    seen[what] += 1
-    digest = hashlib.sha256(f"{what}#{seen[what]}".encode()).hexdigest()[:32]
+    identity = json.dumps([finding.code, place.operator, place.store, place.state, place.field])
+    fingerprint_counts[identity] += 1
+    digest = hashlib.sha256(f"{identity}#{fingerprint_counts[identity]}".encode()).hexdigest()[:32]
     # The second is the one that GitHub follows a finding by; left out, it would be made from the contract's lines.
     return {"ttlsnapFinding/v1": digest, "primaryLocationLineHash": f"{digest}:1"}
 

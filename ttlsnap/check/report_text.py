@@ -39,17 +39,17 @@ def plain(lines: Iterator[Line]) -> str:
 
 def lines(report: CheckReport, fail_on: Verdict = MILDEST) -> Iterator[Line]:
     """Give the findings, worst first, then what was not compared or is ignored, and the verdict last."""
-    explained: set[str] = set()
+    explained_codes: set[str] = set()
     for finding in worst_first(report.findings):
-        yield from finding_lines(finding, why=finding.code not in explained)
+        yield from finding_lines(finding, why=finding.code not in explained_codes)
         yield []
-        explained.add(finding.code)
-    rest = [("not compared", line) for line in report.unseen]
-    rest += [("ignored", f"{one.finding} (reason: {one.reason})") for one in report.ignored]
-    rest += [("unused ignore", line) for line in report.unused]
-    for label, line in rest:
+        explained_codes.add(finding.code)
+    remarks = [("not compared", line) for line in report.unseen]
+    remarks += [("ignored", f"{ignored.finding} (reason: {ignored.reason})") for ignored in report.ignored]
+    remarks += [("unused ignore", line) for line in report.unused]
+    for label, line in remarks:
         yield [(f"{label}: ", "bold"), (printable(line), "")]
-    if rest:
+    if remarks:
         yield []
     if report.next is not None:
         yield [("next: ", "bold"), (printable(report.next), "")]

@@ -75,66 +75,72 @@ class How:
         return replace(self, names_count=self.nested_count, by_code=self.by_code and not self.nested_count)
 
 
-def compare_fields(both: Comparison, place: Place, how: How, old: StructType, new: StructType) -> None:
+def compare_fields(comparison: Comparison, place: Place, how: How, old: StructType, new: StructType) -> None:
     """Report every difference between two schemas."""
     path = place.field or how.side
-    before, after = [both.in_new_names(field.name) for field in old.fields], list(new.names)
+    before, after = [comparison.in_new_names(field.name) for field in old.fields], list(new.names)
     if how.by_name:
-        _compare_by_name(both, place, how, old, new)
+        _compare_by_name(comparison, place, how, old, new)
         return
     if len(before) != len(after):
-        _add_other_length(both, place, how, old, new)
+        _add_other_length(comparison, place, how, old, new)
         return
     if before != after and Counter(before) == Counter(after) and how.names_count:
-        _add_other_order(both, place, how, old, new)
+        _add_other_order(comparison, place, how, old, new)
         return
-    moved = [name for number, name in enumerate(before) if name != after[number] and name in after]
-    if how.by_code and moved:
+    moved_names = [name for number, name in enumerate(before) if name != after[number] and name in after]
+    if how.by_code and moved_names:
         names = (", ".join(kind.names) for kind in (old, new))
-        both.add(FIELDS_SWAPPED_IN_CODE, place.at(field=path), *names)
-    for number, (was, now) in enumerate(zip(old.fields, new.fields, strict=True)):
-        at = place.at(field=f"{path}.{now.name}")
-        if before[number] != now.name and how.names_count and _are_same(was.type, now.type):
-            both.add(COLUMN_RENAMED, at, was.name, now.name, side=how.side)
-        _compare_columns(both, at, how, was, now)
-        if was.nullable != now.nullable:
-            _compare_nullability(both, at, how, was, now)
+        comparison.add(FIELDS_SWAPPED_IN_CODE, place.at(field=path), *names)
+    for number, (old_field, new_field) in enumerate(zip(old.fields, new.fields, strict=True)):
+        field_place = place.at(field=f"{path}.{new_field.name}")
+        if before[number] != new_field.name and how.names_count and _are_same(old_field.type, new_field.type):
+            comparison.add(COLUMN_RENAMED, field_place, old_field.name, new_field.name, side=how.side)
+        _compare_columns(comparison, field_place, how, old_field, new_field)
+        if old_field.nullable != new_field.nullable:
+            _compare_nullability(comparison, field_place, how, old_field, new_field)
 
 
-def _compare_columns(both: Comparison, at: Place, how: How, was: StructField, now: StructField) -> None:
+def _compare_columns(
+    comparison: Comparison, place: Place, how: How, old_field: StructField, new_field: StructField
+) -> None:
     """Compare two columns of one name or position: their fields, their elements, or their types."""
-    match was.type, now.type:
+    match old_field.type, new_field.type:
         case StructType(), StructType():
-            compare_fields(both, at, how.within, was.type, now.type)
+            compare_fields(comparison, place, how.within, old_field.type, new_field.type)
         case ArrayType(), ArrayType():
-            pair = [StructField("element", kind.element, kind.contains_null) for kind in (was.type, now.type)]
-            _compare_elements(both, at, how.within, *pair)
+            pair = [
+                StructField("element", kind.element, kind.contains_null) for kind in (old_field.type, new_field.type)
+            ]
+            _compare_elements(comparison, place, how.within, *pair)
         case MapType(), MapType():
             keys, values = zip(
                 *(
                     (StructField("key", kind.key, False), StructField("value", kind.value, kind.value_contains_null))
-                    for kind in (was.type, now.type)
+                    for kind in (old_field.type, new_field.type)
                 ),
                 strict=True,
             )
-            _compare_elements(both, at, how.within, *keys)
-            _compare_elements(both, at, how.within, *values)
+            _compare_elements(comparison, place, how.within, *keys)
+            _compare_elements(comparison, place, how.within, *values)
         case _:
-            if how.by_name and _is_promoted(was.type, now.type):
-                _add_promotion(both, at, was, now)
-            elif not _are_same(was.type, now.type):
-                _add_retyped(both, at, how, was, now)
+            if how.by_name and _is_promoted(old_field.type, new_field.type):
+                _add_promotion(comparison, place, old_field, new_field)
+            elif not _are_same(old_field.type, new_field.type):
+                _add_retyped(comparison, place, how, old_field, new_field)
 
 
-def _compare_elements(both: Comparison, place: Place, how: How, was: StructField, now: StructField) -> None:
+def _compare_elements(
+    comparison: Comparison, place: Place, how: How, old_field: StructField, new_field: StructField
+) -> None:
     """Compare the elements of two arrays, or the keys or values of two maps."""
-    at = place.at(field=f"{place.field}.{now.name}")
-    if how.by_name and isinstance(was.type, StructType) and isinstance(now.type, StructType):
-        _compare_by_name(both, at, how, was.type, now.type)
+    element_place = place.at(field=f"{place.field}.{new_field.name}")
+    if how.by_name and isinstance(old_field.type, StructType) and isinstance(new_field.type, StructType):
+        _compare_by_name(comparison, element_place, how, old_field.type, new_field.type)
         return
-    _compare_columns(both, at, how, was, now)
-    if was.nullable != now.nullable:
-        _compare_nullability(both, at, how, was, now)
+    _compare_columns(comparison, element_place, how, old_field, new_field)
+    if old_field.nullable != new_field.nullable:
+        _compare_nullability(comparison, element_place, how, old_field, new_field)
 
 
 def _are_same(old: DataType, new: DataType) -> bool:
@@ -142,7 +148,9 @@ def _are_same(old: DataType, new: DataType) -> bool:
     match old, new:
         case StructType(), StructType():
             pairs = zip(old.fields, new.fields, strict=False)
-            return len(old.fields) == len(new.fields) and all(_are_same(a.type, b.type) for a, b in pairs)
+            return len(old.fields) == len(new.fields) and all(
+                _are_same(old_field.type, new_field.type) for old_field, new_field in pairs
+            )
         case ArrayType(), ArrayType():
             return _are_same(old.element, new.element)
         case MapType(), MapType():
@@ -150,86 +158,104 @@ def _are_same(old: DataType, new: DataType) -> bool:
     return old == new
 
 
-def _add_other_length(both: Comparison, place: Place, how: How, old: StructType, new: StructType) -> None:
-    before, after = Counter(map(both.in_new_names, old.names)), Counter(new.names)
+def _add_other_length(comparison: Comparison, place: Place, how: How, old: StructType, new: StructType) -> None:
+    before, after = Counter(map(comparison.in_new_names, old.names)), Counter(new.names)
     path = place.field or how.side
     types = {field.name: field.type.simple_string for field in (*new.fields, *old.fields)}
     words: dict[str, object] = {"side": how.side, "before": len(old.fields), "after": len(new.fields)}
     is_value = how.side == "value"
     for name in before - after:
-        shown, instead = f"{name} {types.get(name, '')}".strip(), INSTEAD_OF_REMOVING if is_value else ""
-        both.add(COLUMN_REMOVED, place.at(field=f"{path}.{name}"), shown, None, name=name, instead=instead, **words)
+        column_text, instead = f"{name} {types.get(name, '')}".strip(), INSTEAD_OF_REMOVING if is_value else ""
+        comparison.add(
+            COLUMN_REMOVED, place.at(field=f"{path}.{name}"), column_text, None, name=name, instead=instead, **words
+        )
     for name in after - before:
-        shown, instead = f"{name} {types.get(name, '')}".strip(), INSTEAD_OF_ADDING if is_value else ""
-        both.add(COLUMN_ADDED, place.at(field=f"{path}.{name}"), None, shown, name=name, instead=instead, **words)
+        column_text, instead = f"{name} {types.get(name, '')}".strip(), INSTEAD_OF_ADDING if is_value else ""
+        comparison.add(
+            COLUMN_ADDED, place.at(field=f"{path}.{name}"), None, column_text, name=name, instead=instead, **words
+        )
 
 
-def _add_other_order(both: Comparison, place: Place, how: How, old: StructType, new: StructType) -> None:
-    silent = all(_are_same(a.type, b.type) for a, b in zip(old.fields, new.fields, strict=True))
+def _add_other_order(comparison: Comparison, place: Place, how: How, old: StructType, new: StructType) -> None:
+    is_silent = all(
+        _are_same(old_field.type, new_field.type) for old_field, new_field in zip(old.fields, new.fields, strict=True)
+    )
     names = (", ".join(kind.names) for kind in (old, new))
-    at = place.at(field=place.field or how.side)
+    struct_place = place.at(field=place.field or how.side)
     if place.operator_name in deduplication.NAMES and len(old) > ORDERED and place.field is None:
-        both.add(DEDUPLICATION_SWAPPED if silent else DEDUPLICATION_REORDERED, at, *names, side=how.side)
+        comparison.add(
+            DEDUPLICATION_SWAPPED if is_silent else DEDUPLICATION_REORDERED, struct_place, *names, side=how.side
+        )
         return
-    both.add(COLUMNS_SWAPPED if silent else COLUMNS_REORDERED, at, *names, side=how.side)
+    comparison.add(COLUMNS_SWAPPED if is_silent else COLUMNS_REORDERED, struct_place, *names, side=how.side)
 
 
-def _add_retyped(both: Comparison, place: Place, how: How, was: StructField, now: StructField) -> None:
-    wider = type(was.type) in _WIDER and _rank(now.type) > _rank(was.type)
-    floats = isinstance(was.type, FloatType) and now.type.name == "double"
+def _add_retyped(
+    comparison: Comparison, place: Place, how: How, old_field: StructField, new_field: StructField
+) -> None:
+    is_wider = type(old_field.type) in _WIDER and _rank(new_field.type) > _rank(old_field.type)
+    floats = isinstance(old_field.type, FloatType) and new_field.type.name == "double"
     # A wider key has another hash, and another partition.
-    if both.unchecked and wider and how.side == "value":
+    if comparison.unchecked and is_wider and how.side == "value":
         outcome = COLUMN_WIDENED_UNCHECKED
     else:
-        outcome = COLUMN_WIDENED if wider or floats else COLUMN_RETYPED
-    both.add(outcome, place, was.type.simple_string, now.type.simple_string, name=now.name, side=how.side)
+        outcome = COLUMN_WIDENED if is_wider or floats else COLUMN_RETYPED
+    comparison.add(
+        outcome, place, old_field.type.simple_string, new_field.type.simple_string, name=new_field.name, side=how.side
+    )
 
 
 def _rank(kind: DataType) -> int:
     return _WIDER.get(type(kind), 4 if kind.name == "long" else 0)
 
 
-def _compare_nullability(both: Comparison, place: Place, how: How, was: StructField, now: StructField) -> None:
-    if not both.knows_nullability:
-        both.cannot_compare(
+def _compare_nullability(
+    comparison: Comparison, place: Place, how: How, old_field: StructField, new_field: StructField
+) -> None:
+    if not comparison.knows_nullability:
+        comparison.cannot_compare(
             "which columns may be null: from 4.3 on, Spark records all columns in a checkpoint as nullable"
         )
         return
-    if now.nullable and both.widens:
+    if new_field.nullable and comparison.widens:
         return
-    if now.nullable:
-        outcome = NOW_NULLABLE_UNCHECKED if both.unchecked else NOW_NULLABLE
+    if new_field.nullable:
+        outcome = NOW_NULLABLE_UNCHECKED if comparison.unchecked else NOW_NULLABLE
     else:
         outcome = NOW_REQUIRED if how.names_count else NOW_REQUIRED_SAME_COLUMN
-    words = ("nullable" if field.nullable else "required" for field in (was, now))
-    both.add(outcome, place, *words, name=now.name, side=how.side)
+    words = ("nullable" if field.nullable else "required" for field in (old_field, new_field))
+    comparison.add(outcome, place, *words, name=new_field.name, side=how.side)
 
 
-def _compare_by_name(both: Comparison, place: Place, how: How, old: StructType, new: StructType) -> None:
+def _compare_by_name(comparison: Comparison, place: Place, how: How, old: StructType, new: StructType) -> None:
     """Compare fields as Avro does: it drops an old one, reads null or the default for a new one, and widens types."""
     path = place.field or how.side
     before = {field.name: field for field in old.fields}
     common = [[name for name in names if name in before and name in new.names] for names in (before, new.names)]
     if not how.names_count and common[0] != common[1]:
         names = (", ".join(kind.names) for kind in (old, new))
-        both.add(FIELDS_SWAPPED_IN_AVRO, place.at(field=path), *names)
+        comparison.add(FIELDS_SWAPPED_IN_AVRO, place.at(field=path), *names)
         return
     for name in [name for name in new.names if name not in before]:
-        now = next(field for field in new.fields if field.name == name)
-        gone = [n for n, f in before.items() if n not in new.names and _are_same(f.type, now.type)]
-        if gone:
-            certain = len(gone) == 1 or both.in_new_names(gone[0]) == name
-            outcome = FIELD_RENAMED_IN_AVRO if certain else FIELD_MAYBE_RENAMED_IN_AVRO
-            both.add(outcome, place.at(field=f"{path}.{name}"), gone[0], name)
+        new_field = next(field for field in new.fields if field.name == name)
+        removed_names = [
+            candidate_name
+            for candidate_name, candidate in before.items()
+            if candidate_name not in new.names and _are_same(candidate.type, new_field.type)
+        ]
+        if removed_names:
+            is_certain = len(removed_names) == 1 or comparison.in_new_names(removed_names[0]) == name
+            outcome = FIELD_RENAMED_IN_AVRO if is_certain else FIELD_MAYBE_RENAMED_IN_AVRO
+            comparison.add(outcome, place.at(field=f"{path}.{name}"), removed_names[0], name)
     for field in new.fields:
-        was = before.get(field.name)
-        if was is None:
+        old_field = before.get(field.name)
+        if old_field is None:
             continue
-        at = place.at(field=f"{path}.{field.name}")
-        if isinstance(was.type, StructType) and isinstance(field.type, StructType):
-            _compare_by_name(both, at, how.within, was.type, field.type)
+        field_place = place.at(field=f"{path}.{field.name}")
+        if isinstance(old_field.type, StructType) and isinstance(field.type, StructType):
+            _compare_by_name(comparison, field_place, how.within, old_field.type, field.type)
         else:
-            _compare_columns(both, at, how, was, field)
+            _compare_columns(comparison, field_place, how, old_field, field)
 
 
 _AVRO = ("integer", "long", "float", "double")  # Avro reads each as the types after it
@@ -241,8 +267,10 @@ def _is_promoted(old: DataType, new: DataType) -> bool:
     return old.name in _AVRO and new.name in _AVRO and _AVRO.index(old.name) < _AVRO.index(new.name)
 
 
-def _add_promotion(both: Comparison, at: Place, was: StructField, now: StructField) -> None:
+def _add_promotion(comparison: Comparison, place: Place, old_field: StructField, new_field: StructField) -> None:
     """Report a number that Avro reads as a wider type, which may have fewer digits."""
-    digits = _DIGITS[now.type.name]
-    outcome = COLUMN_PROMOTED if _DIGITS[was.type.name] <= digits else COLUMN_PROMOTED_INEXACTLY
-    both.add(outcome, at, was.type.simple_string, now.type.simple_string, name=now.name, digits=digits)
+    digits = _DIGITS[new_field.type.name]
+    outcome = COLUMN_PROMOTED if _DIGITS[old_field.type.name] <= digits else COLUMN_PROMOTED_INEXACTLY
+    comparison.add(
+        outcome, place, old_field.type.simple_string, new_field.type.simple_string, name=new_field.name, digits=digits
+    )

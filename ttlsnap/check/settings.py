@@ -58,18 +58,18 @@ _JOIN_FORMATS = {"3": (4, 1), "4": (4, 2)}
 _TRANSFORM = "transformWithState"
 
 
-def compare_settings(both: Comparison) -> None:
+def compare_settings(comparison: Comparison) -> None:
     """Report every difference that belongs to no single operator."""
-    _compare_pinned(both)
-    _compare_others(both)
-    _compare_sources(both)
-    _compare_time_zones(both)
-    _compare_output_modes(both)
-    _compare_versions(both)
+    _compare_pinned(comparison)
+    _compare_others(comparison)
+    _compare_sources(comparison)
+    _compare_time_zones(comparison)
+    _compare_output_modes(comparison)
+    _compare_versions(comparison)
 
 
-def _compare_pinned(both: Comparison) -> None:
-    old, new = (_find_pinned_settings(contract) for contract in (both.old, both.new))
+def _compare_pinned(comparison: Comparison) -> None:
+    old, new = (_find_pinned_settings(contract) for contract in (comparison.old, comparison.new))
     outcomes = {_PROVIDER: PROVIDER_PINNED, PARTITIONS: PARTITIONS_PINNED, **dict.fromkeys(_NOTED, SETTING_PINNED)}
     for name in sorted(old.keys() & new.keys()):
         if old[name] != new[name] and name in outcomes:
@@ -77,7 +77,7 @@ def _compare_pinned(both: Comparison) -> None:
             words = {"name": name, "value": new[name], "pinned": old[name]}
             option = _find_option(name, new[name])
             fix = (CHANGE_SETTING if option else KEEP_SETTING).format(**words, option=option)
-            both.add(outcomes[name], _QUERY, *texts, **words, fix=fix)
+            comparison.add(outcomes[name], _QUERY, *texts, **words, fix=fix)
 
 
 def _find_option(name: str, value: str) -> str | None:
@@ -95,51 +95,53 @@ def _find_option(name: str, value: str) -> str | None:
 def _find_pinned_settings(contract: Contract) -> dict[str, str]:
     """Return the settings that a checkpoint pins, and those that the contract shows without naming the setting."""
     partitions = {operator.partitions for operator in contract.operators} - {1}
-    seen = {
+    shown_settings = {
         _PROVIDER: _PROVIDERS.get(contract.provider, contract.provider),
         f"{_STORE}.compression.codec": contract.codec,
         f"{_STORE}.encodingFormat": contract.encoding,
     }
     if len(partitions) == 1:
-        seen[PARTITIONS] = str(partitions.pop())
-    return {**seen, **contract.conf}
+        shown_settings[PARTITIONS] = str(partitions.pop())
+    return {**shown_settings, **contract.conf}
 
 
-def _compare_others(both: Comparison) -> None:
+def _compare_others(comparison: Comparison) -> None:
     """Report differences of settings that a checkpoint does not pin."""
-    old, new = both.old, both.new
+    old, new = comparison.old, comparison.new
     if old.checkpoint_format != new.checkpoint_format:
-        both.add(CHECKPOINT_FORMAT, _QUERY, old.checkpoint_format, new.checkpoint_format, name=_CHECKPOINT_FORMAT)
+        comparison.add(CHECKPOINT_FORMAT, _QUERY, old.checkpoint_format, new.checkpoint_format, name=_CHECKPOINT_FORMAT)
     if old.offset_log != new.offset_log:
-        both.add(OFFSET_LOG, _QUERY, old.offset_log, new.offset_log)
+        comparison.add(OFFSET_LOG, _QUERY, old.offset_log, new.offset_log)
     if None not in (old.changelog, new.changelog) and old.changelog != new.changelog:
         texts = (str(contract.changelog).lower() for contract in (old, new))
-        both.add(CHANGELOG, _QUERY, *texts, switched="on" if new.changelog else "off")
+        comparison.add(CHANGELOG, _QUERY, *texts, switched="on" if new.changelog else "off")
 
 
-def _compare_sources(both: Comparison) -> None:
-    old, new = both.old, both.new
+def _compare_sources(comparison: Comparison) -> None:
+    old, new = comparison.old, comparison.new
     if old.sources and new.sources and old.sources != new.sources:
-        both.add(NUMBER_OF_SOURCES, _QUERY, old.sources, new.sources)
+        comparison.add(NUMBER_OF_SOURCES, _QUERY, old.sources, new.sources)
     elif old.reads is not None and new.reads is not None:
-        compare_sources(both, [both.in_new_names(text) for text in old.reads], new.reads)
+        compare_sources(comparison, [comparison.in_new_names(text) for text in old.reads], new.reads)
     elif all(operator.plan is not None for operator in (*old.operators, *new.operators)):
-        both.cannot_compare("the sources and their order: a contract of an older ttlsnap does not list them")
+        comparison.cannot_compare("the sources and their order: a contract of an older ttlsnap does not list them")
 
 
-def _compare_time_zones(both: Comparison) -> None:
-    was, now = (contract.conf.get(TIME_ZONE) for contract in (both.old, both.new))
-    if was and now and was != now:
-        computed = (text for o in both.new.operators for text in QueryPlan.of(o.plan or ()).computed)
-        dates = any(map(ZONED_OF_TIMES.search, computed))
-        both.add(TIME_ZONE_OF_DATES if dates else TIME_ZONE_CHANGED, _QUERY, was, now, name=TIME_ZONE)
+def _compare_time_zones(comparison: Comparison) -> None:
+    old_zone, new_zone = (contract.conf.get(TIME_ZONE) for contract in (comparison.old, comparison.new))
+    if old_zone and new_zone and old_zone != new_zone:
+        expressions = (
+            text for operator in comparison.new.operators for text in QueryPlan.of(operator.plan or ()).computed
+        )
+        dates = any(map(ZONED_OF_TIMES.search, expressions))
+        comparison.add(TIME_ZONE_OF_DATES if dates else TIME_ZONE_CHANGED, _QUERY, old_zone, new_zone, name=TIME_ZONE)
 
 
-def _compare_output_modes(both: Comparison) -> None:
-    old, new = both.old, both.new
+def _compare_output_modes(comparison: Comparison) -> None:
+    old, new = comparison.old, comparison.new
     if None in (old.output_mode, new.output_mode):
         if any(operator.output_mode is None for operator in (*old.operators, *new.operators)):
-            both.cannot_compare("the output mode: checkpoints do not record it")
+            comparison.cannot_compare("the output mode: checkpoints do not record it")
         return
     if old.output_mode == new.output_mode:
         return
@@ -149,17 +151,17 @@ def _compare_output_modes(both: Comparison) -> None:
             outcome = GROUPS_CLOSED
         elif any(operator.plan is None for operator in old.operators):
             outcome = GROUPS_MAYBE_CLOSED
-    both.add(outcome, _QUERY, old.output_mode, new.output_mode)
+    comparison.add(outcome, _QUERY, old.output_mode, new.output_mode)
 
 
-def _compare_versions(both: Comparison) -> None:
-    old, new = both.old, both.new
+def _compare_versions(comparison: Comparison) -> None:
+    old, new = comparison.old, comparison.new
     before, after = parse_version(old.spark), parse_version(new.spark)
     features = _find_unsupported(old, new, after)
     if features:
-        both.add(SPARK_TOO_OLD, _QUERY, old.spark, new.spark, features=" and ".join(features))
+        comparison.add(SPARK_TOO_OLD, _QUERY, old.spark, new.spark, features=" and ".join(features))
     elif after < before:
-        both.add(OLDER_SPARK, _QUERY, old.spark, new.spark)
+        comparison.add(OLDER_SPARK, _QUERY, old.spark, new.spark)
 
 
 def _find_unsupported(old: Contract, new: Contract, after: tuple[int, int]) -> list[str]:
@@ -168,27 +170,33 @@ def _find_unsupported(old: Contract, new: Contract, after: tuple[int, int]) -> l
     A checkpoint tells only a range of versions: its Spark supports at least what the checkpoint has.
     """
     exact = not new.spark.startswith(("<", ">"))
-    known = {} if exact else _find_features(new)
-    return [name for name, since in _find_features(old).items() if after < since and name not in known]
+    known_features = {} if exact else _find_features(new)
+    return [name for name, version in _find_features(old).items() if after < version and name not in known_features]
 
 
 def _find_features(contract: Contract) -> dict[str, tuple[int, int]]:
     """Return the features of a state that older versions of Spark lack, and the version that introduced each."""
     transform = [operator for operator in contract.operators if _TRANSFORM in (operator.name or "")]
-    lists = [s for o in transform for store in o.stores for s in store.states or () if s.kind == "list"]
+    lists = [
+        state
+        for transform_operator in transform
+        for store in transform_operator.stores
+        for state in store.states or ()
+        if state.kind == "list"
+    ]
     joins = [operator for operator in contract.operators if operator.name == join.NAME]
     join_format = contract.conf.get(_JOIN_FORMAT, "")
-    found = {}
+    features = {}
     if contract.row_checksums:
-        found["row checksums"] = (4, 2)
+        features["row checksums"] = (4, 2)
     if lists and contract.conf.get(f"{_STORE}.rocksdb.mergeOperatorVersion") == "2":
-        found["lists merged without a delimiter"] = (4, 2)
+        features["lists merged without a delimiter"] = (4, 2)
     if transform:
-        found["transformWithState"] = (4, 0)
+        features["transformWithState"] = (4, 0)
     if joins and join_format in _JOIN_FORMATS:
-        found[f"join state of format {join_format}"] = _JOIN_FORMATS[join_format]
+        features[f"join state of format {join_format}"] = _JOIN_FORMATS[join_format]
     if contract.checkpoint_format > 1:
-        found[f"checkpoint format {contract.checkpoint_format}"] = (4, 0)
+        features[f"checkpoint format {contract.checkpoint_format}"] = (4, 0)
     if contract.offset_log > 1:
-        found[f"offset log version {contract.offset_log}"] = (4, 2)
-    return found
+        features[f"offset log version {contract.offset_log}"] = (4, 2)
+    return features

@@ -43,29 +43,33 @@ def examine_state(target: str) -> StateFindings:
     unseen: list[str] = []
     floats: dict[int, FloatKeys] = {}
     for operator, store, state in _states(checkpoint):
-        orders, has_floats = can_have_two_orders(state), contains(state.key_schema, FloatType, DoubleType)
-        told = ["in two orders of their columns"] * orders + ["with floats that are not normalized"] * has_floats
-        if not told:
+        may_have_orders, has_floats = can_have_two_orders(state), contains(state.key_schema, FloatType, DoubleType)
+        properties = ["in two orders of their columns"] * may_have_orders + [
+            "with floats that are not normalized"
+        ] * has_floats
+        if not properties:
             continue
-        what = f"whether operator {operator.id} has keys {' or '.join(told)}"
+        question = f"whether operator {operator.id} has keys {' or '.join(properties)}"
         try:
             state_store = open_state_store(checkpoint)
             partitions = partitions_of(checkpoint, state_store, store)
             if sum(partition.size for partition in partitions) > _MOST_BYTES:
-                unseen.append(f"{what}: its state is large" + ("; run ttlsnap doctor" if orders else ""))
+                unseen.append(f"{question}: its state is large" + ("; run ttlsnap doctor" if may_have_orders else ""))
                 continue
             if has_floats:
                 floats[operator.id] = _find_floats(checkpoint, partitions, state)
-            found = _find_orders(checkpoint, partitions, state) if orders else None
+            key_orders = _find_orders(checkpoint, partitions, state) if may_have_orders else None
         except (CorruptionError, UnsupportedError) as error:
-            unseen.append(f"{what}: its state cannot be read; run ttlsnap doctor (" + error.text + ")")
+            unseen.append(f"{question}: its state cannot be read; run ttlsnap doctor (" + error.text + ")")
             continue
-        if found is not None and not found.certain:
-            unseen.append(f"{what}: its rows may come in both directions; run ttlsnap doctor")
-        elif found is not None:
+        if key_orders is not None and not key_orders.certain:
+            unseen.append(f"{question}: its rows may come in both directions; run ttlsnap doctor")
+        elif key_orders is not None:
             place = Place(operator.id, store.name, state.state, "key", operator.name)
-            row = TWO_KEY_ORDERS.fill({"orders": found})
-            findings.append(Finding(row.code, row.verdict, place, str(found), None, row.message, row.spark, row.fix))
+            row = TWO_KEY_ORDERS.fill({"orders": key_orders})
+            findings.append(
+                Finding(row.code, row.verdict, place, str(key_orders), None, row.message, row.spark, row.fix)
+            )
     return StateFindings(tuple(findings), tuple(unseen), floats)
 
 
@@ -87,19 +91,19 @@ def _find_floats(checkpoint: Checkpoint, partitions: Sequence[StorePartition], s
 
     evolution = with_normalized_keys(state)
     assert evolution is not None
-    keys = both = 0
+    keys = in_both_forms = 0
     for partition in partitions:
-        every, changed = [], []
+        all_keys, changed = [], []
         for rows in _keys(checkpoint, partition, state):
             before = rows.to_arrow()
             after = evolve_keys(evolution, state.key_schema, rows, _nothing_misfits).to_arrow()
-            every.append(before)
+            all_keys.append(before)
             changed.append(after.filter(pc.not_equal(before, after)))
-        moved = pa.chunked_array(changed, pa.large_binary()).combine_chunks()
-        keys += len(moved)
-        if len(moved):
-            both += pc.sum(pc.is_in(moved, pa.chunked_array(every).combine_chunks())).as_py()
-    return FloatKeys(keys, both)
+        changed_keys = pa.chunked_array(changed, pa.large_binary()).combine_chunks()
+        keys += len(changed_keys)
+        if len(changed_keys):
+            in_both_forms += pc.sum(pc.is_in(changed_keys, pa.chunked_array(all_keys).combine_chunks())).as_py()
+    return FloatKeys(keys, in_both_forms)
 
 
 def _nothing_misfits(place: str, count: int) -> None:
@@ -111,8 +115,8 @@ def _keys(checkpoint: Checkpoint, partition: StorePartition, state: StateDescrip
         tempfile.TemporaryDirectory(prefix="ttlsnap-") as scratch,
         contextlib.closing(partition.scan(checkpoint.files, {state.state: state}, scratch=scratch)) as batches,
     ):
-        for batch, found in batches:
-            if found is not None:
+        for batch, descriptor in batches:
+            if descriptor is not None:
                 yield batch.keys
 
 

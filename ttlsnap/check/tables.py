@@ -72,85 +72,87 @@ class TableComparison(Report):
 
 def compare_tables(old: TableContract, new: TableContract, renamed: Mapping[str, str]) -> TableComparison:
     """Compare the table ``old`` with the table that a new stream would make."""
-    both = TableComparison(old=old, new=new, renamed=renamed)
-    _compare_keys(both)
-    _compare_columns(both)
-    _compare_layout(both)
-    _compare_protocols(both)
-    return both
+    comparison = TableComparison(old=old, new=new, renamed=renamed)
+    _compare_keys(comparison)
+    _compare_columns(comparison)
+    _compare_layout(comparison)
+    _compare_protocols(comparison)
+    return comparison
 
 
-def _compare_keys(both: TableComparison) -> None:
-    old, new = ([_fold_case(name) for name in contract.key] for contract in (both.old, both.new))
+def _compare_keys(comparison: TableComparison) -> None:
+    old, new = ([_fold_case(name) for name in contract.key] for contract in (comparison.old, comparison.new))
     if not old or not new:
         names = " and the ".join(name for name, key in (("old", old), ("new", new)) if not key)
-        both.cannot_compare(
+        comparison.cannot_compare(
             f"the keys of the rows: the {names} contract names no key; create it with --key, or set the table property "
             "ttlsnap.key"
         )
         return
-    if {_fold_case(both.renamed.get(name, name)) for name in both.old.key} == set(new):
+    if {_fold_case(comparison.renamed.get(name, name)) for name in comparison.old.key} == set(new):
         return
-    both.add(TABLE_KEY, Place(field="key"), ", ".join(both.old.key), ", ".join(both.new.key))
+    comparison.add(TABLE_KEY, Place(field="key"), ", ".join(comparison.old.key), ", ".join(comparison.new.key))
 
 
-def _compare_columns(both: TableComparison) -> None:
-    before = {_fold_case(both.renamed.get(column.name, column.name)): column for column in both.old.columns}
-    if len(before) != len(both.old.columns):
+def _compare_columns(comparison: TableComparison) -> None:
+    before = {_fold_case(comparison.renamed.get(column.name, column.name)): column for column in comparison.old.columns}
+    if len(before) != len(comparison.old.columns):
         raise UsageError("--renamed gives a column the name of another column of the table")
-    after = {_fold_case(column.name): column for column in both.new.columns}
-    gone = [name for name in before if name not in after]
-    come = [name for name in after if name not in before]
-    for was in list(gone):
-        twins = [now for now in come if after[now].type == before[was].type]
-        if twins:  # the first of several; for each of them, schema evolution would lose the old values
-            names = before[was].name, after[twins[0]].name
-            both.add(TABLE_COLUMN_MAYBE_RENAMED, Place(field=names[1]), *names)
-            gone.remove(was)
-            come.remove(twins[0])
-    for name in gone:
+    after = {_fold_case(column.name): column for column in comparison.new.columns}
+    removed = [name for name in before if name not in after]
+    added = [name for name in after if name not in before]
+    for old_name in list(removed):
+        candidates = [new_name for new_name in added if after[new_name].type == before[old_name].type]
+        if candidates:  # the first of several; for each of them, schema evolution would lose the old values
+            names = before[old_name].name, after[candidates[0]].name
+            comparison.add(TABLE_COLUMN_MAYBE_RENAMED, Place(field=names[1]), *names)
+            removed.remove(old_name)
+            added.remove(candidates[0])
+    for name in removed:
         column = before[name]
         outcome = TABLE_COLUMN_REMOVED if column.nullable else TABLE_REQUIRED_COLUMN_REMOVED
-        both.add(outcome, Place(field=column.name), _show(column), None, name=column.name)
-    for name in come:
+        comparison.add(outcome, Place(field=column.name), _show(column), None, name=column.name)
+    for name in added:
         column = after[name]
-        both.add(TABLE_COLUMN_ADDED, Place(field=column.name), None, _show(column), name=column.name)
+        comparison.add(TABLE_COLUMN_ADDED, Place(field=column.name), None, _show(column), name=column.name)
     for name in before.keys() & after.keys():
-        _compare_column(both, before[name], after[name])
+        _compare_column(comparison, before[name], after[name])
 
 
-def _compare_column(both: TableComparison, was: StructField, now: StructField) -> None:
+def _compare_column(comparison: TableComparison, old_column: StructField, new_column: StructField) -> None:
     """Compare two columns of one name."""
-    at = Place(field=now.name)
-    if was.name != now.name and was.name in both.renamed:
-        both.add(TABLE_COLUMN_RENAMED, at, was.name, now.name)
-    if was.type != now.type:
-        _add_retyped(both, was, now)
+    place = Place(field=new_column.name)
+    if old_column.name != new_column.name and old_column.name in comparison.renamed:
+        comparison.add(TABLE_COLUMN_RENAMED, place, old_column.name, new_column.name)
+    if old_column.type != new_column.type:
+        _add_retyped(comparison, old_column, new_column)
     for rule in _RULES:
-        if rule in was.metadata and was.metadata.get(rule) != now.metadata.get(rule):
-            both.add(TABLE_COLUMN_RULE, at, was.metadata[rule], now.metadata.get(rule), name=now.name)
-    if was.nullable != now.nullable:
-        outcome = TABLE_NOT_NULL if now.nullable else TABLE_NULLABLE
-        texts = ("nullable" if column.nullable else "NOT NULL" for column in (was, now))
-        both.add(outcome, at, *texts, name=now.name, old_name=was.name)
+        if rule in old_column.metadata and old_column.metadata.get(rule) != new_column.metadata.get(rule):
+            comparison.add(
+                TABLE_COLUMN_RULE, place, old_column.metadata[rule], new_column.metadata.get(rule), name=new_column.name
+            )
+    if old_column.nullable != new_column.nullable:
+        outcome = TABLE_NOT_NULL if new_column.nullable else TABLE_NULLABLE
+        texts = ("nullable" if column.nullable else "NOT NULL" for column in (old_column, new_column))
+        comparison.add(outcome, place, *texts, name=new_column.name, old_name=old_column.name)
 
 
-def _add_retyped(both: TableComparison, was: StructField, now: StructField) -> None:
-    before, after = (_NUMBERS.get(column.type.name, 0) for column in (was, now))
-    pair = (was.type.name, now.type.name)
-    whole = after <= _NUMBERS["long"] and (before <= _NUMBERS["long"] or pair in _EXACT)
-    as_text = isinstance(was.type, StringType) and isinstance(now.type, _AS_TEXT)
-    if isinstance(was.type, StringType) and isinstance(now.type, StringType):
-        as_text = was.type.collation == now.type.collation
+def _add_retyped(comparison: TableComparison, old_column: StructField, new_column: StructField) -> None:
+    before, after = (_NUMBERS.get(column.type.name, 0) for column in (old_column, new_column))
+    pair = (old_column.type.name, new_column.type.name)
+    are_whole_numbers = after <= _NUMBERS["long"] and (before <= _NUMBERS["long"] or pair in _EXACT)
+    as_text = isinstance(old_column.type, StringType) and isinstance(new_column.type, _AS_TEXT)
+    if isinstance(old_column.type, StringType) and isinstance(new_column.type, StringType):
+        as_text = old_column.type.collation == new_column.type.collation
     # For a column of the key, MERGE casts the table's side of its condition: then '01' equals 1.
-    is_key = _fold_case(now.name) in map(_fold_case, both.new.key)
-    fits = (0 < after < before and whole) or (as_text and not is_key)
+    is_key = _fold_case(new_column.name) in map(_fold_case, comparison.new.key)
+    value_fits = (0 < after < before and are_whole_numbers) or (as_text and not is_key)
     if 0 < before < after:
-        outcome = TABLE_COLUMN_WIDENED if can_widen(was.type, now.type) else TABLE_COLUMN_NOT_WIDENED
+        outcome = TABLE_COLUMN_WIDENED if can_widen(old_column.type, new_column.type) else TABLE_COLUMN_NOT_WIDENED
     else:
-        outcome = TABLE_COLUMN_FITS if fits else TABLE_COLUMN_RETYPED
-    texts = was.type.simple_string, now.type.simple_string
-    both.add(outcome, Place(field=now.name), *texts, name=now.name, old_name=was.name)
+        outcome = TABLE_COLUMN_FITS if value_fits else TABLE_COLUMN_RETYPED
+    texts = old_column.type.simple_string, new_column.type.simple_string
+    comparison.add(outcome, Place(field=new_column.name), *texts, name=new_column.name, old_name=old_column.name)
 
 
 def can_widen(old: DataType, new: DataType) -> bool:
@@ -158,35 +160,43 @@ def can_widen(old: DataType, new: DataType) -> bool:
     return (old.name, new.name) in _WIDENED
 
 
-def _compare_layout(both: TableComparison) -> None:
-    if both.old.partition_columns != both.new.partition_columns:
-        texts = (", ".join(contract.partition_columns) or "none" for contract in (both.old, both.new))
-        both.add(TABLE_PARTITIONING, Place(field="partitioning"), *texts)
-    old, new = both.old.properties, both.new.properties
+def _compare_layout(comparison: TableComparison) -> None:
+    if comparison.old.partition_columns != comparison.new.partition_columns:
+        texts = (", ".join(contract.partition_columns) or "none" for contract in (comparison.old, comparison.new))
+        comparison.add(TABLE_PARTITIONING, Place(field="partitioning"), *texts)
+    old, new = comparison.old.properties, comparison.new.properties
     for name in sorted(old.keys() | new.keys()):
         if old.get(name) != new.get(name):
-            _add_property(both, name, old.get(name), new.get(name))
+            _add_property(comparison, name, old.get(name), new.get(name))
 
 
-def _add_property(both: TableComparison, name: str, was: str | None, now: str | None) -> None:
-    at = Place(field=name)
-    if name == "delta.appendOnly" and (was or "").lower() == "true":
-        both.add(TABLE_APPEND_ONLY, at, was, now)
-    elif name.startswith("delta.constraints.") and was is not None:
-        both.add(TABLE_CONSTRAINT, at, was, now, name=name.rpartition(".")[2])
+def _add_property(comparison: TableComparison, name: str, old_value: str | None, new_value: str | None) -> None:
+    place = Place(field=name)
+    if name == "delta.appendOnly" and (old_value or "").lower() == "true":
+        comparison.add(TABLE_APPEND_ONLY, place, old_value, new_value)
+    elif name.startswith("delta.constraints.") and old_value is not None:
+        comparison.add(TABLE_CONSTRAINT, place, old_value, new_value, name=name.rpartition(".")[2])
     else:
-        both.add(TABLE_PROPERTY_REMOVED if now is None else TABLE_PROPERTY, at, was, now, name=name)
+        comparison.add(
+            TABLE_PROPERTY_REMOVED if new_value is None else TABLE_PROPERTY, place, old_value, new_value, name=name
+        )
 
 
-def _compare_protocols(both: TableComparison) -> None:
+def _compare_protocols(comparison: TableComparison) -> None:
     """Report what the new stream's Delta must support, and may not."""
-    old, new = both.old.protocol, both.new.protocol
-    needed = sorted({*old.reader_features, *old.writer_features} - {*new.reader_features, *new.writer_features})
-    if old.reader <= new.reader and old.writer <= new.writer and not needed:
+    old, new = comparison.old.protocol, comparison.new.protocol
+    missing_features = sorted(
+        {*old.reader_features, *old.writer_features} - {*new.reader_features, *new.writer_features}
+    )
+    if old.reader <= new.reader and old.writer <= new.writer and not missing_features:
         return
-    what = f"reader {old.reader}, writer {old.writer}" + (f", {', '.join(needed)}" if needed else "")
-    both.add(TABLE_PROTOCOL, Place(field="protocol"), what, f"reader {new.reader}, writer {new.writer}")
-    both.cannot_compare("whether the new stream's Delta supports the table's protocol: contracts do not record it")
+    old_text = f"reader {old.reader}, writer {old.writer}" + (
+        f", {', '.join(missing_features)}" if missing_features else ""
+    )
+    comparison.add(TABLE_PROTOCOL, Place(field="protocol"), old_text, f"reader {new.reader}, writer {new.writer}")
+    comparison.cannot_compare(
+        "whether the new stream's Delta supports the table's protocol: contracts do not record it"
+    )
 
 
 def _show(column: StructField) -> str:

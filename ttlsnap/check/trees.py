@@ -53,8 +53,8 @@ class Tree:
         self.form = form
         self.parts: tuple[Tree, ...] = tuple(sorted(parts, key=_digest_of) if form in _EQUATIONS else parts)
         self.has_cast: bool = any(part.has_cast or part.form.startswith("cast(") for part in self.parts)
-        own = f"{len(self.parts)} {form}".encode(errors="surrogatepass")
-        content = b"".join([own, *(part.digest for part in self.parts)])
+        own_content = f"{len(self.parts)} {form}".encode(errors="surrogatepass")
+        content = b"".join([own_content, *(part.digest for part in self.parts)])
         self.digest: bytes = blake2b(content, digest_size=16).digest()
 
     def __eq__(self, other: object) -> bool:
@@ -75,21 +75,21 @@ def _digest_of(tree: Tree) -> bytes:
 
 def parse(text: str) -> Tree:
     """Return the tree of an expression. If its parentheses do not match, that is a tree without parts."""
-    begun = [_Begun("")]
+    unclosed = [_Begun("")]
     for match in _TOKEN.finditer(text):
         token = match[0]
         if match["opening"]:
-            begun.append(_Begun(token))
-        elif token == begun[-1].closing:
-            tree = begun.pop().close()
-            begun[-1].arguments[-1].append(tree)
+            unclosed.append(_Begun(token))
+        elif token == unclosed[-1].closing:
+            tree = unclosed.pop().close()
+            unclosed[-1].arguments[-1].append(tree)
         elif token in (")", "]"):
             return Tree(text)
         elif token == ", ":
-            begun[-1].arguments.append([])
+            unclosed[-1].arguments.append([])
         else:
-            begun[-1].arguments[-1].append(Tree(token))
-    return begun[0].close() if len(begun) == 1 else Tree(text)
+            unclosed[-1].arguments[-1].append(Tree(token))
+    return unclosed[0].close() if len(unclosed) == 1 else Tree(text)
 
 
 class _Begun:
@@ -128,7 +128,7 @@ def _join(pieces: Sequence[Tree]) -> Tree:
 def _make_sequence(pieces: Sequence[Tree]) -> Tree:
     """Return one sequence of the pieces. A sequence among them becomes a part of it, unless that would take long."""
     inner = (piece.parts if piece.is_sequence and len(piece.parts) < _MOST_PIECES else (piece,) for piece in pieces)
-    parts = [part for found in inner for part in found]
+    parts = [part for piece_parts in inner for part in piece_parts]
     return Tree("?" * len(parts), parts)
 
 
@@ -137,11 +137,11 @@ def rewrite(tree: Tree, rule: Callable[[Tree, Tree], Tree]) -> Tree:
 
     The rule gets a part as it was, and the same part with its inner parts rewritten. It returns the new part.
     """
-    every = [tree]
-    for part in every:  # the loop appends to the list
-        every += part.parts
-    made: dict[int, Tree] = {}
-    for part in reversed(every):
-        parts = [made[id(inner)] for inner in part.parts]
-        made[id(part)] = rule(part, _make_sequence(parts) if part.is_sequence else Tree(part.form, parts))
-    return made[id(tree)]
+    all_parts = [tree]
+    for part in all_parts:  # the loop appends to the list
+        all_parts += part.parts
+    rewritten: dict[int, Tree] = {}
+    for part in reversed(all_parts):
+        parts = [rewritten[id(inner)] for inner in part.parts]
+        rewritten[id(part)] = rule(part, _make_sequence(parts) if part.is_sequence else Tree(part.form, parts))
+    return rewritten[id(tree)]
