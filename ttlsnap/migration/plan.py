@@ -189,11 +189,9 @@ def plan_migration(
     ]
     _require_known(checkpoint, kept_unused, new_states)
     states, new_states = [*states, *unused], [*new_states, *kept_unused]
-    single_operators: tuple[int, ...] = ()
+    single: tuple[int, ...] = ()
     if changes.partitions is not None:
-        single_operators = tuple(
-            operator.id for operator in checkpoint.operators if _is_single(checkpoint, operator, states)
-        )
+        single = tuple(operator.id for operator in checkpoint.operators if _is_single(checkpoint, operator, states))
     # The files of every store change with the provider and the other settings, and otherwise with their number.
     all_change = new_store != state_store or target.checkpoint_format != checkpoint.batch.checkpoint_format
     old_counts = {
@@ -202,8 +200,7 @@ def plan_migration(
         for store in operator.stores
     }
     new_counts = {
-        place: count if place[0] in single_operators else changes.partitions or count
-        for place, count in old_counts.items()
+        place: count if place[0] in single else changes.partitions or count for place, count in old_counts.items()
     }
     changing_operators = {place[0] for place in old_counts if all_change or new_counts[place] != old_counts[place]}
     changing_operators |= {state.operator for state in evolution.states if state.changes_bytes}
@@ -211,9 +208,7 @@ def plan_migration(
     if changing_operators and compaction is not None:
         changing_operators |= {store.operator for group in compaction.groups for store in group}
     transformed = (
-        {(planned_store.operator, planned_store.store) for group in compaction.groups for planned_store in group}
-        if compaction
-        else set()
+        {(plan.operator, plan.store) for group in compaction.groups for plan in group} if compaction else set()
     )
     stores = []
     ids: dict[tuple[int, str], tuple[str, ...]] = {}
@@ -243,7 +238,7 @@ def plan_migration(
                 )
             )
     nothing_changes = not stores and not evolution.changes
-    if nothing_changes and single_operators and len(single_operators) == len(checkpoint.operators):
+    if nothing_changes and single and len(single) == len(checkpoint.operators):
         raise NothingToMigrateError(
             f"{checkpoint.target}: Spark runs every operator of this query in a single partition, so another number "
             "has no effect. Nothing was changed. Leave --partitions out"
@@ -266,7 +261,7 @@ def plan_migration(
         target,
         partitions,
         tuple(stores),
-        single_operators,
+        single,
         compaction,
         evolution,
         history_to_keep(checkpoint, runs, is_asked=False) if compaction is None else compaction.history,
