@@ -449,8 +449,8 @@ BREAKS = (
     Break(
         "an archive that lacks dropped entries is accepted",
         "archives/writing.py",
-        "if (archived := rows_in(files, paths)) != dropped:",
-        "if (archived := rows_in(files, paths)) > dropped:",
+        "if (archived_count := rows_in(files, paths)) != dropped:",
+        "if (archived_count := rows_in(files, paths)) > dropped:",
         "test_archive.py",
     ),
     Break(

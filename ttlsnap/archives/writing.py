@@ -106,7 +106,7 @@ def rows_in(files: Directory, paths: Sequence[str]) -> int:
 
 def check_complete(files: Directory, paths: Sequence[str], dropped: int) -> None:
     """Raise CorruptionError unless the files have as many entries as were dropped."""
-    if (archived := rows_in(files, paths)) != dropped:
+    if (archived_count := rows_in(files, paths)) != dropped:
         raise CorruptionError(
-            f"{dropped:,} entries were dropped, but {archived:,} were archived. Nothing was published"
+            f"{dropped:,} entries were dropped, but {archived_count:,} were archived. Nothing was published"
         )

@@ -153,7 +153,7 @@ class TableCutoff:
         ``scale`` is the factor from the column's unit to microseconds; a negative one divides.
         """
         bounds = [self.bounds(file) for file in files if file.rows]
-        least, most = (
+        smallest, largest = (
             min((low for low, _ in bounds), default=MIN_INT64),
             max((high for _, high in bounds), default=MAX_INT64),
         )
@@ -161,7 +161,7 @@ class TableCutoff:
         def micros(number: int) -> int:
             return number * scale if scale > 0 else number // -scale
 
-        return None if least == MIN_INT64 else micros(least), None if most == MAX_INT64 else micros(most)
+        return None if smallest == MIN_INT64 else micros(smallest), None if largest == MAX_INT64 else micros(largest)
 
     def mask(self, rows: pa.RecordBatch) -> Mask:
         """Return which rows are dropped."""

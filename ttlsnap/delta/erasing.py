@@ -108,11 +108,11 @@ def _list_old_files(files: LocalDirectory) -> list[str] | None:
     As for ``VACUUM``, folders and files whose names begin with a dot or an underscore are not data, except change data
     and partitions by such a column.
     """
-    files_of_it = live_files(files, read_table(files).version)
-    live_paths = {place_of(file) for file in files_of_it}
+    current_files = live_files(files, read_table(files).version)
+    live_paths = {place_of(file) for file in current_files}
     if None in live_paths:
         return None
-    live_paths |= {path for file in files_of_it if file.vector is not None and (path := vector_path(file.vector))}
+    live_paths |= {path for file in current_files if file.vector is not None and (path := vector_path(file.vector))}
     root = Path(files.root)
     old_paths = []
     for folder, folders, names in os.walk(root):

@@ -77,12 +77,12 @@ def downstream_warnings(files: Directory, table: TableState) -> list[str]:
     """Return warnings about streams that read the table and will meet dropped rows, as far as the log shows them."""
     if table.metadata.properties.get("delta.enableChangeDataFeed", "").lower() == "true":
         return ["the change data feed is on: its readers see each dropped row as a delete"]
-    first = None
+    first_version = None
     for commit in commits(files):
-        first = commit.version
+        first_version = commit.version
         if commit.operation not in _ADDS_ONLY:
             return []
-    if first == 0:
+    if first_version == 0:
         return [
             "until now this table was append-only: a stream that reads it will fail at the first version that removes "
             "rows (DELTA_SOURCE_TABLE_IGNORE_CHANGES), unless it has the option skipChangeCommits"

@@ -164,7 +164,7 @@ def rollback_table(
         raise RefusedError(
             f"{files.root}: run {last_run.run} made version {first_version}, and can no longer be rolled back: version "
             f"{first_version - 1} needs files that do not exist: {missing_files[0]}{more_text}. VACUUM removes such "
-            f"files after the table's retention, and so does --erase. RESTORE cannot bring them back either. "
+            "files after the table's retention, and so does --erase. RESTORE cannot bring them back either. "
             f"{_describe_archive(last_run)}"
         )
     foreign_commits = [
@@ -180,10 +180,10 @@ def rollback_table(
         )
     run_metadata = {"run": new_run_id(), _UNDOES: last_run.run}
     with files.lock(), delta_session(session, jars=jars, master=master) as spark:
-        told_warnings = warnings if warnings is not None else []
+        all_warnings = warnings if warnings is not None else []
         archive = last_run.expired_to if last_run.was_made_at(files.root) else None
         if last_run.expired_to is not None and archive is None:
-            told_warnings.append(describe_left_behind(last_run.expired_to))
+            all_warnings.append(describe_left_behind(last_run.expired_to))
         if archive is not None:
             if last_run.dropped:
                 require_receiver(archive, last_run.run, places)
@@ -194,7 +194,7 @@ def rollback_table(
                 with explain_failed_take_back(last_run.run):
                     take_back(files, last_run.run, archive, places)
             except PlaceNotNamedError as error:
-                told_warnings.append(error.text)
+                all_warnings.append(error.text)
     return last_run, read_table(files).version
 
 

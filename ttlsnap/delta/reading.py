@@ -206,14 +206,14 @@ def _place(file_fields: Sequence[pa.Field], field: StructField, by_id: bool) -> 
     As in Spark, the ids that another program wrote into the file do not count, unless the table finds columns by them.
     """
     name = str(field.metadata.get(PHYSICAL, field.name))
-    ids = [(file_field.metadata or {}).get(_FILE_ID) for file_field in file_fields]
+    ids = [(candidate.metadata or {}).get(_FILE_ID) for candidate in file_fields]
     if by_id and any(ids):
         number = str(field.metadata.get(_NUMBER, "")).encode()
-        matches_of_ways = [[file_field == number for file_field in ids]]
+        matches_of_ways = [[candidate == number for candidate in ids]]
     else:
         matches_of_ways = [
-            [file_field.name == name for file_field in file_fields],
-            [file_field.name.lower() == name.lower() for file_field in file_fields],
+            [candidate.name == name for candidate in file_fields],
+            [candidate.name.lower() == name.lower() for candidate in file_fields],
         ]
     return next((matches.index(True) for matches in matches_of_ways if matches.count(True) == 1), None)
 

@@ -93,8 +93,8 @@ def _quote(texts: pa.Array) -> pa.Array:
     return _around('"', texts, '"')
 
 
-def _around(before: str, texts: pa.Array, after: str) -> pa.Array:
-    return pc.binary_join_element_wise(_text(before), texts, _text(after), _text(""))
+def _around(prefix: str, texts: pa.Array, suffix: str) -> pa.Array:
+    return pc.binary_join_element_wise(_text(prefix), texts, _text(suffix), _text(""))
 
 
 def _text(text: str | None) -> Any:

@@ -99,15 +99,15 @@ def join_checksums(first: Pieces, second: Pieces, *, with_tables: bool = False) 
     return sums
 
 
-def decompress_blocks(data: memoryview, room: int, decompress: int) -> tuple[memoryview, int]:
-    """Return the content of whole blocks of an LZ4 stream, ``room`` bytes at most, and the position after them.
+def decompress_blocks(data: memoryview, size_limit: int, decompress: int) -> tuple[memoryview, int]:
+    """Return the content of whole blocks of an LZ4 stream, ``size_limit`` bytes at most, and the position after them.
 
     ``decompress`` is the address of ``LZ4_decompress_safe``. Blocks from a damaged or incomplete one on are left.
     """
-    target, bytes_used = np.empty(room, np.uint8), ctypes.c_int64()
+    target, bytes_used = np.empty(size_limit, np.uint8), ctypes.c_int64()
     source = np.frombuffer(data, np.uint8)
     size = load_library().decompress_blocks(
-        *_pointers(source), len(source), *_pointers(target), room, decompress, ctypes.byref(bytes_used)
+        *_pointers(source), len(source), *_pointers(target), size_limit, decompress, ctypes.byref(bytes_used)
     )
     return target[:size].data, bytes_used.value
 
@@ -128,18 +128,20 @@ def compress_blocks(data: memoryview, block: int, level: int, memory: int, reset
     return target[:size].data
 
 
-def read_entries(iterator: int, calls: ctypes.Array[ctypes.c_void_p], room: int, most: int) -> tuple[Pieces, Pieces]:
-    """Return the keys and values of the next entries of a RocksDB iterator: ``most`` of them, or about ``room`` bytes.
+def read_entries(
+    iterator: int, calls: ctypes.Array[ctypes.c_void_p], buffer_size: int, limit: int
+) -> tuple[Pieces, Pieces]:
+    """Return keys and values of the next entries of a RocksDB iterator: ``limit``, or about ``buffer_size`` bytes.
 
     ``calls`` has the addresses of RocksDB's functions: is valid, next, key, value.
     """
-    sizes = [np.empty(most, np.int64) for _ in range(4)]
-    needed_size = ctypes.c_int64(room)
+    sizes = [np.empty(limit, np.int64) for _ in range(4)]
+    needed_size = ctypes.c_int64(buffer_size)
     count = 0
     while not count and needed_size.value:
         data = np.empty(needed_size.value, np.uint8)
         count = load_library().read_entries(
-            iterator, calls, *_pointers(data), len(data), most, *_pointers(*sizes), ctypes.byref(needed_size)
+            iterator, calls, *_pointers(data), len(data), limit, *_pointers(*sizes), ctypes.byref(needed_size)
         )
     key_start, key_size, value_start, value_size = (array[:count] for array in sizes)
     return (data, key_start, key_size), (data, value_start, value_size)

@@ -47,7 +47,7 @@ class IndexedRows:
             fields = len(self._side.values.value_schema.fields)
             self._has_matched.append(read_words(values, fields, fields - 1)[0] != 0)
 
-    def resolve(self, decided: Mapping[StateId, Decisions], fetch: Fetch) -> LinkDecisions:
+    def resolve(self, decision_of_state: Mapping[StateId, Decisions], fetch: Fetch) -> LinkDecisions:
         """See ``LinkWork.resolve``."""
         side = self._side
         index, counts = concat(self._indexes), concat(self._counts)
@@ -55,7 +55,7 @@ class IndexedRows:
         of_value, of_count = codes[: len(index)], codes[len(index) :]
         rows = np.bincount(of_value, minlength=int(codes.max(initial=-1)) + 1)
         self._check(index, counts, of_value, of_count, rows)
-        decision = decided.get(side.values.place)
+        decision = decision_of_state.get(side.values.place)
         if decision is None or not decision.changes:
             return LinkDecisions({side.counts.place: Decisions.keep(len(counts))})
         rows_left = np.bincount(of_value[decision.kept], minlength=len(rows))
@@ -172,7 +172,7 @@ class TimedRows:
             fields = len(self._side.values.key_schema.fields)
             self._times.append(read_words(keys, fields, fields - 1)[0])
 
-    def resolve(self, decided: Mapping[StateId, Decisions], fetch: Fetch) -> LinkDecisions:
+    def resolve(self, decision_of_state: Mapping[StateId, Decisions], fetch: Fetch) -> LinkDecisions:
         """See ``LinkWork.resolve``."""
         values, times = self._side.values, self._side.times
         codes, count = self._keys.codes()
@@ -184,7 +184,7 @@ class TimedRows:
                 number = int(np.flatnonzero(is_wrong)[0])
                 problem = f"the index has {index_entries[key_codes[number]]} entries for {rows[key_codes[number]]} rows"
                 raise _misfit(self._where, values, self._keys.show(place, number, values.key_schema), problem)
-        decision = decided.get(values.place)
+        decision = decision_of_state.get(values.place)
         if decision is None or not decision.changes:
             return LinkDecisions({times.place: Decisions.keep(len(of_time))})
         self._require_times(decision)

@@ -142,7 +142,7 @@ class LinkWork(Protocol):
         """Add the next entries of a place."""
         ...
 
-    def resolve(self, decided: Mapping[StateId, Decisions], fetch: Fetch) -> LinkDecisions:
+    def resolve(self, decision_of_state: Mapping[StateId, Decisions], fetch: Fetch) -> LinkDecisions:
         """Return the decisions on every entry, given those on the primary ones.
 
         Raise CorruptionError, which names a key, if the entries do not match.

@@ -34,7 +34,7 @@ class TimersOfKeys:
             keys = struct_rows(keys, 2, 0)  # the fields are the key, and the map key of the entry
         self._keys.add(place, keys)
 
-    def resolve(self, decided: Mapping[StateId, Decisions], fetch: Fetch) -> LinkDecisions:
+    def resolve(self, decision_of_state: Mapping[StateId, Decisions], fetch: Fetch) -> LinkDecisions:
         """See ``LinkWork.resolve``."""
         timers = self._timers
         codes, count = self._keys.codes()
@@ -43,7 +43,7 @@ class TimersOfKeys:
         for place in timers.variables:
             key_codes = codes[place]
             had_timer[key_codes] = True
-            has_timer[key_codes[decided[place].kept] if place in decided else key_codes] = True
+            has_timer[key_codes[decision_of_state[place].kept] if place in decision_of_state else key_codes] = True
         # A key that had no state before may have timers all the same: a timer needs no state.
         is_gone = had_timer & ~has_timer
         archived = timers.by_key.place if timers.variables else None

@@ -45,13 +45,13 @@ class VariableElements:
         self._numbers[place].append(numbers)
         self._keys.add(place, keys)
 
-    def resolve(self, decided: Mapping[StateId, Decisions], fetch: Fetch) -> LinkDecisions:
+    def resolve(self, decision_of_state: Mapping[StateId, Decisions], fetch: Fetch) -> LinkDecisions:
         """See ``LinkWork.resolve``."""
         variable, place = self._variable, self._variable.elements.place
         codes, count = self._keys.codes()
         numbers = {where: concat(found) for where, found in self._numbers.items()}
         code_of_element, moments = codes[place], numbers[place]
-        decision = decided.get(place) or Decisions.keep(len(code_of_element))
+        decision = decision_of_state.get(place) or Decisions.keep(len(code_of_element))
         is_kept, new_moments = decision.kept, moments.copy()
         if variable.index and decision.rewritten.any():
             new_moments[decision.rewritten] = read_words(decision.values, 2, _MOMENT)[0]

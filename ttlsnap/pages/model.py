@@ -96,6 +96,6 @@ def facts(caption: str, names_and_values: Sequence[tuple[str, str | None]]) -> T
     return Table(caption, ("fact", "value"), rows, code=("value",))
 
 
-def count(number: int, one: str, many: str = "") -> str:
-    """Return a number with its noun: ``1 entry``, ``2,000 entries``. Without ``many``, the plural ends with an s."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
+def count(number: int, singular: str, plural: str = "") -> str:
+    """Return a number with its noun: ``1 entry``, ``2,000 entries``. Without ``plural``, the plural ends with an s."""
+    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"

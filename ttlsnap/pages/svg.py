@@ -135,10 +135,10 @@ def time_chart(title: str, oldest: float, newest: float, cut_off: float, words: 
     return Chart(title, description, 78, elements)
 
 
-def line_chart(title: str, points: Sequence[tuple[float, float]], ends: tuple[str, str], most: str) -> Chart:
+def line_chart(title: str, points: Sequence[tuple[float, float]], ends: tuple[str, str], largest_text: str) -> Chart:
     """Return a curve through points, each a place and a value.
 
-    ``ends`` are the first and the last place in words, ``most`` is the highest value.
+    ``ends`` are the first and the last place in words, ``largest_text`` is the highest value.
     """
     first_place, last_place = (points[0][0], points[-1][0]) if points else (0.0, 0.0)
     highest = max((value for _, value in points), default=0) or 1
@@ -146,9 +146,9 @@ def line_chart(title: str, points: Sequence[tuple[float, float]], ends: tuple[st
         (_share(place - first_place, (last_place - first_place) or 1, 0), 100 - 96 * value / highest)
         for place, value in points
     ]
-    description = f"From {ends[0]} to {ends[1]}; the highest value is {most}."
+    description = f"From {ends[0]} to {ends[1]}; the highest value is {largest_text}."
     return Chart(
-        title, description, 190, [*_curve(scaled_points), *_texts(13, f"up to {most}", ""), *_ends(184, *ends)]
+        title, description, 190, [*_curve(scaled_points), *_texts(13, f"up to {largest_text}", ""), *_ends(184, *ends)]
     )
 
 
@@ -199,9 +199,9 @@ def _texts(y: float, label: str, words: str, left: str = "0") -> list[Element]:
     return [name, *([_text("100%", y, words, "end", "value")] if words else [])]
 
 
-def _ends(y: float, first: str, last: str) -> list[Element]:
+def _ends(y: float, first_label: str, last_label: str) -> list[Element]:
     """Return the texts at the two ends of an axis."""
-    return [_text(0, y, first), _text(100, y, last, "end")]
+    return [_text(0, y, first_label), _text(100, y, last_label, "end")]
 
 
 def _cut_off_line(top: int, label: str) -> list[Element]:

@@ -167,7 +167,7 @@ def _charts(targets: Sequence[Document], sums: Mapping[str, int]) -> Iterator[Ch
 
 
 def largest(
-    title: str, values: Mapping[str, int], words: Callable[[int], str], colour: str = "accent"
+    title: str, values: Mapping[str, int], describe_value: Callable[[int], str], colour: str = "accent"
 ) -> Iterator[Chart]:
     """Yield a bar for each value; of many, all values as one area, and a bar for each of the largest ones."""
     ordered_values = sorted(values.items(), key=lambda item: -item[1])
@@ -175,10 +175,10 @@ def largest(
         yield ranked_chart(
             f"{title}: all, the largest first",
             list(values.values()),
-            (words(ordered_values[0][1]), words(ordered_values[-1][1])),
+            (describe_value(ordered_values[0][1]), describe_value(ordered_values[-1][1])),
         )
         title = f"{title}: the largest {MOST} of {len(ordered_values):,}"
-    yield bar_chart(title, [Bar(name, value, words(value), colour) for name, value in ordered_values[:MOST]])
+    yield bar_chart(title, [Bar(name, value, describe_value(value), colour) for name, value in ordered_values[:MOST]])
 
 
 def _table(targets: Sequence[Document]) -> Table:

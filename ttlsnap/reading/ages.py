@@ -97,9 +97,9 @@ class Ages(Document):
             self.seconds.add(ages // _SECOND)
 
     @classmethod
-    def merged(cls, of: AgeField, parts_ages: Iterable[Ages]) -> Ages:
+    def merged(cls, age: AgeField, parts_ages: Iterable[Ages]) -> Ages:
         """Return the ages of all parts, which have the same field."""
-        merged_ages = cls(of)
+        merged_ages = cls(age)
         for part_ages in parts_ages:
             merged_ages.entries += part_ages.entries
             merged_ages.bytes += part_ages.bytes

@@ -59,11 +59,11 @@ def compared_keys(state: StateDescriptor, keys: Rows) -> Rows:
     return without_last_field(keys, [column.type for column in state.key_schema.fields])
 
 
-def compare(old: Side, new: Side, examples: int) -> Differences:
+def compare(old_side: Side, new_side: Side, examples: int) -> Differences:
     """Return the differences of two sides, with the first ``examples`` of them."""
-    keys = encode_keys([rows.to_arrow() for rows in (*old.compared, *new.compared)])
-    values = encode_keys([rows.to_arrow() for rows in (*old.compared_values, *new.compared_values)])
-    count = len(old)
+    keys = encode_keys([rows.to_arrow() for rows in (*old_side.compared, *new_side.compared)])
+    values = encode_keys([rows.to_arrow() for rows in (*old_side.compared_values, *new_side.compared_values)])
+    count = len(old_side)
     # Equal entries get one number, and those of one key adjacent ones.
     unique_pairs, pair_numbers = np.unique(keys * (int(values.max(initial=0)) + 1) + values, return_inverse=True)
     key_of_pair = unique_pairs // (int(values.max(initial=0)) + 1)

@@ -54,13 +54,19 @@ class View:
         return decode_column(entries.values, self.table.state.value_schema, (self.first + path[0], *path[1:]))
 
 
-def views(old: StateTable, new: StateTable) -> tuple[View, View]:
+def views(old_table: StateTable, new_table: StateTable) -> tuple[View, View]:
     """Return what is compared of the values of two tables: all of it, unless only one has a part that is derived."""
-    sizes = [_repeated(table.state, other_table.state) for table, other_table in ((old, new), (new, old))]
-    flags = [table.has_matched and not other_table.has_matched for table, other_table in ((old, new), (new, old))]
+    sizes = [
+        _repeated(table.state, other_table.state)
+        for table, other_table in ((old_table, new_table), (new_table, old_table))
+    ]
+    flags = [
+        table.has_matched and not other_table.has_matched
+        for table, other_table in ((old_table, new_table), (new_table, old_table))
+    ]
     old_view, new_view = (
         View(table, size, len(table.state.value_schema) - flag)
-        for table, size, flag in zip((old, new), sizes, flags, strict=True)
+        for table, size, flag in zip((old_table, new_table), sizes, flags, strict=True)
     )
     return old_view, new_view
 

@@ -148,7 +148,9 @@ def _works(
     tasks = plan.tasks(root, None)
     stores_at_work = {(task.operator, store.name) for task in tasks for store in task.stores}
     for store in plan.stores:
-        if (store.operator, store.store) not in stores_at_work and any(not p.state.opaque for p in store.states):
+        if (store.operator, store.store) not in stores_at_work and any(
+            not candidate.state.opaque for candidate in store.states
+        ):
             tasks += [_untouched(plan, store, number) for number in range(len(store.partitions))]
     all_work = []
     for task in tasks:

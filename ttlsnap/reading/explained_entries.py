@@ -127,9 +127,9 @@ class _Watcher:
     def __init__(self, work: Work) -> None:
         self._work = work
         self._entries_seen: dict[StateId, int] = {}
-        self._noted_in_batch: dict[int, Watched] = {}
+        self._watched_in_batch: dict[int, Watched] = {}
         self._scanned_entries: RowEntries
-        self._noted: dict[str, list[Watched]] = {"primary": [], "derived": []}
+        self._watched_by_role: dict[str, list[Watched]] = {"primary": [], "derived": []}
         self.found = 0
 
     def see(self, entries: RowEntries) -> None:
@@ -137,13 +137,13 @@ class _Watcher:
         place = entries.state.place
         first_number = self._entries_seen.get(place, 0)
         self._entries_seen[place] = first_number + len(entries)
-        self._scanned_entries, self._noted_in_batch = entries, {}
+        self._scanned_entries, self._watched_in_batch = entries, {}
         key = self._work.keys.get(place)
         if key is None:
             return
         matching = np.flatnonzero(key.matches(entries))
         self.found += len(matching)
-        chosen_index = matching[: self._work.limit - len(self._noted[entries.state.role])]
+        chosen_index = matching[: self._work.limit - len(self._watched_by_role[entries.state.role])]
         if not len(chosen_index):
             return
         chosen_entries = _take(entries, chosen_index)
@@ -152,22 +152,24 @@ class _Watcher:
         )
         for index, (shown_key, value) in zip(chosen_index.tolist(), shown_pairs, strict=True):
             shown_entry = show_entry(entries.state, shown_key, value)
-            self._noted_in_batch[index] = Watched(entries.state, first_number + index, shown_key, shown_entry)
-        self._noted[entries.state.role] += self._noted_in_batch.values()
+            self._watched_in_batch[index] = Watched(entries.state, first_number + index, shown_key, shown_entry)
+        self._watched_by_role[entries.state.role] += self._watched_in_batch.values()
 
     @property
     def noted(self) -> list[Watched]:
         """The noted entries, primary ones first."""
-        return [*self._noted["primary"], *self._noted["derived"]][: self._work.limit]
+        return [*self._watched_by_role["primary"], *self._watched_by_role["derived"]][: self._work.limit]
 
-    def note(self, rule: int, transformer: Transformer, before: StateEntries, after: StateEntries) -> None:
+    def note(
+        self, rule: int, transformer: Transformer, entries_before: StateEntries, entries_after: StateEntries
+    ) -> None:
         """Note what a rule does with the entries of the key."""
-        index = np.intersect1d(before.index, np.array(list(self._noted_in_batch), np.int64))
+        index = np.intersect1d(entries_before.index, np.array(list(self._watched_in_batch), np.int64))
         if not len(index):
             return
-        old_entries = _take(before, np.searchsorted(before.index, index))
-        is_kept = np.isin(index, after.index)
-        new_entries = _take(after, np.searchsorted(after.index, index[is_kept]))
+        old_entries = _take(entries_before, np.searchsorted(entries_before.index, index))
+        is_kept = np.isin(index, entries_after.index)
+        new_entries = _take(entries_after, np.searchsorted(entries_after.index, index[is_kept]))
         # A rule may rewrite what another one has rewritten.
         is_rewritten = np.zeros(len(index), np.bool_)
         differs = np.asarray(
@@ -179,7 +181,7 @@ class _Watcher:
             ]
         )
         is_rewritten[is_kept] = new_entries.rewritten & (~old_entries.rewritten[is_kept] | differs.astype(np.bool_))
-        is_skipped = self._skipped(rule, index, after)
+        is_skipped = self._skipped(rule, index, entries_after)
         applies, deciding = transformer.sees(old_entries), transformer.decides
         facts = _facts(deciding, old_entries, self._work.task.factories[rule].rotation_us)
         is_unclosed = np.zeros(len(index), np.bool_)
@@ -187,7 +189,7 @@ class _Watcher:
             is_unclosed[~is_kept] = deciding.unclosed(old_entries.filter(~is_kept))
         for number, entry_index in enumerate(index.tolist()):
             decision = DROPPED if not is_kept[number] else REWRITTEN if is_rewritten[number] else KEPT
-            entry, entry_facts = self._noted_in_batch[entry_index], facts[number]
+            entry, entry_facts = self._watched_in_batch[entry_index], facts[number]
             if not applies[number]:
                 entry.rules.append({"rule": self._work.rules[rule], "decision": decision, "applies": False})
                 continue
@@ -205,12 +207,12 @@ class _Watcher:
                     else "the watermark has not reached it: a query in append mode will never emit it"
                 )
         for entry_index, value in zip(index[is_kept].tolist(), to_json_values(new_entries.value_structs), strict=True):
-            entry = self._noted_in_batch[entry_index]
+            entry = self._watched_in_batch[entry_index]
             entry.new_value = show_entry(entry.state, entry.key, value)["value"]
             if entry.rules[-1]["decision"] == REWRITTEN:
                 entry.rules[-1]["new_value"] = entry.new_value
 
-    def _skipped(self, rule: int, index: Int64, after: StateEntries) -> Sequence[bool]:
+    def _skipped(self, rule: int, index: Int64, entries_after: StateEntries) -> Sequence[bool]:
         """Return which entries come after the first kept one of their list, if the rule stops there."""
         state = self._scanned_entries.state
         if state.kind != "list" or not sees_only_first(self._work.task.factories[rule]):
@@ -218,8 +220,11 @@ class _Watcher:
         # Within a batch, values of one list share the bytes of their key.
         start = self._scanned_entries.keys.start
         list_numbers = np.cumsum(np.append(False, start[1:] != start[:-1]))
-        kept_lists, first_kept = list_numbers[after.index], np.full(int(list_numbers[-1]) + 1, len(list_numbers))
-        np.minimum.at(first_kept, kept_lists, after.index)
+        kept_lists, first_kept = (
+            list_numbers[entries_after.index],
+            np.full(int(list_numbers[-1]) + 1, len(list_numbers)),
+        )
+        np.minimum.at(first_kept, kept_lists, entries_after.index)
         return cast(Sequence[bool], (index > first_kept[list_numbers[index]]).tolist())
 
 

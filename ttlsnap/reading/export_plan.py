@@ -171,7 +171,9 @@ class ExportPlan:
         for operator in checkpoint.operators:
             for store in operator.stores:
                 tables_of_store = tuple(
-                    t for t in self.tables if (t.state.operator, t.state.store) == (operator.id, store.name)
+                    candidate
+                    for candidate in self.tables
+                    if (candidate.state.operator, candidate.state.store) == (operator.id, store.name)
                 )
                 if tables_of_store:
                     partitions = partitions_of(checkpoint, state_store, store)

@@ -274,9 +274,9 @@ class StateStore(Protocol):
         ...
 
     def find_damaged(
-        self, files: Directory, lineage: Lineage, wanted: Collection[str], look: Look, scratch: str | None
+        self, files: Directory, lineage: Lineage, paths: Collection[str], look: Look, scratch: str | None
     ) -> Iterator[tuple[str, TtlsnapError]]:
-        """Read each of the ``wanted`` files of a lineage separately, and yield the damaged ones with their errors.
+        """Read each of the files ``paths`` of a lineage separately, and yield the damaged ones with their errors.
 
         ``look`` gets the entries of a file if they can be read without the other files. An error from ``look`` is
         damage, too.

@@ -137,10 +137,10 @@ def _cells(rows: Rows, struct: T.StructType, ordinal: int, trail: Trail) -> tupl
     return (None if live_places is None else nulls), cells
 
 
-def _combine(nulls: Mask | None, inner: Mask | None) -> Mask | None:
-    """Return the nulls of all rows; ``inner`` has those of the rows where ``nulls`` is false."""
-    if nulls is None or inner is None:
-        return inner if nulls is None else nulls
+def _combine(nulls: Mask | None, inner_nulls: Mask | None) -> Mask | None:
+    """Return the nulls of all rows; ``inner_nulls`` has those of the rows where ``nulls`` is false."""
+    if nulls is None or inner_nulls is None:
+        return inner_nulls if nulls is None else nulls
     combined = nulls.copy()
-    combined[~nulls] = inner
+    combined[~nulls] = inner_nulls
     return combined

@@ -82,35 +82,37 @@ class Rows:
     def __len__(self) -> int:
         return len(self.start)
 
-    def take(self, which: npt.NDArray[Any] | slice) -> Rows:
+    def take(self, places: npt.NDArray[Any] | slice) -> Rows:
         """Return the rows that a mask, an array of indices in its order, or a slice selects; no bytes are copied."""
         # These rows were checked before, so the constructor is skipped.
         taken_rows = object.__new__(Rows)
-        for name, value in (("data", self.data), ("start", self.start[which]), ("size", self.size[which])):
+        for name, value in (("data", self.data), ("start", self.start[places]), ("size", self.size[places])):
             object.__setattr__(taken_rows, name, value)
         return taken_rows
 
-    def replace(self, which: npt.NDArray[Any], new: Rows) -> Rows:
+    def replace(self, places: npt.NDArray[Any], new: Rows) -> Rows:
         """Return the rows with ``new`` ones in the places that a mask or an array of indices selects."""
         if not len(new):
             return self
         start, size = self.start.copy(), self.size.copy()
-        start[which], size[which] = new.start + len(self.data), new.size
+        start[places], size[places] = new.start + len(self.data), new.size
         return Rows(np.concatenate([self.data, new.data]), start, size)
 
-    def zip(self, other: Rows) -> Rows:
-        """Return the first row, the first of the ``other`` ones, the second row, and so on.
+    def zip(self, other_rows: Rows) -> Rows:
+        """Return the first row, the first of the ``other_rows``, the second row, and so on.
 
         No bytes are copied if both are in one buffer.
         """
-        is_same_data = self.data is other.data
-        data = self.data if is_same_data else np.concatenate([self.data, other.data])
-        other_start = other.start if is_same_data else other.start + len(self.data)
-        return Rows(data, np.stack((self.start, other_start), 1).ravel(), np.stack((self.size, other.size), 1).ravel())
+        is_same_data = self.data is other_rows.data
+        data = self.data if is_same_data else np.concatenate([self.data, other_rows.data])
+        other_start = other_rows.start if is_same_data else other_rows.start + len(self.data)
+        return Rows(
+            data, np.stack((self.start, other_start), 1).ravel(), np.stack((self.size, other_rows.size), 1).ravel()
+        )
 
-    def piece(self, i: int) -> bytes:
+    def piece(self, number: int) -> bytes:
         """Return the bytes of one row."""
-        return self.data[self.start[i] : self.start[i] + self.size[i]].tobytes()
+        return self.data[self.start[number] : self.start[number] + self.size[number]].tobytes()
 
     def to_list(self) -> list[bytes]:
         """Return the bytes of all rows."""

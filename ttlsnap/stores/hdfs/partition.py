@@ -167,11 +167,11 @@ class HdfsWriter:
 
 
 def find_damaged_files(
-    store: HdfsFormat, files: Directory, lineage: Lineage, wanted: Collection[str], look: Look
+    store: HdfsFormat, files: Directory, lineage: Lineage, paths: Collection[str], look: Look
 ) -> Iterator[tuple[str, TtlsnapError]]:
     """See ``StateStore.find_damaged``."""
     for file in lineage.files:
-        if file.path not in wanted:
+        if file.path not in paths:
             continue
         try:
             for batch in read_file(files, file, store):

@@ -93,9 +93,9 @@ class HdfsStore(HdfsFormat):
         return writes(self, files, lineage)
 
     def find_damaged(
-        self, files: Directory, lineage: Lineage, wanted: Collection[str], look: Look, scratch: str | None
+        self, files: Directory, lineage: Lineage, paths: Collection[str], look: Look, scratch: str | None
     ) -> Iterator[tuple[str, TtlsnapError]]:
         """See ``StateStore.find_damaged``; every record is read, and ``look`` gets every put."""
         from ttlsnap.stores.hdfs.partition import find_damaged_files
 
-        return find_damaged_files(self, files, lineage, wanted, look)
+        return find_damaged_files(self, files, lineage, paths, look)

@@ -125,8 +125,8 @@ class RocksDbPartition:
         if self.expected is not None:
             old_values: Any = self.base.get(list(pending_changes))
             # The zip counts its own entries, and a changelog has no count.
-            self.expected += sum(old_value is not None for old_value in pending_changes.values()) - sum(
-                old_value is not None for old_value in old_values
+            self.expected += sum(stored_value is not None for stored_value in pending_changes.values()) - sum(
+                stored_value is not None for stored_value in old_values
             )
         batch = WriteBatch(raw_mode=True)
         for key, value in pending_changes.items():

@@ -105,7 +105,7 @@ class RocksDbStore(RocksDbFormat):
         return writes(self, files, lineage, states)
 
     def find_damaged(
-        self, files: Directory, lineage: Lineage, wanted: Collection[str], look: Look, scratch: str | None
+        self, files: Directory, lineage: Lineage, paths: Collection[str], look: Look, scratch: str | None
     ) -> Iterator[tuple[str, TtlsnapError]]:
         """See ``StateStore.find_damaged``.
 
@@ -113,4 +113,4 @@ class RocksDbStore(RocksDbFormat):
         """
         from ttlsnap.stores.rocksdb.verify import find_damaged_files
 
-        return find_damaged_files(self, files, lineage, wanted, scratch)
+        return find_damaged_files(self, files, lineage, paths, scratch)

@@ -39,17 +39,17 @@ _NEVER = 1 << 62  # versions of a key before RocksDB seeks the next key, which w
 
 
 def find_damaged_files(
-    store: RocksDbFormat, files: Directory, lineage: Lineage, wanted: Collection[str], scratch: str | None
+    store: RocksDbFormat, files: Directory, lineage: Lineage, paths: Collection[str], scratch: str | None
 ) -> Iterator[tuple[str, TtlsnapError]]:
     """See ``StateStore.find_damaged``."""
     for delta in lineage.deltas:
-        if delta.path in wanted:
+        if delta.path in paths:
             yield from _try_read(delta.path, partial(_read_changelog, store, files, delta.path))
     snapshot = lineage.snapshot
     if snapshot is None:
         return
-    tables = [file for file in lineage.shared if file.path in wanted]
-    if snapshot.path not in wanted and not tables:
+    tables = [file for file in lineage.shared if file.path in paths]
+    if snapshot.path not in paths and not tables:
         return
     damaged_files = [damage for file in tables for damage in _try_read(file.path, partial(_check, files, file.path))]
     yield from damaged_files
