@@ -112,16 +112,16 @@ _FLAGS = {"--debug": "debug", "--quiet": "quiet", "-q": "quiet", "--verbose": "v
 
 def _take_flags(arguments: list[str]) -> tuple[list[str], set[str]]:
     """Remove the global flags from the command line, but not the value of ``--arg`` and nothing after ``--``."""
-    left: list[str] = []
-    found: set[str] = set()
+    remaining: list[str] = []
+    flags: set[str] = set()
     for number, argument in enumerate(arguments):
         if argument == "--":
-            return left + arguments[number:], found
-        if argument in _FLAGS and left[-1:] != ["--arg"]:
-            found.add(_FLAGS[argument])
+            return remaining + arguments[number:], flags
+        if argument in _FLAGS and remaining[-1:] != ["--arg"]:
+            flags.add(_FLAGS[argument])
         else:
-            left.append(argument)
-    return left, found
+            remaining.append(argument)
+    return remaining, flags
 
 
 def run(arguments: list[str], *, last: bool = False) -> int:
@@ -167,8 +167,8 @@ def _describe_stop(arguments: list[str], stop: Stop) -> str:
 def _describe_published(stop: Stop) -> str:
     """Return what a command has published; empty for nothing."""
     if len(stop.published) != 1:
-        some = f"{len(stop.published)} runs were published. ttlsnap history TARGET shows those of a target."
-        return some if stop.published else ""
+        runs_text = f"{len(stop.published)} runs were published. ttlsnap history TARGET shows those of a target."
+        return runs_text if stop.published else ""
     ((run, target),) = stop.published.items()
     return f"The new checkpoint {target} was completed." if run == target else f"Run {run} on {target} was published."
 
@@ -217,11 +217,11 @@ def _run(arguments: list[str], debug: bool, stop: Stop) -> int:
 
 def _print(error: TtlsnapError, arguments: list[str], stop: Stop) -> None:
     """Print an error, and what the command has published before it, unless the message says so."""
-    told = _describe_published(stop)
-    if isinstance(error, OutputError) and not told and not _only_reads(arguments):
-        told = "The command may have done its work: ttlsnap history TARGET shows whether a run was published."
+    advice = _describe_published(stop)
+    if isinstance(error, OutputError) and not advice and not _only_reads(arguments):
+        advice = "The command may have done its work: ttlsnap history TARGET shows whether a run was published."
     if not any(run in str(error) for run in stop.published):
-        error.advice = "\n".join(filter(None, [error.advice, told]))
+        error.advice = "\n".join(filter(None, [error.advice, advice]))
     print_error(error)
 
 
@@ -247,6 +247,8 @@ def _handle_errors(arguments: list[str], debug: bool, stop: Stop) -> int:
     except BaseException as error:
         if debug:
             tell(traceback.format_exc().rstrip())
-        told = f"{type(error).__name__}: {error}\nThis is unexpected; --debug shows where. {_describe_published(stop)}"
-        print_marked("Error:", "bold red", told.rstrip())
+        message = (
+            f"{type(error).__name__}: {error}\nThis is unexpected; --debug shows where. {_describe_published(stop)}"
+        )
+        print_marked("Error:", "bold red", message.rstrip())
         return 5

@@ -156,10 +156,10 @@ def check(
     from ttlsnap.check.targets import load_contract
     from ttlsnap.new_query.findings import find_command, find_repairs
 
-    named = [_report(text) for text in reports or ()]
-    _distinct([path for _, path in named])
-    files = [(CheckFormat(form), path) for form, path in named if form != HTML]
-    pages = check_pages([path for form, path in named if form == HTML], show_keys, (old, new))
+    requested_reports = [_report(text) for text in reports or ()]
+    _distinct([path for _, path in requested_reports])
+    files = [(CheckFormat(form), path) for form, path in requested_reports if form != HTML]
+    pages = check_pages([path for form, path in requested_reports if form == HTML], show_keys, (old, new))
     ignores = _ignores(ignored or (), ignore_file)
     contracts = load_contract(old), load_contract(new)
     names, state = _renames(renamed or ()), examine_state(old)
@@ -198,10 +198,10 @@ def exit_code(report: CheckReport, fail_on: Verdict) -> int:
 def _report(text: str) -> tuple[str, Path]:
     from ttlsnap.errors import UsageError
 
-    form, found, name = text.partition("=")
-    known = (*CheckFormat, HTML)
-    if not found or form not in known:
-        raise UsageError(f"--report is FORMAT=FILE, with one of {', '.join(known)} for FORMAT, not {text!r}")
+    form, separator, name = text.partition("=")
+    formats = (*CheckFormat, HTML)
+    if not separator or form not in formats:
+        raise UsageError(f"--report is FORMAT=FILE, with one of {', '.join(formats)} for FORMAT, not {text!r}")
     path = Path(name)
     require_place(path, f"--report {text}")
     if form != HTML:  # pages have more to check
@@ -223,8 +223,8 @@ def _ignores(options: Sequence[str], path: Path | None) -> list[Ignore]:
 
     if path is None and Path(DEFAULT_FILE).is_file():
         path = Path(DEFAULT_FILE)
-    given = [parse_ignore(text) for text in options]
-    return given + (read_ignores(path) if path is not None else [])
+    ignores = [parse_ignore(text) for text in options]
+    return ignores + (read_ignores(path) if path is not None else [])
 
 
 def _renames(options: Sequence[str]) -> dict[str, str]:
@@ -232,8 +232,8 @@ def _renames(options: Sequence[str]) -> dict[str, str]:
 
     names: dict[str, str] = {}
     for text in options:
-        old, found, new = (part.strip() for part in text.partition("="))
-        if not found or not old or not new:
+        old, separator, new = (part.strip() for part in text.partition("="))
+        if not separator or not old or not new:
             raise UsageError(f"--renamed is OLD=NEW, the two names of a column, not {text!r}")
         if names.setdefault(old, new) != new:
             raise UsageError(f"--renamed: {old} is renamed to both {names[old]} and {new}")
@@ -269,8 +269,8 @@ def _write(report: CheckReport, files: Sequence[tuple[CheckFormat, Path]], fail_
     """Write the reports. All are rendered before the first is written, and each is written completely or not at all."""
     from ttlsnap.check.reports import REPORTS
 
-    made = [(path, REPORTS[form.value](report, fail_on)) for form, path in files]
-    for path, text in made:
+    rendered = [(path, REPORTS[form.value](report, fail_on)) for form, path in files]
+    for path, text in rendered:
         write_whole(path, text.encode(errors="backslashreplace"))
 
 

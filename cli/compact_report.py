@@ -62,45 +62,47 @@ def show_counts(out: Console, report: CompactionReport) -> None:
 def _describe(entry: Mapping[str, Any]) -> str:
     """Return an entry that is dropped or rewritten, with what decided about it."""
     names = [entry[name] for name in ("store", "state") if entry[name] != "default"]
-    where = ", ".join([f"operator {entry['operator']}", *names, f"partition {entry['partition']}"])
+    entry_place = ", ".join([f"operator {entry['operator']}", *names, f"partition {entry['partition']}"])
     parts = {name: entry[name] for name in ("key", "map_key", "value", "new_value") if entry.get(name) is not None}
     texts = [f"{name.replace('_', ' ')} {json.dumps(part, ensure_ascii=False)}" for name, part in parts.items()]
     time = f", time {entry['time']}" if entry["time"] is not None else ""
-    return f"{entry['change']} in {where}: {', '.join(texts)}{time}, by rule: {entry['rule']}"
+    return f"{entry['change']} in {entry_place}: {', '.join(texts)}{time}, by rule: {entry['rule']}"
 
 
 def fit_table(states: Sequence[StateReport], width: int) -> TextTable:
     """Return the table of the states; one that is wider than ``width`` has fewer columns, and shorter cells."""
-    made = _table(states, ())
-    for spared in range(1, len(_SPARE) + 1):
-        if made.width <= width:
+    fitted = _table(states, ())
+    for spared_count in range(1, len(_SPARE) + 1):
+        if fitted.width <= width:
             break
-        made = _table(states, _SPARE[:spared])
-    return made
+        fitted = _table(states, _SPARE[:spared_count])
+    return fitted
 
 
-def _table(states: Sequence[StateReport], spared: Sequence[str]) -> TextTable:
+def _table(states: Sequence[StateReport], spared_columns: Sequence[str]) -> TextTable:
     columns: dict[str, Callable[[StateReport], str | Text]] = {
-        "operator": lambda s: _operator(s, "operator name" not in spared),
+        "operator": lambda state_report: _operator(state_report, "operator name" not in spared_columns),
         "state": _place,
-        "timestamp": lambda s: _field(s, "clock" not in spared),
-        "oldest": lambda s: _oldest(s, "time of day" not in spared),
-        "entries": lambda s: number(s.counts.entries),
-        "kept": lambda s: number(s.counts.kept),
-        "dropped": lambda s: Text(number(s.counts.dropped), "yellow" if s.counts.dropped else ""),
-        "rewritten": lambda s: number(s.counts.rewritten),
-        "before": lambda s: size(s.counts.bytes_before),
-        "after": lambda s: size(s.counts.bytes_after),
+        "timestamp": lambda state_report: _field(state_report, "clock" not in spared_columns),
+        "oldest": lambda state_report: _oldest(state_report, "time of day" not in spared_columns),
+        "entries": lambda state_report: number(state_report.counts.entries),
+        "kept": lambda state_report: number(state_report.counts.kept),
+        "dropped": lambda state_report: Text(
+            number(state_report.counts.dropped), "yellow" if state_report.counts.dropped else ""
+        ),
+        "rewritten": lambda state_report: number(state_report.counts.rewritten),
+        "before": lambda state_report: size(state_report.counts.bytes_before),
+        "after": lambda state_report: size(state_report.counts.bytes_after),
     }
     keep = {
         "state": any(_place(state) != "default" for state in states),
         "rewritten": any(state.counts.rewritten for state in states),
     }
-    shown = [name for name in columns if name not in spared or keep.get(name)]
-    made = table(*shown, right=_NUMBERS)
+    shown_columns = [name for name in columns if name not in spared_columns or keep.get(name)]
+    text_table = table(*shown_columns, right=_NUMBERS)
     for state in states:
-        made.add_row(*(columns[name](state) for name in shown))
-    return made
+        text_table.add_row(*(columns[name](state) for name in shown_columns))
+    return text_table
 
 
 def _operator(state: StateReport, with_name: bool) -> str:
@@ -124,8 +126,8 @@ def _oldest(state: StateReport, with_time: bool) -> str:
     from ttlsnap.clock import iso
     from ttlsnap.pages.words import second
 
-    found = second(iso(state.oldest_us))
-    return found if with_time else found.partition("T")[0]
+    text = second(iso(state.oldest_us))
+    return text if with_time else text.partition("T")[0]
 
 
 def _total(report: CompactionReport) -> Text:
@@ -133,8 +135,8 @@ def _total(report: CompactionReport) -> Text:
     from ttlsnap.pages.words import known_totals, of_entries
 
     counts = report.totals
-    does = "would drop" if report.dry_run else "dropped"
-    dropped = Text(f"{does} {of_entries(known_totals(report.to_json()))}")
+    verb = "would drop" if report.dry_run else "dropped"
+    dropped = Text(f"{verb} {of_entries(known_totals(report.to_json()))}")
     if counts.dropped:
         dropped.append(f" ({share(counts.dropped, counts.entries)})")
         dropped.stylize("yellow")
@@ -143,8 +145,8 @@ def _total(report: CompactionReport) -> Text:
         parts.append(Text(f"{'would rewrite' if report.dry_run else 'rewritten'} {number(counts.rewritten)}"))
     if counts.bytes_before and counts.bytes_after is not None:
         files = f"{size(counts.bytes_before)} before, {size(counts.bytes_after)} after"
-        saved = counts.bytes_before - counts.bytes_after
-        parts.append(Text(f"{files} ({share(saved, counts.bytes_before)} saved)" if saved > 0 else files))
+        saved_bytes = counts.bytes_before - counts.bytes_after
+        parts.append(Text(f"{files} ({share(saved_bytes, counts.bytes_before)} saved)" if saved_bytes > 0 else files))
     return Text("Total: ") + Text("; ").join(parts)
 
 

@@ -141,32 +141,35 @@ def contract(
     if target is None or is_function(target):
         if query.joined_with is not None or batch is not None or key:
             raise UsageError("--with and --batch need a checkpoint, and --key needs a Delta table")
-        made: Contract | TableContract = _of_query(target, query, schemas, settings)
+        new_contract: Contract | TableContract = _of_query(target, query, schemas, settings)
     elif is_table(open_directory(target)):
         if given(query) or batch is not None:
             raise UsageError(f"{target} is a Delta table; only --key and --output work with it")
-        made = contract_of_table(target, key or ())
+        new_contract = contract_of_table(target, key or ())
     else:
         if key:
             raise UsageError(f"--key needs a Delta table, but {target} is not one")
-        made = contract_of_checkpoint(target, batch=batch)
+        new_contract = contract_of_checkpoint(target, batch=batch)
         if query.joined_with is not None:
             from ttlsnap.contract.of_query import join_contracts
 
-            for name in ("spark.sql.shuffle.partitions", *(n for n in made.conf if "stateStore" in n)):
-                settings.setdefault(name, made.conf.get(name, "200"))
-            made = join_contracts(made, _of_query(query.joined_with, query, schemas, settings))
+            for name in (
+                "spark.sql.shuffle.partitions",
+                *(setting for setting in new_contract.conf if "stateStore" in setting),
+            ):
+                settings.setdefault(name, new_contract.conf.get(name, "200"))
+            new_contract = join_contracts(new_contract, _of_query(query.joined_with, query, schemas, settings))
         elif given(query):
             raise UsageError(
                 "--schema, --conf, --output-mode, --arg and --query are for a query: module:function or --script"
             )
     if output is None:
-        print_json(made.to_json())
+        print_json(new_contract.to_json())
         return
     if not output.resolve().parent.is_dir():
         raise UsageError(f"--output {output}: there is no folder {output.parent}; make it first")
-    write_whole(output, made.dumps().encode(errors="backslashreplace"))
-    tell(f"{output}: {_summary(made)}")
+    write_whole(output, new_contract.dumps().encode(errors="backslashreplace"))
+    tell(f"{output}: {_summary(new_contract)}")
 
 
 def _of_query(function: str | None, query: QueryOptions, schemas: dict[str, str], settings: dict[str, str]) -> Contract:
@@ -181,8 +184,8 @@ def _of_query(function: str | None, query: QueryOptions, schemas: dict[str, str]
     if query.output_mode is not None:
         raise UsageError("--output-mode needs a function; a script sets its own")
     # As with python, modules beside a script have precedence; also for Spark's workers.
-    here = str(query.script.resolve().parent)
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
+    script_folder = str(query.script.resolve().parent)
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [script_folder, os.environ.get("PYTHONPATH")]))
     return contract_of_script(str(query.script), query.arguments or [], schemas, conf=settings, query=query.query)
 
 
@@ -190,18 +193,18 @@ def _schema(text: str) -> tuple[str, str]:
     """Return the name, or "", and the DDL of ``NAME=FILE`` or ``FILE``. Both may have DDL instead of a file."""
     from ttlsnap.errors import UsageError
 
-    name, found, rest = text.partition("=")
-    if not found or " " in name:
-        name, rest = "", text
-    path = Path(rest)
+    name, separator, schema = text.partition("=")
+    if not separator or " " in name:
+        name, schema = "", text
+    path = Path(schema)
     try:
-        there = path.is_file()
+        is_file = path.is_file()
     except OSError:  # DDL may be longer than a file name can be
-        there = False
-    if not there and " " not in rest.strip():
-        raise UsageError(f"--schema {text}: {rest} is neither a file nor DDL such as 'user string, at timestamp'")
-    if not there:
-        return name, rest
+        is_file = False
+    if not is_file and " " not in schema.strip():
+        raise UsageError(f"--schema {text}: {schema} is neither a file nor DDL such as 'user string, at timestamp'")
+    if not is_file:
+        return name, schema
     if path.stat().st_size > _MAX_DDL_BYTES:
         raise UsageError(f"--schema {text}: the file is larger than a schema can be")
     return name, path.read_text().strip()
@@ -210,8 +213,8 @@ def _schema(text: str) -> tuple[str, str]:
 def _pair(option: str, text: str) -> tuple[str, str]:
     from ttlsnap.errors import UsageError
 
-    name, found, value = text.partition("=")
-    if not found or not name:
+    name, separator, value = text.partition("=")
+    if not separator or not name:
         raise UsageError(f"{option} is NAME=VALUE, not {text!r}")
     return name, value
 
@@ -226,14 +229,14 @@ def _properties(path: Path | None) -> dict[str, str]:
         lines = path.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--properties-file {path}: {error}") from error
-    found = [_PROPERTY.fullmatch(line.strip()) for line in lines]
-    return {one[1]: one[2] for one in found if one and not one[1].startswith("#")}
+    matches = [_PROPERTY.fullmatch(line.strip()) for line in lines]
+    return {match[1]: match[2] for match in matches if match and not match[1].startswith("#")}
 
 
-def _summary(made: Contract | TableContract) -> str:
+def _summary(contract: Contract | TableContract) -> str:
     from ttlsnap.contract import TableContract
 
-    if isinstance(made, TableContract):
-        return f"the contract of a Delta table of {len(made.columns)} columns"
-    names = ", ".join(operator.name or "unnamed" for operator in made.operators)
-    return f"the state contract of {names}, made from {made.made_from}"
+    if isinstance(contract, TableContract):
+        return f"the contract of a Delta table of {len(contract.columns)} columns"
+    names = ", ".join(operator.name or "unnamed" for operator in contract.operators)
+    return f"the state contract of {names}, made from {contract.made_from}"

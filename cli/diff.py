@@ -124,16 +124,18 @@ def _show(report: DiffReport) -> None:
             out.print(f"{state.name}: {example['change']} {_text(example['key'])}{fields}")
             for side in ("old", "new"):
                 if example[side] is not None:
-                    out.print(f"  {side}: {_text({k: v for k, v in example[side].items() if k != 'key'})}")
+                    out.print(
+                        f"  {side}: {_text({key: value for key, value in example[side].items() if key != 'key'})}"
+                    )
         if 0 < len(state.examples) < state.differences:
             more = number(state.differences - len(state.examples))
             out.print(f"{state.name}: {more} more differences; --examples N shows N of them")
-    for names, why in (
+    for names, reason in (
         (report.excluded, "the options exclude them"),
         (report.derived, "Spark derives them from other entries"),
     ):
         if names:
-            out.print(f"Not compared, because {why}: {'; '.join(names)}")
+            out.print(f"Not compared, because {reason}: {'; '.join(names)}")
     if report.differs is None:
         out.print("No difference was found, but not every state was compared.")
     elif not report.differs:

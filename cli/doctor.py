@@ -89,31 +89,31 @@ def doctor(
     from ttlsnap.diagnosis import doctor as look
 
     pages = page.parse([target])
-    with ReadingProgress() as shown:
-        found = look(
+    with ReadingProgress() as progress:
+        report = look(
             target,
             fix=fix or (),
             parallelism=parallelism,
             scratch=scratch,
             stopped=stopped,
-            confirm=_agree if yes else partial(_ask, shown) if sys.stdin.isatty() else None,
-            listener=shown,
+            confirm=_agree if yes else partial(_ask, progress) if sys.stdin.isatty() else None,
+            listener=progress,
         )
     if output_format is Format.JSON:
-        print_json(found.to_json())
+        print_json(report.to_json())
     else:
-        _show(console(), found)
-    write_pages(pages, "doctor", found.to_json())
-    if found.exit_code:
-        raise typer.Exit(found.exit_code)
+        _show(console(), report)
+    write_pages(pages, "doctor", report.to_json())
+    if report.exit_code:
+        raise typer.Exit(report.exit_code)
 
 
 def _agree(_: GoingBack) -> bool:
     return True
 
 
-def _ask(shown: ReadingProgress, going_back: GoingBack) -> bool:
-    shown.stop()
+def _ask(progress: ReadingProgress, going_back: GoingBack) -> bool:
+    progress.stop()
     tell(f"{going_back}. The sink has already received them.")
     if ask_person("Give them up?"):
         return True
@@ -135,7 +135,9 @@ def _show(out: Console, report: DoctorReport) -> None:
     out.print()
     rows = table("versions", "batches", "restorable", right=("versions", "batches"))
     for run in version_runs(versions):
-        rows.add_row(span([v["version"] for v in run]), span([v["batch"] for v in run]), run[0]["state"])
+        rows.add_row(
+            span([version["version"] for version in run]), span([version["batch"] for version in run]), run[0]["state"]
+        )
     out.print(rows)
     for severity in ("error", "warning", "unknown", "note"):
         for problem in report.problems:

@@ -129,11 +129,11 @@ class RuleOptions:
         """Return the factories of the TTL, if it is wanted or nothing else is, and of the named transformers."""
         from ttlsnap.transformers.registry import load_factory
 
-        early, *settings = self.group_settings()
-        if early:
+        early_settings, *settings = self.group_settings()
+        if early_settings:
             raise UsageError(
-                f"--set {next(iter(early))} comes before any --transformer; put it after the transformer that it "
-                "configures"
+                f"--set {next(iter(early_settings))} comes before any --transformer; put it after the transformer that "
+                "it configures"
             )
         names = self.names()
         ttl = [self.make_ttl()] if self.has_ttl or not names else []
@@ -158,16 +158,16 @@ class RuleOptions:
 
     def group_settings(self) -> list[dict[str, str]]:
         """Return the ``--set`` options by name: first those before any transformer, then those of each one."""
-        found: list[dict[str, str]] = [{} for _ in range(len(self.transformer or ()) + 1)]
+        grouped: list[dict[str, str]] = [{} for _ in range(len(self.transformer or ()) + 1)]
         for setting in self.settings or ():
             place, _, pair = setting.partition(":")
             key, equals, value = pair.partition("=")
             if not equals or not key:
                 raise UsageError(f"--set {pair!r} has no name or no value; write --set option=value")
-            if place == "0" and key in found[0]:
+            if place == "0" and key in grouped[0]:
                 raise UsageError(f"--set {key} is given twice")
-            found[int(place)][key] = value
-        return found
+            grouped[int(place)][key] = value
+        return grouped
 
 
 @dataclass(frozen=True)

@@ -130,23 +130,25 @@ def _rules_of(policy: str, target: str) -> _Rules:
     from ttlsnap.maintenance.runs import target_at
 
     look_beside(policy)
-    found = target_at(read_policy(policy), target).policy
-    if not found.rules:
-        raise UsageError(f"{found.name} of {policy} has no rules")
-    return rule_factories(found.rules), options_of(found)
+    target_policy = target_at(read_policy(policy), target).policy
+    if not target_policy.rules:
+        raise UsageError(f"{target_policy.name} of {policy} has no rules")
+    return rule_factories(target_policy.rules), options_of(target_policy)
 
 
 def _show(report: ExplainReport) -> None:
     out = console()
     for entry in report.entries:
         out.print(*_lines(entry), sep="\n")
-    read = "; ".join(map(_describe, report.looked)) or "nothing"
+    partitions_read = "; ".join(map(_describe, report.looked)) or "nothing"
     if not report.found:
-        console(always=True).print(f"No entry has the key {report.key}. Read {read}, after batch {report.batch}.")
+        console(always=True).print(
+            f"No entry has the key {report.key}. Read {partitions_read}, after batch {report.batch}."
+        )
         return
     more = f", {number(len(report.entries))} of them shown" if len(report.entries) < report.found else ""
     entries = "1 entry" if report.found == 1 else f"{number(report.found)} entries"
-    out.print(f"Found {entries}{more}. Read {read}, after batch {report.batch}.")
+    out.print(f"Found {entries}{more}. Read {partitions_read}, after batch {report.batch}.")
 
 
 def _describe(looked: Looked) -> str:
@@ -154,8 +156,8 @@ def _describe(looked: Looked) -> str:
         return f"the only partition of operator {looked.operator}"
     if len(looked.partitions) == looked.of:
         return f"all {number(looked.of)} partitions of operator {looked.operator}"
-    which = ", ".join(map(str, looked.partitions))
-    return f"partition {which} of {number(looked.of)} of operator {looked.operator}"
+    partition_numbers = ", ".join(map(str, looked.partitions))
+    return f"partition {partition_numbers} of {number(looked.of)} of operator {looked.operator}"
 
 
 def _lines(entry: Mapping[str, Any]) -> Iterator[str]:

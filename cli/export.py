@@ -178,8 +178,8 @@ def export(
     if output_format is Format.JSON:
         print_json(report.to_json())
         return
-    written = table("table", "state", "rows", right=("rows",))
+    text_table = table("table", "state", "rows", right=("rows",))
     for name, count in report.rows.items():
-        written.add_row(name, report.states[name], number(count))
-    console().print(written)
+        text_table.add_row(name, report.states[name], number(count))
+    console().print(text_table)
     console().print(f"Wrote the state after batch {report.batch} to {report.to}")

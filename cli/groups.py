@@ -35,10 +35,10 @@ def separate(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def run(**values: Any) -> None:
-        made = {
+        group_values = {
             name: group(**{field.name: values[field.name] for field in fields(group)}) for name, group in groups.items()
         }
-        command(**{name: values[name] for name in single}, **made)
+        command(**{name: values[name] for name in single}, **group_values)
 
     run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
     return run

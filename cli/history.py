@@ -75,8 +75,8 @@ def history(
         explain_errors(f"Before that, the backup of run {', '.join(pruned)} was removed.") if pruned else nullcontext()
     ):
         entries = read(target) if pruned else entries
-        waiting = Runs.read(files).find_planning(read_logs(files))
-    planned = waiting.fence_batch if waiting is not None else None
+        planning_run = Runs.read(files).find_planning(read_logs(files))
+    planned_batch = planning_run.fence_batch if planning_run is not None else None
     if output_format is Format.JSON:
         runs: list[dict[str, Any]] = [entry.to_json() for entry in entries]
         planned_removal = {"to_prune": [backup.to_json() for backup in backups]} if dry_run else {}
@@ -86,8 +86,8 @@ def history(
         say(f"{target}: no runs.")
         return
     _show([_row(entry) for entry in entries])
-    if planned is not None:
-        say(f"Batch {planned} is planned, without data. The query restarts with it.")
+    if planned_batch is not None:
+        say(f"Batch {planned_batch} is planned, without data. The query restarts with it.")
     for entry in entries:
         if entry.status == "open":
             say(f"Run {entry.run} was interrupted. Run: ttlsnap recover {shell_word(target)}")
@@ -103,20 +103,20 @@ def history(
         say(f"Removed the backup of run {run}.")
     if dry_run:
         for backup in backups:
-            only = " The run can still be rolled back, but only with it." if backup.needed_to_undo else ""
-            say(f"--prune would remove the backup of run {backup.run} ({_size(backup)}).{only}")
+            note = " The run can still be rolled back, but only with it." if backup.needed_to_undo else ""
+            say(f"--prune would remove the backup of run {backup.run} ({_size(backup)}).{note}")
         say("Nothing was removed.")
 
 
 def _ask(target: str, backup: Backup) -> bool:
     """Ask a person whether the last run may become final. Raise RefusedError if there is no terminal."""
-    told = (
+    message = (
         f"{target}: no batch was committed after run {backup.run}, so it can still be rolled back, but only with its "
         f"backup ({_size(backup)})."
     )
     if not sys.stdin.isatty():
-        raise RefusedError(f"{told} Nothing was removed. To remove the backup without a terminal, add --yes")
-    tell(told)
+        raise RefusedError(f"{message} Nothing was removed. To remove the backup without a terminal, add --yes")
+    tell(message)
     if ask_person("Remove its backup?"):
         return True
     tell("Nothing was removed.")
@@ -187,13 +187,13 @@ def _show(rows: Sequence[dict[str, str]]) -> None:
     """Print the table. On a narrow terminal it has fewer columns, and the rules below it."""
     out = console()
     names = [name for name in rows[0] if name != "rewritten" or any(row[name] not in ("0", MISSING) for row in rows)]
-    made = _table(rows, names)
-    for spared in _SPARE:
-        if made.width <= out.width:
+    text_table = _table(rows, names)
+    for spared_name in _SPARE:
+        if text_table.width <= out.width:
             break
-        names = [name for name in names if name != spared]
-        made = _table(rows, names)
-    out.print(made)
+        names = [name for name in names if name != spared_name]
+        text_table = _table(rows, names)
+    out.print(text_table)
     if "rule" not in names:
         for row in rows:
             if row["rule"] != MISSING:
@@ -201,7 +201,7 @@ def _show(rows: Sequence[dict[str, str]]) -> None:
 
 
 def _table(rows: Sequence[dict[str, str]], names: Sequence[str]) -> TextTable:
-    made = table(*names, right=("batch", "version", "dropped", "of", "rewritten"))
+    text_table = table(*names, right=("batch", "version", "dropped", "of", "rewritten"))
     for row in rows:
-        made.add_row(*(row[name] for name in names))
-    return made
+        text_table.add_row(*(row[name] for name in names))
+    return text_table

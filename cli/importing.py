@@ -207,29 +207,31 @@ class _Listener(ReadingProgress):
 
 
 def _question(report: ImportReport) -> str:
-    what = f"Import {number(report.rows)} rows into {report.target}"
+    question = f"Import {number(report.rows)} rows into {report.target}"
     if report.replaced:
-        what += f", and replace the entries of {number(report.replaced)} keys"
-    return f"{what}, in the new checkpoint {report.output}?" if report.output else f"{what}? Stop the query first."
+        question += f", and replace the entries of {number(report.replaced)} keys"
+    return (
+        f"{question}, in the new checkpoint {report.output}?" if report.output else f"{question}? Stop the query first."
+    )
 
 
 def _show_tables(out: Console, report: ImportReport) -> None:
-    has_expired = any(one.expired for one in report.tables)
+    has_expired = any(imported.expired for imported in report.tables)
     keys = "removed keys" if report.mode == "replace" else "replaced keys"
     columns = ["table", "state", "rows", keys, *(["expired"] if has_expired else [])]
-    made = table(*columns, right=tuple(columns[2:]))
-    for one in report.tables:
-        expired = [number(one.expired)] if has_expired else []
-        made.add_row(one.name, one.state, number(one.rows), number(one.replaced), *expired)
+    text_table = table(*columns, right=tuple(columns[2:]))
+    for imported in report.tables:
+        expired = [number(imported.expired)] if has_expired else []
+        text_table.add_row(imported.name, imported.state, number(imported.rows), number(imported.replaced), *expired)
     out.print(f"{place(report.target)}, batch {report.batch}")
-    out.print(made)
+    out.print(text_table)
     if has_expired:
         out.print("Expired rows are left out: their time to live ended before the last batch.")
     before, after = size(report.bytes_before), size(report.bytes_after)
     out.print(f"State files: {before} before, {after} after; changed partitions are written whole.")
-    why = f" ({report.engine_reason})" if report.engine_reason else ""
-    out.print(f"{report.engine} engine{why}, {report.seconds:.1f} s")
+    reason = f" ({report.engine_reason})" if report.engine_reason else ""
+    out.print(f"{report.engine} engine{reason}, {report.seconds:.1f} s")
     out.print("The query will continue to read at these positions. Rows from after them must not be in the table:")
     for source, position in enumerate(report.sources):
-        shown = position if isinstance(position, str) else json.dumps(position)
-        out.print(f"  source {source}: {shown}", soft_wrap=True, highlight=False)
+        position_text = position if isinstance(position, str) else json.dumps(position)
+        out.print(f"  source {source}: {position_text}", soft_wrap=True, highlight=False)

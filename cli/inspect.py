@@ -167,14 +167,14 @@ def inspect(
         return
     arguments = {**look.arguments(), **states.arguments()}
     with ReadingProgress("measuring") as progress:
-        found = run(target, parallelism=parallelism, listener=progress, **arguments)
+        inspection = run(target, parallelism=parallelism, listener=progress, **arguments)
     if output_format is Format.JSON:
-        print_json(found.to_json())
+        print_json(inspection.to_json())
     else:
-        show_inspection(console(), found)
-        if found.sizes is not None:
-            show_sizes(console(), found.sizes)
-    write_pages(pages, "inspect", found.to_json())
+        show_inspection(console(), inspection)
+        if inspection.sizes is not None:
+            show_sizes(console(), inspection.sizes)
+    write_pages(pages, "inspect", inspection.to_json())
 
 
 def _list_checkpoints(target: str, output_format: Format, pages: Sequence[PageFile]) -> bool:
@@ -187,10 +187,10 @@ def _list_checkpoints(target: str, output_format: Format, pages: Sequence[PageFi
     files = open_directory(target)
     if files.stat(layout.OFFSETS) is not None or files.stat(layout.STATE) is not None:
         return False
-    found = find_checkpoints(files)
-    if not found:
+    names = find_checkpoints(files)
+    if not names:
         return False
-    paths = [f"{files.root}/{name}" for name in found]
+    paths = [f"{files.root}/{name}" for name in names]
     summaries = [_summarize(path) for path in paths]
     document = {"target": target, "kind": "folder", "checkpoints": paths, "summaries": summaries}
     if output_format is Format.JSON:
@@ -198,11 +198,11 @@ def _list_checkpoints(target: str, output_format: Format, pages: Sequence[PageFi
         write_pages(pages, "inspect", document)
         return True
     rows = table("checkpoint", "last batch", "size", right=("last batch", "size"))
-    for name, summary in zip(found, summaries, strict=True):
+    for name, summary in zip(names, summaries, strict=True):
         rows.add_row(name, *checkpoint_words(summary))
     console().print(rows)
-    what = f"{target} contains {number(len(found))} checkpoints"
-    console().print(f"{what}. Next: ttlsnap inspect {shell_word(target)}/NAME")
+    message = f"{target} contains {number(len(names))} checkpoints"
+    console().print(f"{message}. Next: ttlsnap inspect {shell_word(target)}/NAME")
     write_pages(pages, "inspect", document)
     return True
 
@@ -212,12 +212,12 @@ def _summarize(target: str) -> dict[str, Any]:
     from ttlsnap.errors import CorruptionError, NotACheckpointError, TtlsnapError
     from ttlsnap.reading.inspect import inspect as look
 
-    nothing = {"path": target, "batch": None, "bytes": None, "problem": None}
+    empty_summary = {"path": target, "batch": None, "bytes": None, "problem": None}
     try:
-        found = look(target)
+        inspection = look(target)
     except NotACheckpointError:
-        return {**nothing, "problem": "no batch"}
+        return {**empty_summary, "problem": "no batch"}
     except TtlsnapError as error:
-        return {**nothing, "problem": "damaged" if isinstance(error, CorruptionError) else "unknown"}
-    held = sum(state.bytes for state in found.states() if state.bytes is not None)
-    return {**nothing, "batch": found.checkpoint.batch.id, "bytes": held}
+        return {**empty_summary, "problem": "damaged" if isinstance(error, CorruptionError) else "unknown"}
+    state_bytes = sum(state.bytes for state in inspection.states() if state.bytes is not None)
+    return {**empty_summary, "batch": inspection.checkpoint.batch.id, "bytes": state_bytes}

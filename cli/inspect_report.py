@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from ttlsnap.reading.inspected import Inspection, StateInspection
 
 
-def show_inspection(out: Console, found: Inspection) -> None:
+def show_inspection(out: Console, inspection: Inspection) -> None:
     from ttlsnap.clock import iso
     from ttlsnap.pages.words import describe_unused
     from ttlsnap.reading.inspected import spark_version, uncommitted_batch
 
-    checkpoint = found.checkpoint
+    checkpoint = inspection.checkpoint
     batch = checkpoint.batch
     lines = [
         place(checkpoint.target),
@@ -31,17 +31,19 @@ def show_inspection(out: Console, found: Inspection) -> None:
         f"{iso(batch.watermark_ms * 1000) if batch.watermark_ms else 'none'}",
     ]
     uncommitted = uncommitted_batch(checkpoint)
-    if uncommitted is not None and found.planned_by is not None:
-        lines.append(f"  batch {uncommitted} was planned by ttlsnap run {found.planned_by}; the query restarts with it")
+    if uncommitted is not None and inspection.planned_by is not None:
+        lines.append(
+            f"  batch {uncommitted} was planned by ttlsnap run {inspection.planned_by}; the query restarts with it"
+        )
     elif uncommitted is not None:
-        then = "" if found.stops_spark else "; it runs again when the query restarts"
-        lines.append(f"  batch {uncommitted} was started but not committed{then}")
+        restart_text = "" if inspection.stops_spark else "; it runs again when the query restarts"
+        lines.append(f"  batch {uncommitted} was started but not committed{restart_text}")
     out.print(*lines, sep="\n")
     if checkpoint.logs.fence:
         out.print(Text.assemble("  ", ("FENCED:", "bold red"), f" {checkpoint.logs.fence}"))
-    for warning in (*found.warnings, *found.stops_spark):
+    for warning in (*inspection.warnings, *inspection.stops_spark):
         out.print(Text.assemble("  ", ("Warning:", "yellow"), f" {warning}"))
-    for operator, stores in found.operators:
+    for operator, stores in inspection.operators:
         out.print()
         out.print(f"operator {operator.id} {operator.name or '(name not recorded)'}")
         rows = table("store", "state", "partitions", "entries", "size", right=("partitions", "entries", "size"))
@@ -58,20 +60,20 @@ def show_inspection(out: Console, found: Inspection) -> None:
         words = describe_unused(state.to_json() for _, states in stores for state in states)
         if words is not None:
             out.print(f"  {words}")
-        several = sum(len(states) for _, states in stores) > 1
+        has_several = sum(len(states) for _, states in stores) > 1
         for store, states in stores:
             for state in states:
-                if several:
+                if has_several:
                     out.print(f"  {store.name}.{state.name}:")
                 show_fields(out, state)
                 if state.problem:
                     out.print(Text(f"  {state.problem}"))
-    for sample in found.samples or ():
-        where = f"{sample['operator']}.{sample['store']}.{sample['state']}[{sample['partition']}]"
-        show_sample(out, where, sample)
+    for sample in inspection.samples or ():
+        state_place = f"{sample['operator']}.{sample['store']}.{sample['state']}[{sample['partition']}]"
+        show_sample(out, state_place, sample)
 
 
-def show_sample(out: Console, where: str, sample: dict[str, Any]) -> None:
+def show_sample(out: Console, state_place: str, sample: dict[str, Any]) -> None:
     """Print an entry on one line."""
     key, value = _compact(sample["key"]), _compact(sample["value"])
     if "map_key" in sample:
@@ -80,7 +82,7 @@ def show_sample(out: Console, where: str, sample: dict[str, Any]) -> None:
         value = sample["time"]
     if "matched" in sample:
         value += "  matched" if sample["matched"] else "  not matched"
-    out.print(f"{where}  {key} -> {value}")
+    out.print(f"{state_place}  {key} -> {value}")
 
 
 def _compact(value: Any) -> str:
@@ -92,22 +94,22 @@ def show_fields(out: Console, state: StateInspection) -> None:
     from ttlsnap.pages.words import age_groups, describe_history
 
     if state.descriptor is None:
-        why = "Spark before 3.1 wrote none; a later one was lost"
-        out.print(f"  The checkpoint has no schema ({why}). Describe it with --schema.")
+        reason = "Spark before 3.1 wrote none; a later one was lost"
+        out.print(f"  The checkpoint has no schema ({reason}). Describe it with --schema.")
         return
     for field in state.fields:
-        stored = state.descriptor.stored_timestamp or ""
-        mark = "   <- the timestamp that Spark stores" if stored.partition(":")[0] == field.name else ""
+        stored_timestamp = state.descriptor.stored_timestamp or ""
+        mark = "   <- the timestamp that Spark stores" if stored_timestamp.partition(":")[0] == field.name else ""
         out.print(f"  {field.name}  {field.type.simple_string}{mark}")
     if state.age is None:
         return
     age = state.age
     out.print(f"  age of {age['timestamp']} at {age['now']}:")
     rows = age_groups(age)
-    most = max(count for _, count in rows) or 1
+    highest_count = max(count for _, count in rows) or 1
     for label, count in rows:
         if count:
-            bar = "#" * max(1, round(40 * count / most))
+            bar = "#" * max(1, round(40 * count / highest_count))
             out.print(f"    {label:14} {number(count):>14}  {bar}")
     if "written_before" in age:
         out.print(f"    {describe_history(age['written_before'])}")

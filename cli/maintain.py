@@ -116,11 +116,11 @@ class WorkersOptions:
 
     def arguments(self, run: Mapping[str, Any]) -> dict[str, Any]:
         """Return the options as keyword arguments of ``Workers``, those of the policy's ``run`` included."""
-        own = {field.name: getattr(self, field.name) for field in fields(self)}
-        found = {**run, **{name: value for name, value in own.items() if value}}
-        if found.get("engine") == EngineName.LOCAL and "master" in found:
+        own_options = {field.name: getattr(self, field.name) for field in fields(self)}
+        worker_options = {**run, **{name: value for name, value in own_options.items() if value}}
+        if worker_options.get("engine") == EngineName.LOCAL and "master" in worker_options:
             raise UsageError("master needs the engine spark or auto")
-        return found
+        return worker_options
 
 
 def register(app: typer.Typer) -> None:
@@ -166,28 +166,28 @@ def maintain(
             raise UsageError(f"{file}: there is no folder {file.parent} for it")
     reviewed = plan.read()
     look_beside(policy)
-    found = read_policy(policy, wall_us=reviewed.wall_us if reviewed else None)
+    parsed_policy = read_policy(policy, wall_us=reviewed.wall_us if reviewed else None)
     if reviewed is not None:
-        reviewed.require(found)
-    arguments = workers.arguments(found.run)
-    targets = targets_of(found)
+        reviewed.require(parsed_policy)
+    arguments = workers.arguments(parsed_policy.run)
+    targets = targets_of(parsed_policy)
     pages = page.parse([target.path for target in targets])
-    known: list[TargetResult] = []
+    known_results: list[TargetResult] = []
     if reviewed is not None:
-        known = [*reviewed.missing(targets), *reviewed.failed]
+        known_results = [*reviewed.missing(targets), *reviewed.failed]
         targets = [target for target in targets if target.path in reviewed.targets]
     tables = have_tables(targets)
     started, log = time.monotonic(), Log(log_format, plan.changes_nothing)
     # A signal stops the targets, and the result of each is printed even then.
     with defer_signals() as received:
-        with Workers(**arguments, tables=tables) as at_work:
+        with Workers(**arguments, tables=tables) as running_workers:
             results = run(
                 targets,
-                at_work,
+                running_workers,
                 dry_run=plan.changes_nothing,
                 confirm=reviewed.confirm if reviewed else None,
                 listener=log,
-                known=known,
+                known=known_results,
                 received=received,
             )
         log.done(worst_exit_code(results), time.monotonic() - started)
@@ -198,7 +198,7 @@ def maintain(
             _show(console(), results)
             _show_next(console(), policy, plan, results)
         if plan.plan_out is not None:
-            write_whole(plan.plan_out, write_plan(found, results), [result.target for result in results])
+            write_whole(plan.plan_out, write_plan(parsed_policy, results), [result.target for result in results])
         write_pages(pages, "maintain", document)
         if metrics is not None:
             write_whole(metrics, measured(results, time.time()).encode())
@@ -218,8 +218,8 @@ def _show_next(out: Console, policy: str, plan: PlanOptions, results: list[Targe
             'later. With on_busy = "fail", the exit code tells you.'
         )
     if plan.plan_out is not None:
-        apply_it = f"ttlsnap maintain {shell_word(policy)} --apply {shell_word(str(plan.plan_out))}"
-        out.print(f"The plan is in {plan.plan_out}; no target was changed. To apply it: {apply_it}")
+        apply_command = f"ttlsnap maintain {shell_word(policy)} --apply {shell_word(str(plan.plan_out))}"
+        out.print(f"The plan is in {plan.plan_out}; no target was changed. To apply it: {apply_command}")
     elif plan.changes_nothing:
         out.print(f"{PLAN} {_after_plan(results)}")
 

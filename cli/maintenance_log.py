@@ -39,14 +39,14 @@ class Log:
     def ended(self, result: TargetResult) -> None:
         self._ended += 1
         dropped = result.report.totals.dropped if result.report else None
-        becomes = "to drop" if self._plan else "dropped"
-        counts = f", {number(dropped)} entries {becomes}" if dropped is not None else ""
-        told = f"{result.status}{counts}, {result.seconds:.1f} s"
-        why = f": {str(result.error).splitlines()[0]}" if result.error else ""
+        verb = "to drop" if self._plan else "dropped"
+        counts = f", {number(dropped)} entries {verb}" if dropped is not None else ""
+        summary = f"{result.status}{counts}, {result.seconds:.1f} s"
+        error_text = f": {str(result.error).splitlines()[0]}" if result.error else ""
         self._say(
             "info" if result.exit_code == 0 else "error",
             "target",
-            f"[{self._ended}/{self._targets}] {place(result.target)}: {told}{why}",
+            f"[{self._ended}/{self._targets}] {place(result.target)}: {summary}{error_text}",
             target=result.target,
             status=result.status,
             exit_code=result.exit_code,

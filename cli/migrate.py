@@ -130,11 +130,11 @@ class MigrationDroppedOptions(DroppedOptions):
         factories: list[StateSnapshotTransformerFactory] = [self.make_ttl()] if self.has_ttl else []
         converters: list[ConvertsValues] = []
         _, *settings = self.group_settings()
-        for found in map(load_transformer, self.names(), settings):
-            if isinstance(found, ConvertsValues):
-                converters.append(found)
+        for transformer in map(load_transformer, self.names(), settings):
+            if isinstance(transformer, ConvertsValues):
+                converters.append(transformer)
             else:
-                factories.append(found)
+                factories.append(transformer)
         return factories, converters
 
 
@@ -274,14 +274,14 @@ def migrate(
         **dropped.arguments(),
     )
     rules = digest_of_rules([*factories, *converters, *_archive_function(options)])
-    kept = {
+    kept_options = {
         **values_of(publishing, "no_planned_batch", "output"),
         **values_of(dropped, "expired_to"),
         **values_of(states, "operator", "store", "state"),
     }
     if reviewed is not None:
         reviewed.require_rules(rules)
-        reviewed.require_options(kept)
+        reviewed.require_options(kept_options)
     asks = reviewed is None and publishing.asks(dry_run=options.dry_run)
     may_drop = publishing.yes or asks or reviewed is not None
     changes = Changes(
@@ -292,22 +292,22 @@ def migrate(
         drops=new_query.drop or () if new_query.to is None else (),
         may_drop=may_drop,
     )
-    text, chosen = output_format is Format.TEXT, engine.make()
+    text, chosen_engine = output_format is Format.TEXT, engine.make()
     listener = _Listener(text, reviewed, ask=asks, max_drop=options.max_drop)
     with _explain_second_time(reviewed), listener:
-        report = run(target, changes, factories, options, chosen, listener)
+        report = run(target, changes, factories, options, chosen_engine, listener)
     for warning in report.warnings:
         print_warning(warning)
     plan_out = plan.plan_out if report.changed else None
     if plan_out is not None:
-        write_whole(plan_out, write_plan(report, rules, kept), [target])
+        write_whole(plan_out, write_plan(report, rules, kept_options), [target])
     if not text:
         print_json(report.to_json())
         return
     show_report(console(), report, tables=not listener.shown, to=new_query.to, planned=plan.plan_out is not None)
     if plan_out is not None:
-        publish_it = f"the same command, with --apply {shell_word(str(plan_out))}"
-        console().print(f"The plan is in {plan_out}. To publish it: {publish_it}")
+        publish_command = f"the same command, with --apply {shell_word(str(plan_out))}"
+        console().print(f"The plan is in {plan_out}. To publish it: {publish_command}")
     if factories and not report.stores:
         console().print("To drop entries without a migration: ttlsnap compact, with the same options")
 
@@ -353,8 +353,8 @@ def _explain_second_time(reviewed: ReviewedMigration | None) -> Iterator[None]:
         run = None if reviewed is None else reviewed.find_run()
         if run is None or reviewed is None:
             raise
-        told = f"{reviewed.target}: this plan was already published, as run {run}. There is nothing to do"
-        raise type(error)(told) from error
+        message = f"{reviewed.target}: this plan was already published, as run {run}. There is nothing to do"
+        raise type(error)(message) from error
 
 
 class _Listener(ReadingProgress):
@@ -377,13 +377,13 @@ class _Listener(ReadingProgress):
         if self._text:
             show_stores(console(always=True), report)
             self.shown = True
-        what = f"Change {report.target}: {describe_changes(report.plan, report.settings, report.session_settings)}"
+        question = f"Change {report.target}: {describe_changes(report.plan, report.settings, report.session_settings)}"
         unclosed = ""
         if report.compaction is not None:
             warn_of_excess(report.compaction.drops, self._max_drop, None)
             totals = report.compaction.totals
-            what += f", and drop {number(totals.dropped)} of {number(totals.entries)} entries"
+            question += f", and drop {number(totals.dropped)} of {number(totals.entries)} entries"
             unclosed = unclosed_words(report.compaction)
         if report.output is not None:
-            return ask_person(f"{what} in the new checkpoint {report.output}?{unclosed}")
-        return ask_person(f"{what}?{unclosed} Stop the query first.")
+            return ask_person(f"{question} in the new checkpoint {report.output}?{unclosed}")
+        return ask_person(f"{question}?{unclosed} Stop the query first.")

@@ -46,15 +46,15 @@ def migrate_table(
         if not dry_run:
             raise RefusedError(f"{target}: this can drop values:{lines}\nTo agree, add --yes")
         notes.append(f"this can drop values:{lines}\nA run asks before that. If nobody can be asked, add --yes")
-    shown = False
+    is_shown = False
 
     def confirm(report: TableMigrationReport) -> bool:
-        nonlocal shown
+        nonlocal is_shown
         if not asks:
             return True
         if output_format is Format.TEXT:
             _show_plan(console(always=True), report)
-            shown = True
+            is_shown = True
         return ask_person(f"Run these statements on {report.target}?")
 
     report = alter_table(
@@ -71,7 +71,7 @@ def migrate_table(
             f"{report.target}: nothing has to change for {query.to}, as far as was compared. Nothing was changed."
         )
         return
-    if not shown:
+    if not is_shown:
         _show_plan(out, report)
     if report.dry_run:
         from ttlsnap.pages.words import DRY_RUN, after_dry_run

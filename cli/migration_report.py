@@ -39,8 +39,8 @@ def show_report(out: Console, report: MigrationReport, *, tables: bool, to: str 
 
 def _with_settings(report: MigrationReport) -> str:
     """Return the settings that the query's session must have, because Spark does not record them."""
-    found = ", ".join(f"{name}={value}" for name, value in sorted(report.session_settings.items()))
-    return f". Set {found} in its session" if found else ""
+    settings_text = ", ".join(f"{name}={value}" for name, value in sorted(report.session_settings.items()))
+    return f". Set {settings_text} in its session" if settings_text else ""
 
 
 def show_stores(out: Console, report: MigrationReport) -> None:
@@ -65,9 +65,9 @@ def show_stores(out: Console, report: MigrationReport) -> None:
     for state, count in report.merged.items():
         out.print(f"{state}: {number(count)} with the same key as another entry, merged with it")
     columns = ("operator", "store", "partitions", "entries", "size before", "size after", "largest / median")
-    made = table(*columns, right=columns[2:])
+    text_table = table(*columns, right=columns[2:])
     for store in report.stores:
-        made.add_row(
+        text_table.add_row(
             f"{store.operator} {store.operator_name}" if store.operator_name else str(store.operator),
             store.store,
             _partitions(store),
@@ -76,12 +76,12 @@ def show_stores(out: Console, report: MigrationReport) -> None:
             size(store.bytes_after),
             _skew(store),
         )
-    out.print(made)
+    out.print(text_table)
     for operator in report.single:
         out.print(f"operator {operator} stays in a single partition")
     if report.compaction is None:  # otherwise, its counts end with this
-        why = f" ({report.engine_reason})" if report.engine_reason else ""
-        out.print(f"{report.engine} engine{why}, {report.seconds:.1f} s")
+        reason = f" ({report.engine_reason})" if report.engine_reason else ""
+        out.print(f"{report.engine} engine{reason}, {report.seconds:.1f} s")
 
 
 def _partitions(store: StoreReport) -> str:

@@ -140,17 +140,17 @@ class NewQueryOptions:
 
 
 def _pair(option: str, form: str, text: str, separator: str) -> tuple[str, str]:
-    one, found, two = (part.strip() for part in text.partition(separator))
-    if not found or not one or not two:
+    first, found_separator, second = (part.strip() for part in text.partition(separator))
+    if not found_separator or not first or not second:
         raise UsageError(f"{option} is {form}, not {text!r}")
-    return one, two
+    return first, second
 
 
 def _load(target: str, option: str) -> Contract:
     from ttlsnap.check.targets import load_contract
     from ttlsnap.contract import Contract
 
-    found = load_contract(target)
-    if not isinstance(found, Contract):
+    contract = load_contract(target)
+    if not isinstance(contract, Contract):
         raise UsageError(f"{option} {target} is a Delta table, not the contract of a query")
-    return found
+    return contract

@@ -144,9 +144,9 @@ class StateOptions:
         """Return the selection of the states with one of the operators, one of the stores and one of the names."""
         from ttlsnap.operators.registry import AnyOf, Selection
 
-        chosen = product(self.operator or (None,), self.store or (None,), self.state or (None,))
-        first, *others = (Selection(*parts) for parts in chosen)
-        return AnyOf((first, *others)) if others else first
+        combinations = product(self.operator or (None,), self.store or (None,), self.state or (None,))
+        first_selection, *other_selections = (Selection(*parts) for parts in combinations)
+        return AnyOf((first_selection, *other_selections)) if other_selections else first_selection
 
 
 @dataclass(frozen=True)

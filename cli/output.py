@@ -50,9 +50,11 @@ class StandardOutput(io.TextIOWrapper):
     @classmethod
     def of(cls, stream: io.TextIOWrapper) -> StandardOutput:
         """Return the output in place of ``stream``, which cannot be used any more."""
-        encoding, by_line, through = stream.encoding, stream.line_buffering, stream.write_through
+        encoding, line_buffering, write_through = stream.encoding, stream.line_buffering, stream.write_through
         # A path may have bytes that are not text, which Python holds as surrogates. JSON escapes these in the same way.
-        return cls(stream.detach(), encoding, "backslashreplace", line_buffering=by_line, write_through=through)
+        return cls(
+            stream.detach(), encoding, "backslashreplace", line_buffering=line_buffering, write_through=write_through
+        )
 
     def write(self, text: str) -> int:
         """See ``io.TextIOWrapper``."""
@@ -133,14 +135,20 @@ class HarmlessConsole(Console):
         super().print(*map(_make_harmless, objects), **options)
 
 
-def _make_harmless(shown: Any) -> Any:
-    if isinstance(shown, TextTable):
-        shown = shown.__rich__()
-    text = printable(shown) if isinstance(shown, str) else shown.plain if isinstance(shown, Text) else None
+def _make_harmless(renderable: Any) -> Any:
+    if isinstance(renderable, TextTable):
+        renderable = renderable.__rich__()
+    text = (
+        printable(renderable)
+        if isinstance(renderable, str)
+        else renderable.plain
+        if isinstance(renderable, Text)
+        else None
+    )
     if text is None:
-        return shown
+        return renderable
     harmless = printable_output(text)
-    return shown if isinstance(shown, Text) and harmless == text else Text(harmless)
+    return renderable if isinstance(renderable, Text) and harmless == text else Text(harmless)
 
 
 def console(*, stderr: bool = False, always: bool = False) -> HarmlessConsole:

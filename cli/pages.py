@@ -95,7 +95,7 @@ def check_pages(
         require_place(path, f"--report html={path}")
         require_outside(path, f"--report html={path}", targets, output)
         _require_replaceable(path)
-        if [other.resolve() for other in files].count(path.resolve()) > 1:
+        if [other_path.resolve() for other_path in files].count(path.resolve()) > 1:
             raise UsageError(f"--report html={path} is given twice")
     return [PageFile(path, show_keys, tuple(targets)) for path in files]
 
@@ -128,15 +128,15 @@ def require_outside(path: Path, option: str, targets: Iterable[str] = (), output
     from ttlsnap.storage.uris import is_local
 
     place, owner = path.resolve(), find_owner(path)
-    inside = None if owner is None else str(owner)
+    enclosing_target = None if owner is None else str(owner)
     for target in filter(is_local, targets):
         root = Path(open_local(target).root)
         if place.is_relative_to(root) and any((root / name).is_dir() for name in _STATE):
-            inside = target
+            enclosing_target = target
     if output is not None and is_local(output) and place.is_relative_to(Path(open_local(output).root).resolve()):
-        inside = output
-    if inside is not None:
-        raise UsageError(f"{option} is inside {inside}, whose files ttlsnap must not mix with others")
+        enclosing_target = output
+    if enclosing_target is not None:
+        raise UsageError(f"{option} is inside {enclosing_target}, whose files ttlsnap must not mix with others")
 
 
 def _require_replaceable(path: Path) -> None:

@@ -55,8 +55,8 @@ class TerminalListener:
         if self._progress is not None:
             partitions = sum(len(store.partitions) for store in plan.stores if store.seen_states)
             self._progress.start()
-            what = f"scanning {printable(place(self._target))}" if self._target is not None else "scanning"
-            self._task = self._progress.add_task(what, total=partitions, counts="starting")
+            description = f"scanning {printable(place(self._target))}" if self._target is not None else "scanning"
+            self._task = self._progress.add_task(description, total=partitions, counts="starting")
 
     def progress(self, entries: int, dropped: int) -> None:
         self._entries += entries
@@ -94,8 +94,8 @@ def _show_plan(plan: Plan) -> None:
     out.print(f"plan: run {plan.run}, batch {plan.checkpoint.batch.id} of {plan.checkpoint.target}")
     for store in plan.stores:
         files = sum(len(partition.lineage.files) for partition in store.partitions)
-        where = f"{number(len(store.partitions))} partitions, {number(files)} files, {size(store.size)}"
-        out.print(f"plan: operator {store.operator}, store {store.store}: {where}")
+        details = f"{number(len(store.partitions))} partitions, {number(files)} files, {size(store.size)}"
+        out.print(f"plan: operator {store.operator}, store {store.store}: {details}")
         for state in store.states:
             out.print(f"plan:   state {state.state.state}: {state.left_alone or 'is scanned'}")
 
@@ -104,18 +104,18 @@ def warn_of_excess(drops: Sequence[StateDrop], max_drop: float | None, target: s
     """Print a warning before the question if a run without a question would refuse this."""
     from ttlsnap.compaction.drop_limit import describe_excess
 
-    told = describe_excess(drops, max_drop)
-    if told is not None:
-        print_warning(told, target)
+    excess = describe_excess(drops, max_drop)
+    if excess is not None:
+        print_warning(excess, target)
 
 
 def _question(report: CompactionReport) -> str:
     counts = report.totals
-    part = f" ({share(counts.dropped, counts.entries)})" if counts.entries else ""
-    what = f"Drop {number(counts.dropped)} of {number(counts.entries)} entries{part} from {report.target}"
+    share_text = f" ({share(counts.dropped, counts.entries)})" if counts.entries else ""
+    question = f"Drop {number(counts.dropped)} of {number(counts.entries)} entries{share_text} from {report.target}"
     if report.output:
-        return f"{what} in the new checkpoint {report.output}?{unclosed_words(report)}"
-    return f"{what}?{unclosed_words(report)} Stop the query first."
+        return f"{question} in the new checkpoint {report.output}?{unclosed_words(report)}"
+    return f"{question}?{unclosed_words(report)} Stop the query first."
 
 
 def unclosed_words(report: CompactionReport) -> str:
@@ -128,12 +128,12 @@ def unclosed_words(report: CompactionReport) -> str:
 class ReadingProgress:
     """The progress of reading; see ``WorkListener``."""
 
-    def __init__(self, what: str = "reading") -> None:
+    def __init__(self, activity: str = "reading") -> None:
         self._progress: Progress | None = None
         self._task: TaskID | None = None
-        self._entries, self._what = 0, what
+        self._entries, self._activity = 0, activity
         if sys.stderr.isatty() and not verbosity.quiet:
-            columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[counts]}"))
+            columns = (TextColumn(activity), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[counts]}"))
             self._progress = Progress(*columns, console=console(stderr=True), transient=True)
 
     def __enter__(self) -> ReadingProgress:
@@ -153,7 +153,7 @@ class ReadingProgress:
             if self._task is not None:
                 self._progress.remove_task(self._task)
             self._progress.start()
-            self._task = self._progress.add_task(self._what, total=partitions, counts="")
+            self._task = self._progress.add_task(self._activity, total=partitions, counts="")
 
     def progress(self, entries: int, dropped: int) -> None:
         self._entries += entries

@@ -37,10 +37,10 @@ def describe_changes(
 ) -> str:
     """Return the number of the steps in ``plan``, and the settings; ``session`` has those that no file records."""
     removed = [f"{step['state']}" for step in plan if step["change"] == "drop-unused"]
-    left = len(plan) - len(removed)
-    steps = f"{left} change{'' if left == 1 else 's'} of the schema" if left else ""
+    change_count = len(plan) - len(removed)
+    steps = f"{change_count} change{'' if change_count == 1 else 's'} of the schema" if change_count else ""
     drops = f"removal of what Spark has kept of {', '.join(removed)}" if removed else ""
-    return ", ".join(part for part in (steps, drops, describe_settings(settings, session)) if part)
+    return ", ".join(phrase for phrase in (steps, drops, describe_settings(settings, session)) if phrase)
 
 
 def describe_settings(settings: Mapping[str, str], session: Mapping[str, str]) -> str:

@@ -39,8 +39,8 @@ def rollback(
     if output_format is Format.JSON:
         print_json(report.to_json())
         return
-    back = f". Restored files: {report.restored}" if report.restored else ""
-    say(f"{place(report.target)}: rolled back run {report.undone} (as run {report.run}){back}.")
+    restored_text = f". Restored files: {report.restored}" if report.restored else ""
+    say(f"{place(report.target)}: rolled back run {report.undone} (as run {report.run}){restored_text}.")
     for warning in report.warnings:
         print_warning(warning)
     if report.kind == "repair":

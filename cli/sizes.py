@@ -25,11 +25,11 @@ _TEXTS = ("state", "store", "of", "key", "run", "at", "begun", "kind", "status")
 """Columns with text. All others have numbers, and are aligned to the right."""
 
 
-def show_sizes(out: Console, found: Sizes) -> None:
+def show_sizes(out: Console, measured_sizes: Sizes) -> None:
     """Print what uses the space. Tables without rows are left out, and so are columns that a narrow terminal lacks."""
     from ttlsnap.pages.size_rows import describe_sample
 
-    sizes = found.to_json()
+    sizes = measured_sizes.to_json()
     out.print(Text(f"\nSizes: {describe_sample(sizes)}"))
     _show_states(out, sizes["states"])
     _show_partitions(out, sizes["stores"])
@@ -47,8 +47,8 @@ def _name(state: Document) -> str:
 def _show_states(out: Console, states: Sequence[Document]) -> None:
     from ttlsnap.pages.size_rows import SKEW, state_row
 
-    whole = sum(state["estimated_bytes"] for state in states)
-    rows = [{"state": _name(state), **state_row(state, whole)} for state in states]
+    total_bytes = sum(state["estimated_bytes"] for state in states)
+    rows = [{"state": _name(state), **state_row(state, total_bytes)} for state in states]
     _print(out, None, rows, (SKEW, "keys", "values"))
 
 
@@ -57,19 +57,19 @@ def _show_partitions(out: Console, stores: Sequence[Document]) -> None:
     from ttlsnap.pages.size_rows import SKEW, partition_row
 
     rows: list[Row] = []
-    more = []
+    remarks = []
     for store in stores:
         name = f"{store['operator']}.{store['store']}"
         # A sample shows the files of the partitions that it left out, and nothing else.
-        by = "bytes" if all(partition["read"] for partition in store["partitions"]) else "file_bytes"
-        found = sorted(store["partitions"], key=lambda partition: -partition[by])
-        rows += [{"store": name, **partition_row(partition)} for partition in found[:_MOST_PARTITIONS]]
-        left = len(store["partitions"]) - _MOST_PARTITIONS
-        if left > 0:
-            more.append(f"{name}: {number(left)} more; {SKEW} of the files: {ratio(store['skew'])}")
+        sort_field = "bytes" if all(partition["read"] for partition in store["partitions"]) else "file_bytes"
+        sorted_partitions = sorted(store["partitions"], key=lambda partition: -partition[sort_field])
+        rows += [{"store": name, **partition_row(partition)} for partition in sorted_partitions[:_MOST_PARTITIONS]]
+        omitted = len(store["partitions"]) - _MOST_PARTITIONS
+        if omitted > 0:
+            remarks.append(f"{name}: {number(omitted)} more; {SKEW} of the files: {ratio(store['skew'])}")
     if any(len(store["partitions"]) > 1 for store in stores):
         _print(out, "The largest partitions", rows)
-        for words in more:
+        for words in remarks:
             out.print(words)
 
 
@@ -140,28 +140,28 @@ def _show_growth(out: Console, growth: Document) -> None:
         out.print(f"unknown: {words}")
 
 
-def _print(out: Console, title: str | None, rows: Sequence[Row], spare: Sequence[str] = ()) -> None:
-    """Print a table below its title, unless it is empty. A narrow terminal lacks some of the ``spare`` columns."""
+def _print(out: Console, title: str | None, rows: Sequence[Row], spare_names: Sequence[str] = ()) -> None:
+    """Print a table below its title, unless it is empty. A narrow terminal lacks some columns of ``spare_names``."""
     if not rows:
         return
     names = [*rows[0]]
-    made = _table(rows, names)
-    for spared in spare:
-        if made.width <= out.width:
+    text_table = _table(rows, names)
+    for spared_name in spare_names:
+        if text_table.width <= out.width:
             break
-        names.remove(spared)
-        made = _table(rows, names)
+        names.remove(spared_name)
+        text_table = _table(rows, names)
     if title is not None:
         out.print()
         out.print(title)
-    out.print(made)
+    out.print(text_table)
 
 
 def _table(rows: Sequence[Row], names: Sequence[str]) -> TextTable:
-    made = table(*names, right=tuple(name for name in names if name not in _TEXTS))
+    text_table = table(*names, right=tuple(name for name in names if name not in _TEXTS))
     for row in rows:
-        made.add_row(*(row[name] for name in names))
-    return made
+        text_table.add_row(*(row[name] for name in names))
+    return text_table
 
 
 def _keys(entry: Document) -> str:

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from ttlsnap.transform.protocols import StateSnapshotTransformerFactory
 
 
-def refuse(target: str, options: Sequence[str], meant: str) -> None:
+def refuse(target: str, options: Sequence[str], kind: str) -> None:
     """Raise UsageError if there are ``options`` that do not apply to ``target``."""
     for option in options:
-        raise UsageError(f"{option} is for {meant}, but {target} is not one")
+        raise UsageError(f"{option} is for {kind}, but {target} is not one")
 
 
 def compact_table(
@@ -43,9 +43,9 @@ def compact_table(
         if output_format is Format.TEXT:
             _show_counts(console(), report)
         warn_of_excess([report.drop] if report.drop else [], options["max_drop"], name)
-        what = "Delete and rewrite these rows" if report.counts.rewritten else "Delete these rows"
-        what += f" from {target}" if several else ""
-        return ask_person(f"{what}, and remove old files?" if report.erasing else f"{what}?")
+        question = "Delete and rewrite these rows" if report.counts.rewritten else "Delete these rows"
+        question += f" from {target}" if several else ""
+        return ask_person(f"{question}, and remove old files?" if report.erasing else f"{question}?")
 
     report = compact_table(target, factories, **options, confirm=confirm if ask else None, asks=ask)
     for warning in report.warnings:
@@ -60,16 +60,16 @@ def _show_counts(out: Console, report: TableReport) -> None:
 
     out.print(f"{place(report.target)}, now {iso(report.now_us)} ({report.now_source})")
     numbers = ("entries", "kept", "dropped", "rewritten", "before", "after")
-    counts = table("key", "timestamp", *numbers, right=numbers)
-    c = report.counts
-    counts.add_row(
+    text_table = table("key", "timestamp", *numbers, right=numbers)
+    counts = report.counts
+    text_table.add_row(
         ", ".join(report.key),
         report.timestamp or "-",
-        *(number(n) for n in (c.entries, c.kept, c.dropped, c.rewritten)),
-        size(c.bytes_before),
-        size(c.bytes_after),
+        *(number(count) for count in (counts.entries, counts.kept, counts.dropped, counts.rewritten)),
+        size(counts.bytes_before),
+        size(counts.bytes_after),
     )
-    out.print(counts)
+    out.print(text_table)
 
 
 def _show(out: Console, report: TableReport, target: str | None) -> None:
@@ -77,10 +77,10 @@ def _show(out: Console, report: TableReport, target: str | None) -> None:
     from ttlsnap.pages.words import DRY_RUN, after_dry_run
 
     _show_counts(out, report)
-    read = f"{number(report.files)} files"
+    files_text = f"{number(report.files)} files"
     if report.engine is None:
-        read += f", {number(report.opened)} of them opened"
-    lines = [f"{read}, {report.seconds:.1f} s"]
+        files_text += f", {number(report.opened)} of them opened"
+    lines = [f"{files_text}, {report.seconds:.1f} s"]
     if report.overtaken:
         lines.append(
             f"{number(report.overtaken)} rows were changed by another writer during the run, and were left alone."
@@ -95,16 +95,20 @@ def _show(out: Console, report: TableReport, target: str | None) -> None:
         lines.append(f"Done as run {report.run}, version {versions}. Undo: {undo}")
         if report.expired_to is not None and report.counts.dropped and not report.warnings:
             lines.append(f"The dropped rows are archived {describe_place(report.expired_to, report.run)}")
-    gone = report.physically_gone_by
+    removal_time = report.physically_gone_by
     if report.erased is not None and report.erased.left is None:
         lines.append("Old files were removed. The table has files elsewhere, which ttlsnap cannot check.")
     elif report.erased is not None and report.erased.left:
-        when = f"after {gone:%Y-%m-%d %H:%M} UTC" if gone else "after the table's retention time"
-        lines.append(f"{number(report.erased.left)} old files are left; VACUUM can remove the last of them {when}.")
+        removal_text = (
+            f"after {removal_time:%Y-%m-%d %H:%M} UTC" if removal_time else "after the table's retention time"
+        )
+        lines.append(
+            f"{number(report.erased.left)} old files are left; VACUUM can remove the last of them {removal_text}."
+        )
     elif report.erased is not None:
         lines.append("No dropped row is left on disk. The log still has the minimum and maximum of its columns.")
-    elif report.versions and gone:
-        lines.append(f"VACUUM can remove the old files after {gone:%Y-%m-%d %H:%M} UTC.")
+    elif report.versions and removal_time:
+        lines.append(f"VACUUM can remove the old files after {removal_time:%Y-%m-%d %H:%M} UTC.")
     elif report.versions:
         lines.append(
             "The rows are marked as deleted. They stay in the files until these are rewritten, by --erase or by "
@@ -120,35 +124,40 @@ def inspect_table(
     """Print the facts of a table. Return them."""
     from ttlsnap.delta.inspecting import inspect_table
 
-    found = inspect_table(target, entries=entries, age=age, timestamp=timestamp, now=now)
+    inspection = inspect_table(target, entries=entries, age=age, timestamp=timestamp, now=now)
     if output_format is Format.JSON:
-        print_json(found.to_json())
+        print_json(inspection.to_json())
     else:
-        _show_inspection(console(), found)
-    return found
+        _show_inspection(console(), inspection)
+    return inspection
 
 
-def _show_inspection(out: Console, found: TableInspection) -> None:
+def _show_inspection(out: Console, inspection: TableInspection) -> None:
     from ttlsnap.cli.inspect_report import show_fields, show_sample
     from ttlsnap.delta.inspecting import describe_last_write
 
-    metadata, protocol = found.table.metadata, found.table.protocol
+    metadata, protocol = inspection.table.metadata, inspection.table.protocol
     features = sorted({*protocol.reader_features, *protocol.writer_features})
     key = ", ".join(metadata.key) or "unknown (name it with compact --key)"
     if metadata.partition_columns:
         key += f", partitioned by {', '.join(metadata.partition_columns)}"
-    written = f"last written {describe_last_write(found)}, {number(found.runs)} runs of ttlsnap"
+    written_text = f"last written {describe_last_write(inspection)}, {number(inspection.runs)} runs of ttlsnap"
     lines = [
-        found.target,
-        f"  Delta table, version {found.table.version}, {written}",
+        inspection.target,
+        f"  Delta table, version {inspection.table.version}, {written_text}",
         f"  key {key}",
         f"  protocol {protocol.reader}, {protocol.writer}" + (f": {', '.join(features)}" if features else ""),
     ]
     out.print(*lines, sep="\n")
     numbers = ("files", "rows", "marked as deleted", "size")
     rows = table(*numbers, right=numbers)
-    rows.add_row(number(len(found.live)), number(found.rows.entries), number(found.marked), size(found.rows.bytes))
+    rows.add_row(
+        number(len(inspection.live)),
+        number(inspection.rows.entries),
+        number(inspection.marked),
+        size(inspection.rows.bytes),
+    )
     out.print(rows)
-    show_fields(out, found.rows)
-    for sample in found.samples or ():
+    show_fields(out, inspection.rows)
+    for sample in inspection.samples or ():
         show_sample(out, " ", sample)

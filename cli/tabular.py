@@ -31,7 +31,7 @@ class TextTable:
 
     @property
     def _widths(self) -> list[int]:
-        cells = [[Text(name), *(row[n] for row in self._rows)] for n, name in enumerate(self._columns)]
+        cells = [[Text(name), *(row[number] for row in self._rows)] for number, name in enumerate(self._columns)]
         return [max(cell_len(cell.plain) for cell in column) for column in cells]
 
     def __rich__(self) -> Text:

@@ -19,12 +19,12 @@ def transformers(output_format: FormatOption = Format.TEXT) -> None:
     """List the installed transformers, with their options for --set."""
     from ttlsnap.transformers.registry import list_installed
 
-    found = list_installed()
+    installed = list_installed()
     if output_format is Format.JSON:
-        print_json([asdict(info) for info in found])
+        print_json([asdict(info) for info in installed])
         return
     rows = table("name", "what it does", "options", "from")
-    for info in found:
+    for info in installed:
         rows.add_row(info.name, _plain(info.summary), _plain(info.options), info.location)
     console().print(rows)
 
