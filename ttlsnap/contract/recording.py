@@ -179,23 +179,6 @@ def intercept_queries(recording: Recording, schemas: Mapping[str, str], empty: E
         """Return the schema that the user gave for a source, by any of its names; None if there is none."""
         return next((schemas[key] for key in keys if key is not None and key in schemas), schemas.get(""))
 
-    def note_format(self: Any, source: str) -> Any:
-        self._ttlsnap_format = source.lower()
-        return self
-
-    def note_schema(self: Any, schema: Any) -> Any:
-        self._ttlsnap_schema = schema
-        return self
-
-    def note_option(self: Any, key: str, value: Any) -> Any:
-        self.__dict__.setdefault("_ttlsnap_options", {})[key.lower()] = value
-        return self
-
-    def note_options(self: Any, **options: Any) -> Any:
-        for key, value in options.items():
-            note_option(self, key, value)
-        return self
-
     def source(
         self: Any, path: str | None = None, format: str | None = None, schema: Any = None, **options: Any
     ) -> Any:
@@ -247,14 +230,6 @@ def intercept_queries(recording: Recording, schemas: Mapping[str, str], empty: E
         recording.started.append(Started(self._df, mode, queryName or getattr(self, "_ttlsnap_name", None)))
         return _NotRunning()
 
-    def note_name(method: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(method)
-        def noting(self: Any, name: str) -> Any:
-            self._ttlsnap_name = name
-            return method(self, name)
-
-        return noting
-
     def file_source(kind: str) -> Callable[..., Any]:
         def read(self: Any, path: str, schema: Any = None, **options: Any) -> Any:
             return source(self, path, kind, schema, **options)
@@ -263,16 +238,16 @@ def intercept_queries(recording: Recording, schemas: Mapping[str, str], empty: E
 
     do_nothing = lambda *args, **kwargs: None  # noqa: E731
     replaced: list[tuple[Any, str, Any]] = [
-        (DataStreamReader, "format", note_format),
-        (DataStreamReader, "schema", note_schema),
-        (DataStreamReader, "option", note_option),
-        (DataStreamReader, "options", note_options),
+        (DataStreamReader, "format", _note_format),
+        (DataStreamReader, "schema", _note_schema),
+        (DataStreamReader, "option", _note_option),
+        (DataStreamReader, "options", _note_options),
         (DataStreamReader, "load", source),
         (DataStreamReader, "table", table),
         *((DataStreamReader, kind, file_source(kind)) for kind in _FILES),
         (DataStreamWriter, "start", start),
         (DataStreamWriter, "toTable", start),
-        (DataStreamWriter, "queryName", note_name(DataStreamWriter.queryName)),
+        (DataStreamWriter, "queryName", _note_name(DataStreamWriter.queryName)),
         (StreamingQueryManager, "awaitAnyTermination", do_nothing),
         (SparkSession, "stop", do_nothing),
     ]
@@ -281,6 +256,36 @@ def intercept_queries(recording: Recording, schemas: Mapping[str, str], empty: E
             if hasattr(owner, name):
                 stack.enter_context(patch.object(owner, name, new))
         yield
+
+
+def _note_format(self: Any, source: str) -> Any:
+    self._ttlsnap_format = source.lower()
+    return self
+
+
+def _note_schema(self: Any, schema: Any) -> Any:
+    self._ttlsnap_schema = schema
+    return self
+
+
+def _note_option(self: Any, key: str, value: Any) -> Any:
+    self.__dict__.setdefault("_ttlsnap_options", {})[key.lower()] = value
+    return self
+
+
+def _note_options(self: Any, **options: Any) -> Any:
+    for key, value in options.items():
+        _note_option(self, key, value)
+    return self
+
+
+def _note_name(method: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(method)
+    def noting(self: Any, name: str) -> Any:
+        self._ttlsnap_name = name
+        return method(self, name)
+
+    return noting
 
 
 class _NotRunning:

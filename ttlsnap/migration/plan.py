@@ -237,17 +237,8 @@ def plan_migration(
                     (operator.id, store.name) in transformed,
                 )
             )
-    nothing_changes = not stores and not evolution.changes
-    if nothing_changes and single and len(single) == len(checkpoint.operators):
-        raise NothingToMigrateError(
-            f"{checkpoint.target}: Spark runs every operator of this query in a single partition, so another number "
-            "has no effect. Nothing was changed. Leave --partitions out"
-        )
-    if nothing_changes and changes.is_only_changelog:
-        raise NothingToMigrateError(
-            f"{checkpoint.target}: Spark does not record whether it writes changelogs, so there is nothing to change. "
-            f"Set {CHANGELOG} in the query's session"
-        )
+    if not stores and not evolution.changes:
+        _explain_nothing(checkpoint, changes, single)
     partitions = changes.partitions or max(
         len(store.partitions) for query_operator in checkpoint.operators for store in query_operator.stores
     )
@@ -266,6 +257,20 @@ def plan_migration(
         evolution,
         history_to_keep(checkpoint, runs, is_asked=False) if compaction is None else compaction.history,
     )
+
+
+def _explain_nothing(checkpoint: Checkpoint, changes: Changes, single: Sequence[int]) -> None:
+    """Raise NothingToMigrateError if changes that change no file can have no effect, whatever the query does."""
+    if single and len(single) == len(checkpoint.operators):
+        raise NothingToMigrateError(
+            f"{checkpoint.target}: Spark runs every operator of this query in a single partition, so another number "
+            "has no effect. Nothing was changed. Leave --partitions out"
+        )
+    if changes.is_only_changelog:
+        raise NothingToMigrateError(
+            f"{checkpoint.target}: Spark does not record whether it writes changelogs, so there is nothing to change. "
+            f"Set {CHANGELOG} in the query's session"
+        )
 
 
 def _with_hash(state: StateDescriptor, evolution: Evolution) -> StateDescriptor:
