@@ -1305,14 +1305,14 @@ BREAKS = (
     Break(
         "a new value loses its fraction without an error",
         "transform/exact.py",
-        "if _is_same(given, stored):",
+        "if _is_same(returned, stored_value):",
         "if True:",
     ),
     Break(
         "a converter may leave out entries",
         "transform/converters.py",
-        "or len(made) != len(entries) or made.null_count",
-        "or made.null_count",
+        "or len(structs) != len(entries) or structs.null_count",
+        "or structs.null_count",
     ),
     Break(
         "an entry lives for a microsecond too long",
@@ -1323,8 +1323,8 @@ BREAKS = (
     Break(
         "an entry without a timestamp expires",
         "transformers/ttl.py",
-        "gone = expired(moments, self._ttl, self._now) & ~nulls",
-        "gone = expired(moments, self._ttl, self._now)",
+        "is_expired = expired(moments, self._ttl, self._now) & ~nulls",
+        "is_expired = expired(moments, self._ttl, self._now)",
     ),
     Break(
         "negative zero is in another partition than zero",

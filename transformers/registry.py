@@ -43,15 +43,15 @@ def list_installed() -> list[TransformerInfo]:
 
 def _info(point: EntryPoint) -> TransformerInfo:
     try:
-        found = point.load()
+        loaded = point.load()
     except Exception as error:  # somebody else's package
         return TransformerInfo(point.name, point.value, f"cannot be loaded: {error}", "")
-    from_options = getattr(found, "from_options", None)
-    return TransformerInfo(point.name, point.value, _first_line(found), _first_line(from_options))
+    from_options = getattr(loaded, "from_options", None)
+    return TransformerInfo(point.name, point.value, _first_line(loaded), _first_line(from_options))
 
 
-def _first_line(thing: object) -> str:
-    return (inspect.getdoc(thing) or "").partition("\n")[0] if thing is not None else ""
+def _first_line(documented: object) -> str:
+    return (inspect.getdoc(documented) or "").partition("\n")[0] if documented is not None else ""
 
 
 def load_factory(name: str, options: dict[str, str]) -> StateSnapshotTransformerFactory:
@@ -59,10 +59,10 @@ def load_factory(name: str, options: dict[str, str]) -> StateSnapshotTransformer
 
     Raise UsageError also for what gives values for a new query.
     """
-    found = load_transformer(name, options)
-    if isinstance(found, ConvertsValues):
+    transformer = load_transformer(name, options)
+    if isinstance(transformer, ConvertsValues):
         raise UsageError(f"{name} gives values for a new query; use it with ttlsnap migrate --to")
-    return found
+    return transformer
 
 
 def load_transformer(name: str, options: dict[str, str]) -> StateSnapshotTransformerFactory | ConvertsValues:
@@ -70,22 +70,22 @@ def load_transformer(name: str, options: dict[str, str]) -> StateSnapshotTransfo
 
     Raise UsageError if it cannot be found or loaded, or does not accept the options.
     """
-    found = _load(name)
-    if hasattr(found, "from_options"):
-        return _check(name, _make(name, options, lambda: found.from_options(dict(options))))
-    is_function = callable(found) and not inspect.isclass(found) and not _is_factory(found)
+    loaded = _load(name)
+    if hasattr(loaded, "from_options"):
+        return _check(name, _make(name, options, lambda: loaded.from_options(dict(options))))
+    is_function = callable(loaded) and not inspect.isclass(loaded) and not _is_factory(loaded)
     if options.keys() - ({"strategy"} if is_function else set()):
         raise UsageError(f"transformer {name!r} takes no options: it has no from_options")
-    if inspect.isclass(found):
-        return _check(name, _make(name, options, found))
-    if _is_factory(found):
-        return _check(name, found)
-    if is_function and is_for_new_query(found):
-        return EntryConverter(found)
+    if inspect.isclass(loaded):
+        return _check(name, _make(name, options, loaded))
+    if _is_factory(loaded):
+        return _check(name, loaded)
+    if is_function and is_for_new_query(loaded):
+        return EntryConverter(loaded)
     if is_function:
         strategy = options.get("strategy", CollectionStrategy.TRANSFORM_ALL)
-        return EntryTransformerFactory(found, CollectionStrategy.parse(strategy))
-    raise UsageError(f"{name!r} is {type(found).__name__}, not a factory, class or function")
+        return EntryTransformerFactory(loaded, CollectionStrategy.parse(strategy))
+    raise UsageError(f"{name!r} is {type(loaded).__name__}, not a factory, class or function")
 
 
 def _load(name: str) -> Any:
@@ -94,8 +94,8 @@ def _load(name: str) -> Any:
         if not colon:
             points = [point for point in entry_points(group=GROUP) if point.name == name]
             if not points:
-                known = ", ".join(sorted(point.name for point in entry_points(group=GROUP)))
-                raise UsageError(f"there is no transformer {name!r}; installed: {known}; or give module:attribute")
+                installed = ", ".join(sorted(point.name for point in entry_points(group=GROUP)))
+                raise UsageError(f"there is no transformer {name!r}; installed: {installed}; or give module:attribute")
             return points[0].load()
         return _import(module, attribute)
     except UsageError:
@@ -105,10 +105,10 @@ def _load(name: str) -> Any:
 
 
 def _import(module: str, attribute: str) -> Any:
-    found: Any = import_named(module)
+    value: Any = import_named(module)
     for part in attribute.split("."):
-        found = getattr(found, part)
-    return found
+        value = getattr(value, part)
+    return value
 
 
 def load_callback(name: str) -> ExpiredCallback:
@@ -118,12 +118,12 @@ def load_callback(name: str) -> ExpiredCallback:
     """
     module, _, attribute = name.partition(":")
     try:
-        found = _import(module, attribute)
+        function = _import(module, attribute)
     except USERS_ERRORS as error:  # its author's code runs here
         raise UsageError(f"the function {name!r} cannot be loaded: {type(error).__name__}: {error}") from error
-    if not callable(found):
-        raise UsageError(f"{name!r} is {type(found).__name__}, which cannot be called")
-    return ExpiredCallback(name, found)
+    if not callable(function):
+        raise UsageError(f"{name!r} is {type(function).__name__}, which cannot be called")
+    return ExpiredCallback(name, function)
 
 
 def is_function(text: str) -> bool:
@@ -141,18 +141,18 @@ def _make(name: str, options: dict[str, str], make: Callable[[], Any]) -> Any:
     except UsageError:
         raise
     except USERS_ERRORS as error:
-        given = " ".join(f"--set {key}=..." for key in options) or "no --set"  # values may be secrets
+        options_text = " ".join(f"--set {key}=..." for key in options) or "no --set"  # values may be secrets
         raise UsageError(
-            f"transformer {name!r} cannot be made with {given}: {type(error).__name__}: {error}"
+            f"transformer {name!r} cannot be made with {options_text}: {type(error).__name__}: {error}"
         ) from error
 
 
 def _check(name: str, factory: Any) -> StateSnapshotTransformerFactory | ConvertsValues:
     if not _is_factory(factory):
         raise UsageError(f"{name!r} gives {type(factory).__name__}, which has no create(state, clock)")
-    made: StateSnapshotTransformerFactory | ConvertsValues = factory
-    return made
+    checked: StateSnapshotTransformerFactory | ConvertsValues = factory
+    return checked
 
 
-def _is_factory(found: object) -> bool:
-    return hasattr(found, "create") or isinstance(found, ConvertsValues)
+def _is_factory(candidate: object) -> bool:
+    return hasattr(candidate, "create") or isinstance(candidate, ConvertsValues)

@@ -73,11 +73,12 @@ class TtlTransformerFactory(TransformerFactory):
     @classmethod
     def from_options(cls, options: dict[str, str]) -> TtlTransformerFactory:
         """``ttl``, ``timestamp``, ``time``, ``old_ttl``, ``strategy``: as the options of ``compact``."""
-        known = ("ttl", "timestamp", "time", "old_ttl", "strategy")
-        unknown = set(options) - set(known)
-        if unknown:
+        known_options = ("ttl", "timestamp", "time", "old_ttl", "strategy")
+        unknown_options = set(options) - set(known_options)
+        if unknown_options:
             raise UsageError(
-                f"the ttl transformer has no option {sorted(unknown)[0]!r}; its options are {', '.join(known)}"
+                f"the ttl transformer has no option {sorted(unknown_options)[0]!r}; its options are "
+                f"{', '.join(known_options)}"
             )
         ttl, time, old_ttl = options.get("ttl"), options.get("time"), options.get("old_ttl")
         return cls(
@@ -124,19 +125,21 @@ class TtlTransformerFactory(TransformerFactory):
     def _require_now(self, states: Sequence[StateDescriptor], clock: Clock) -> None:
         """Raise UsageError, with the options that help, if the clock of a state has no current time."""
         times = [(self._time(state), clock.of(state.operator)) for state in states]
-        has_time = [time is TimeCharacteristic.PROCESSING or own.event_us is not None for time, own in times]
-        without = [state for state, has in zip(states, has_time, strict=True) if not has]
-        if not without:
-            for time, own in times:
-                own.now(time)
+        has_time = [
+            time is TimeCharacteristic.PROCESSING or state_clock.event_us is not None for time, state_clock in times
+        ]
+        untimed_states = [state for state, is_timed in zip(states, has_time, strict=True) if not is_timed]
+        if not untimed_states:
+            for time, state_clock in times:
+                state_clock.now(time)
             return
-        others = sorted({state.operator for state in states} - {state.operator for state in without})
-        if others:
-            names = " or ".join(f"--operator {operator}" for operator in others)
+        other_operators = sorted({state.operator for state in states} - {state.operator for state in untimed_states})
+        if other_operators:
+            names = " or ".join(f"--operator {operator}" for operator in other_operators)
             advice = f"Select another operator: {names} (in a policy: operator)"
         else:
             advice = "Name a time up to which the query has emitted everything: --now TIME (in a policy: now)"
-        raise UsageError(f"{clock.of(without[0].operator).no_event_time}. Nothing was changed. {advice}")
+        raise UsageError(f"{clock.of(untimed_states[0].operator).no_event_time}. Nothing was changed. {advice}")
 
     def _check_names(self, states: Sequence[StateDescriptor]) -> None:
         """Raise UsageError if a side of a join lacks the field that is named for it."""
@@ -146,8 +149,8 @@ class TtlTransformerFactory(TransformerFactory):
                 continue
             if field == WRITTEN:
                 continue
-            meant = [state for state in states if state.side == side]
-            if not any(state.field(split_unit(field)[0]) for state in meant):
+            states_of_side = [state for state in states if state.side == side]
+            if not any(state.field(split_unit(field)[0]) for state in states_of_side):
                 raise UsageError(
                     f"--timestamp {name}: no state of a {side} side has the field {split_unit(field)[0]}.\nIts fields "
                     f"are:\n{field_listing(states)}"
@@ -230,10 +233,14 @@ class TtlTransformerFactory(TransformerFactory):
         if not self._names:
             return state.stored_timestamp
         sides = [tuple(name.split(":", 1)) if name.startswith(_SIDES) else ("", name) for name in self._names]
-        mine = [name for side, name in sides if side == state.side] or [name for side, name in sides if not side]
-        if len(mine) > 1:
-            raise UsageError(f"--timestamp is {' and '.join(mine)}; a state can have one, and each side of a join one")
-        return mine[0] if mine else None
+        names_of_state = [name for side, name in sides if side == state.side] or [
+            name for side, name in sides if not side
+        ]
+        if len(names_of_state) > 1:
+            raise UsageError(
+                f"--timestamp is {' and '.join(names_of_state)}; a state can have one, and each side of a join one"
+            )
+        return names_of_state[0] if names_of_state else None
 
     def _find_event_times(self, state: StateDescriptor) -> tuple[TimestampField, ...]:
         """Return the event times by which Spark evicts an entry: one, or those by which it may; none if it does not."""
@@ -301,18 +308,18 @@ class _TtlTransformer(Transformer):
 
     def filter_or_transform(self, entries: StateEntries) -> StateEntries:
         moments, nulls = self.moments(entries)
-        known = moments[~nulls] if nulls.any() else moments
-        if len(known):
-            low, high = int(known.min()), int(known.max())
+        known_moments = moments[~nulls] if nulls.any() else moments
+        if len(known_moments):
+            low, high = int(known_moments.min()), int(known_moments.max())
             self._oldest = low if self._oldest is None else min(self._oldest, low)
             self._newest = high if self._newest is None else max(self._newest, high)
-        self._nulls += len(moments) - len(known)
+        self._nulls += len(moments) - len(known_moments)
         if isinstance(self._field, WrittenField):
             self._count_older(moments, entries.written[1])
-        gone = expired(moments, self._ttl, self._now) & ~nulls
-        if gone.any():
-            self._unclosed += int(self.unclosed(entries.filter(gone)).sum())
-        return entries.filter(~gone)
+        is_expired = expired(moments, self._ttl, self._now) & ~nulls
+        if is_expired.any():
+            self._unclosed += int(self.unclosed(entries.filter(is_expired)).sum())
+        return entries.filter(~is_expired)
 
     def unclosed(self, gone: StateEntries) -> Mask:
         """See ``Transformer``. Raise UsageError if Spark itself keeps expired groups."""

@@ -26,27 +26,27 @@ from ttlsnap.transform.protocols import (
 )
 
 
-def as_factory(given: StateSnapshotTransformerFactory) -> TransformerFactory:
+def as_factory(factory: StateSnapshotTransformerFactory) -> TransformerFactory:
     """Return a user's factory with all members. Raise UsageError if it has no ``create``."""
-    if isinstance(given, TransformerFactory):
-        return given
-    if not callable(getattr(given, "create", None)):
+    if isinstance(factory, TransformerFactory):
+        return factory
+    if not callable(getattr(factory, "create", None)):
         raise UsageError(
-            f"{given!r} is not a transformer factory: it has no create(state, clock). To use a function of (key, "
+            f"{factory!r} is not a transformer factory: it has no create(state, clock). To use a function of (key, "
             "value), pass EntryTransformerFactory(function)"
         )
-    return _GivenFactory(given)
+    return _GivenFactory(factory)
 
 
-def as_transformer(given: StateSnapshotTransformer) -> Transformer:
+def as_transformer(transformer: StateSnapshotTransformer) -> Transformer:
     """Return a user's transformer with all members."""
-    return given if isinstance(given, Transformer) else _GivenTransformer(given)
+    return transformer if isinstance(transformer, Transformer) else _GivenTransformer(transformer)
 
 
-def describe_rule(given: object) -> str:
+def describe_rule(rule: object) -> str:
     """Return the rule of a user's factory or converter: its own words, or the name of its class."""
-    describe = getattr(given, "describe", None)
-    return str(describe()) if callable(describe) else name_class(type(given))
+    describe = getattr(rule, "describe", None)
+    return str(describe()) if callable(describe) else name_class(type(rule))
 
 
 @dataclass(frozen=True)
@@ -54,20 +54,20 @@ class _GivenFactory(TransformerFactory):
     given: Any
 
     def create(self, state: StateDescriptor, clock: Clock) -> StateSnapshotTransformer | None:
-        made: StateSnapshotTransformer | None = self.given.create(state, clock)
-        return made
+        transformer: StateSnapshotTransformer | None = self.given.create(state, clock)
+        return transformer
 
     def plan(self, states: Sequence[StateDescriptor], clock: Clock) -> Sequence[str | None]:
-        own: Callable[..., Sequence[str | None]] = getattr(self.given, "plan", super().plan)
-        return own(states, clock)
+        method: Callable[..., Sequence[str | None]] = getattr(self.given, "plan", super().plan)
+        return method(states, clock)
 
     def cutoff(self, state: StateDescriptor, clock: Clock) -> Cutoff | None:
-        own: Callable[..., Cutoff | None] = getattr(self.given, "cutoff", super().cutoff)
-        return own(state, clock)
+        method: Callable[..., Cutoff | None] = getattr(self.given, "cutoff", super().cutoff)
+        return method(state, clock)
 
     def with_names(self, spelled: Callable[[str], str]) -> TransformerFactory:
-        own = getattr(self.given, "with_names", None)
-        return self if own is None else replace(self, given=own(spelled))
+        method = getattr(self.given, "with_names", None)
+        return self if method is None else replace(self, given=method(spelled))
 
     def describe(self) -> str:
         return describe_rule(self.given)
@@ -78,8 +78,8 @@ class _GivenFactory(TransformerFactory):
 
     @property
     def strategy(self) -> CollectionStrategy:
-        own: CollectionStrategy = getattr(self.given, "strategy", super().strategy)
-        return own
+        own_strategy: CollectionStrategy = getattr(self.given, "strategy", super().strategy)
+        return own_strategy
 
     @property
     def uses_written_times(self) -> bool:
@@ -87,26 +87,26 @@ class _GivenFactory(TransformerFactory):
 
     @property
     def rotation_us(self) -> int | None:
-        own: int | None = getattr(self.given, "rotation_us", None)
-        return own
+        own_rotation_us: int | None = getattr(self.given, "rotation_us", None)
+        return own_rotation_us
 
 
 class _GivenTransformer(Transformer):
-    def __init__(self, given: Any) -> None:
-        self._given = given
+    def __init__(self, transformer: Any) -> None:
+        self._transformer = transformer
 
     def filter_or_transform(self, entries: StateEntries) -> StateEntries:
-        answer: StateEntries = self._given.filter_or_transform(entries)
+        answer: StateEntries = self._transformer.filter_or_transform(entries)
         return answer
 
     def moments(self, entries: StateEntries) -> tuple[Int64, Mask] | None:
-        own: Callable[..., tuple[Int64, Mask] | None] = getattr(self._given, "moments", super().moments)
-        return own(entries)
+        method: Callable[..., tuple[Int64, Mask] | None] = getattr(self._transformer, "moments", super().moments)
+        return method(entries)
 
     def time_summary(self) -> TimeSummary | None:
-        own: Callable[..., TimeSummary | None] = getattr(self._given, "time_summary", super().time_summary)
-        return own()
+        method: Callable[..., TimeSummary | None] = getattr(self._transformer, "time_summary", super().time_summary)
+        return method()
 
     def unclosed(self, gone: StateEntries) -> Mask:
-        own: Callable[..., Mask] = getattr(self._given, "unclosed", super().unclosed)
-        return own(gone)
+        method: Callable[..., Mask] = getattr(self._transformer, "unclosed", super().unclosed)
+        return method(gone)

@@ -44,13 +44,13 @@ class StateResult(ReadableDocument):
 def create(factory: TransformerFactory, state: StateDescriptor, clock: Clock) -> Transformer | None:
     """Return the factory's transformer for ``state``. Raise its errors as TransformerError."""
     try:
-        made = factory.create(state, clock)
+        transformer = factory.create(state, clock)
     except TtlsnapError:
         raise
     except USERS_ERRORS as error:
         name = factory.written_as.__name__
         raise TransformerError(f"{state}: {name}.create raised {type(error).__name__}: {error}") from error
-    return None if made is None else as_transformer(made)
+    return None if transformer is None else as_transformer(transformer)
 
 
 class StateTransformers(Generic[Entries]):
@@ -65,11 +65,11 @@ class StateTransformers(Generic[Entries]):
     ) -> None:
         self._state, self._watch = state, watch
         self._transformers = [
-            (t, state.kind == "list" and sees_only_first(factory), number)
+            (transformer, state.kind == "list" and sees_only_first(factory), number)
             for number, factory in enumerate(factories)
-            if (t := create(factory, state, clock)) is not None
+            if (transformer := create(factory, state, clock)) is not None
         ]
-        self._entries = self._left = self._rewritten = 0
+        self._entries = self._entries_left = self._rewritten = 0
 
     def run(self, first: Entries) -> Entries:
         """Return the answer of the transformers, one after another, to a batch."""
@@ -79,43 +79,52 @@ class StateTransformers(Generic[Entries]):
                 break
             answer = _filter_or_transform(transformer, entries)
             if stops and answer is not entries:
-                whole, rows = cast(RowEntries, first).keys, cast(RowEntries, entries)
+                all_keys, rows = cast(RowEntries, first).keys, cast(RowEntries, entries)
                 # Within a batch, values of one list share the bytes of their key.
-                lists = np.cumsum(np.append(False, whole.start[1:] != whole.start[:-1]))
+                lists = np.cumsum(np.append(False, all_keys.start[1:] != all_keys.start[:-1]))
                 answer = rows.up_to_first_of_each_list(cast(RowEntries, answer), lists)
             if self._watch is not None:
                 self._watch(number, transformer, entries, answer)
             entries = answer
         self._entries += len(first)
-        self._left += len(entries)
+        self._entries_left += len(entries)
         self._rewritten += int(entries.rewritten.sum())
         return cast(Entries, entries)
 
     def moments(self, entries: Entries) -> tuple[Int64, Mask] | None:
         """Return the times by which transformers decide, and which entries have none; None if none uses a time."""
-        found: tuple[Int64, Mask] | None = None
+        combined: tuple[Int64, Mask] | None = None
         for transformer, *_ in self._transformers:
-            told = transformer.moments(entries)
-            if told is None:
+            moments_of_transformer = transformer.moments(entries)
+            if moments_of_transformer is None:
                 continue
-            found = told if found is None else (np.where(found[1], told[0], found[0]), found[1] & told[1])
-        return found
+            combined = (
+                moments_of_transformer
+                if combined is None
+                else (
+                    np.where(combined[1], moments_of_transformer[0], combined[0]),
+                    combined[1] & moments_of_transformer[1],
+                )
+            )
+        return combined
 
     @property
     def changed(self) -> bool:
         """Whether anything was dropped or rewritten."""
-        return self._entries != self._left or self._rewritten > 0
+        return self._entries != self._entries_left or self._rewritten > 0
 
     def result(self) -> StateResult:
         """Return the counts of all batches."""
-        times = [summary for t, *_ in self._transformers if (summary := t.time_summary()) is not None]
+        times = [
+            summary for transformer, *_ in self._transformers if (summary := transformer.time_summary()) is not None
+        ]
         if len(times) > 1:
             times[0] = replace(times[0], cutoff_us=None)  # each has its own
         return StateResult(
             state=self._state.state,
             entries=self._entries,
-            kept=self._left - self._rewritten,
-            dropped=self._entries - self._left,
+            kept=self._entries_left - self._rewritten,
+            dropped=self._entries - self._entries_left,
             rewritten=self._rewritten,
             times=times[0] if times else None,
         )

@@ -81,7 +81,7 @@ class EntryConverter:
                 raise TransformerError(describe_failure(key, error)) from error
         kind = arrow_type(schema)
         try:
-            made = pa.array(values, type=kind)
+            array = pa.array(values, type=kind)
         except _ARROW_ERRORS:
             for key, value in zip(keys, values, strict=True):
                 try:
@@ -90,21 +90,21 @@ class EntryConverter:
                     words = "key " + quote(repr(key)) + f": the new value does not fit {schema.simple_string}: "
                     raise TransformerError(words + quote(error)) from error
             raise
-        require_exact(values, made)
-        return made
+        require_exact(values, array)
+        return array
 
 
 def convert_values(converter: ConvertsValues, entries: StateEntries, schema: StructType) -> pa.StructArray:
     """Return what a converter gives; raise TransformerError if it is not one struct of ``schema`` for each entry."""
     try:
-        made = converter.convert(entries, schema)
+        structs = converter.convert(entries, schema)
     except TransformerError:
         raise
     except USERS_ERRORS as error:
         raise TransformerError(f"{entries.state}: {type(error).__name__}: " + quote(error)) from error
-    wanted = f"{len(entries)} structs with the fields {', '.join(schema.names)}"
-    if not isinstance(made, pa.StructArray) or len(made) != len(entries) or made.null_count:
-        raise TransformerError(f"{entries.state}: the converter returned {type(made).__name__}; return {wanted}")
-    if [field.name for field in made.type] != list(schema.names):
-        raise TransformerError(f"{entries.state}: the converter returned {made.type}; return {wanted}")
-    return made
+    expected = f"{len(entries)} structs with the fields {', '.join(schema.names)}"
+    if not isinstance(structs, pa.StructArray) or len(structs) != len(entries) or structs.null_count:
+        raise TransformerError(f"{entries.state}: the converter returned {type(structs).__name__}; return {expected}")
+    if [field.name for field in structs.type] != list(schema.names):
+        raise TransformerError(f"{entries.state}: the converter returned {structs.type}; return {expected}")
+    return structs

@@ -12,35 +12,39 @@ from ttlsnap.quoting import quote
 _ROUNDED = 1e-6  # relative; a float32 has 24 bits
 
 
-def find_inexact(given: Any, stored: Any, where: str) -> str | None:
-    """Return a description of the first part of ``given`` that is stored as another value, or None.
+def find_inexact(returned: Any, stored_value: Any, path: str) -> str | None:
+    """Return a description of the first part of ``returned`` that is stored as another value, or None.
 
     Rounding to a field's own precision is not another value, nor is a datetime without a time zone, which is in UTC.
     """
-    if isinstance(stored, Mapping) and isinstance(given, Mapping):
-        found = (find_inexact(given[name], stored[name], f"{where}.{name}") for name in stored)
-        return next(filter(None, found), None)
-    if isinstance(stored, list | tuple) and _is_sequence(given) and len(given) == len(stored):
-        pairs = zip(given, stored, strict=True)
-        found = (find_inexact(one, other, f"{where}[{n}]") for n, (one, other) in enumerate(pairs))
-        return next(filter(None, found), None)
-    if _is_same(given, stored):
+    if isinstance(stored_value, Mapping) and isinstance(returned, Mapping):
+        descriptions = (find_inexact(returned[name], stored_value[name], f"{path}.{name}") for name in stored_value)
+        return next(filter(None, descriptions), None)
+    if isinstance(stored_value, list | tuple) and _is_sequence(returned) and len(returned) == len(stored_value):
+        pairs = zip(returned, stored_value, strict=True)
+        descriptions = (
+            find_inexact(item, stored_item, f"{path}[{index}]") for index, (item, stored_item) in enumerate(pairs)
+        )
+        return next(filter(None, descriptions), None)
+    if _is_same(returned, stored_value):
         return None
-    return f"{where} is " + quote(repr(given)) + ", and would be stored as " + quote(repr(stored))
+    return f"{path} is " + quote(repr(returned)) + ", and would be stored as " + quote(repr(stored_value))
 
 
-def _is_same(given: Any, stored: Any) -> bool:
-    if isinstance(stored, float) and not isinstance(given, str | bytes):
-        number = float(given)
-        return (number != number and stored != stored) or math.isclose(number, stored, rel_tol=_ROUNDED)
-    if isinstance(stored, datetime) and isinstance(given, datetime) and given.tzinfo is None:
-        return given.replace(tzinfo=UTC if stored.tzinfo else None) == stored
-    if isinstance(stored, bytes) and isinstance(given, str):
-        return given.encode() == stored
-    if isinstance(stored, str) and isinstance(given, bytes):
-        return given == stored.encode()
-    return bool(given == stored)
+def _is_same(returned: Any, stored_value: Any) -> bool:
+    if isinstance(stored_value, float) and not isinstance(returned, str | bytes):
+        number = float(returned)
+        return (number != number and stored_value != stored_value) or math.isclose(
+            number, stored_value, rel_tol=_ROUNDED
+        )
+    if isinstance(stored_value, datetime) and isinstance(returned, datetime) and returned.tzinfo is None:
+        return returned.replace(tzinfo=UTC if stored_value.tzinfo else None) == stored_value
+    if isinstance(stored_value, bytes) and isinstance(returned, str):
+        return returned.encode() == stored_value
+    if isinstance(stored_value, str) and isinstance(returned, bytes):
+        return returned == stored_value.encode()
+    return bool(returned == stored_value)
 
 
-def _is_sequence(given: Any) -> bool:
-    return isinstance(given, Sequence) or hasattr(given, "__array__")
+def _is_sequence(value: Any) -> bool:
+    return isinstance(value, Sequence) or hasattr(value, "__array__")

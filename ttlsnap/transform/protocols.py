@@ -248,9 +248,9 @@ class _EntryTransformer(Transformer):
         keep = np.ones(len(entries), np.bool_)
         changed = np.zeros(len(entries), np.bool_)
         values = []
-        keys, whole = _distinct(entries.key_structs), _distinct(entries.value_structs)
-        pairs = zip(keys.to_pylist(), whole.to_pylist(), strict=True)
-        for i, (key, value) in enumerate(pairs):
+        keys, structs = _distinct(entries.key_structs), _distinct(entries.value_structs)
+        pairs = zip(keys.to_pylist(), structs.to_pylist(), strict=True)
+        for index, (key, value) in enumerate(pairs):
             try:
                 verdict = self._function(key, value)
             except USERS_ERRORS as error:
@@ -259,21 +259,21 @@ class _EntryTransformer(Transformer):
                 case Keep():
                     pass
                 case Drop():
-                    keep[i] = False
+                    keep[index] = False
                 case Replace():
-                    changed[i] = True
+                    changed[index] = True
                     try:
                         values.append(require_whole(verdict.value, entries.state.value_schema, "value"))
                     except ValueError as error:
                         raise TransformerError("key " + quote(repr(key)) + ": " + quote(error)) from error
                 case _:
-                    returned = "key " + quote(repr(key)) + ": the function returned " + quote(repr(verdict))
-                    raise TransformerError(returned + "; return Keep, Drop or Replace")
+                    message = "key " + quote(repr(key)) + ": the function returned " + quote(repr(verdict))
+                    raise TransformerError(message + "; return Keep, Drop or Replace")
         if values:
             try:
-                new = pa.array(values, type=whole.type)
+                new = pa.array(values, type=structs.type)
             except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-                raise TransformerError(f"a new value does not fit {whole.type}: " + quote(error)) from error
+                raise TransformerError(f"a new value does not fit {structs.type}: " + quote(error)) from error
             require_exact(values, new)
             entries = entries.replace_values(new, changed)
         return entries.filter(keep)
@@ -286,16 +286,18 @@ def describe_failure(key: object, error: BaseException) -> str:
 
 def require_exact(values: Sequence[Any], new: pa.Array) -> None:
     """Raise TransformerError if a value would be stored as another one."""
-    for given, stored in zip(values, new.to_pylist(), strict=True):
-        wrong = find_inexact(given, stored, "value")
-        if wrong is not None:
-            raise TransformerError("a new value does not fit the field: " + wrong + ". Convert it in the function")
+    for value, stored_value in zip(values, new.to_pylist(), strict=True):
+        description = find_inexact(value, stored_value, "value")
+        if description is not None:
+            raise TransformerError(
+                "a new value does not fit the field: " + description + ". Convert it in the function"
+            )
 
 
 def as_dictionaries(structs: pa.StructArray) -> list[dict[str, Any]]:
     """Return structs as dictionaries. Several fields of one name are numbered."""
-    found: list[dict[str, Any]] = _distinct(structs).to_pylist()
-    return found
+    dictionaries: list[dict[str, Any]] = _distinct(structs).to_pylist()
+    return dictionaries
 
 
 def _distinct(array: pa.Array) -> pa.Array:
@@ -307,7 +309,7 @@ def _distinct(array: pa.Array) -> pa.Array:
     return pa.StructArray.from_arrays(columns, names, mask=array.is_null() if array.null_count else None)
 
 
-def require_whole(value: Any, kind: T.DataType, where: str) -> Any:
+def require_whole(value: Any, kind: T.DataType, path: str) -> Any:
     """Return ``value`` if every struct in it has exactly the fields of its type; otherwise raise ValueError.
 
     Arrow would ignore unknown names, and use null for missing ones."""
@@ -317,16 +319,19 @@ def require_whole(value: Any, kind: T.DataType, where: str) -> Any:
             names = distinct_names(kind.names)
             for name in names:
                 if name not in value:
-                    raise ValueError(f"the new value lacks {where}.{name}; give every field, as {{**value, ...}} does")
+                    raise ValueError(f"the new value lacks {path}.{name}; give every field, as {{**value, ...}} does")
             for name in value:
                 if name not in names:
-                    raise ValueError(f"the new value has {where}.{name}, which is not a field of this state")
+                    raise ValueError(f"the new value has {path}.{name}, which is not a field of this state")
             return {
-                name: require_whole(value[name], field.type, f"{where}.{name}")
+                name: require_whole(value[name], field.type, f"{path}.{name}")
                 for name, field in zip(names, kind.fields, strict=True)
             }
         case T.ArrayType(), list() | tuple():
-            return [require_whole(item, kind.element, where) for item in value]
+            return [require_whole(item, kind.element, path) for item in value]
         case T.MapType(), list() | tuple():
-            return [(require_whole(k, kind.key, where), require_whole(v, kind.value, where)) for k, v in value]
+            return [
+                (require_whole(map_key, kind.key, path), require_whole(map_value, kind.value, path))
+                for map_key, map_value in value
+            ]
     return value
