@@ -251,5 +251,5 @@ def _decisions(count: int, entries: RowEntries) -> Decisions:
 
 def _count_followers(state: str, decision: Decisions) -> StateResult:
     entries, kept, rewritten = len(decision.kept), int(decision.kept.sum()), int(decision.rewritten.sum())
-    moved = 0 if decision.moves is None else len(decision.moves.numbers)
-    return StateResult(state, entries, kept - rewritten, entries - kept - moved, rewritten + moved)
+    moved_count = 0 if decision.moves is None else len(decision.moves.numbers)
+    return StateResult(state, entries, kept - rewritten, entries - kept - moved_count, rewritten + moved_count)

@@ -207,10 +207,10 @@ def plan_compaction(
     transformers = tuple(map(as_factory, factories))
     for factory in transformers:
         CollectionStrategy.parse(factory.strategy)
-    ahead = None
+    ahead_reason = None
     if clock.ahead is not None:
-        ahead = f"{checkpoint.target}/{layout.offset_file(checkpoint.batch.id)}: {clock.ahead}"
-    clock = replace(clock, behind_join=behind_join(checkpoint), ahead=ahead)
+        ahead_reason = f"{checkpoint.target}/{layout.offset_file(checkpoint.batch.id)}: {clock.ahead}"
+    clock = replace(clock, behind_join=behind_join(checkpoint), ahead=ahead_reason)
     states = describe(checkpoint, selection)
     reasons = explain_left_alone(states, transformers, clock)
     operators_at_work = {state.operator for state, reason in zip(states, reasons, strict=True) if reason is None}

@@ -173,9 +173,13 @@ def summarize(plan: Plan, results: Sequence[PartitionResult]) -> tuple[Counts, t
                 sum(result.bytes_before for result in store_results),
                 sum(result.bytes_after for result in store_results),
             )
-        ways = [result.rewrite or "untouched" for result in store_results]
+        rewrites_of_partitions = [result.rewrite or "untouched" for result in store_results]
         is_rocksdb = plan.checkpoint.provider == "rocksdb"
-        rewrites = {way: ways.count(way) for way in ("full", "tombstones", "untouched")} if is_rocksdb else None
+        rewrites = (
+            {rewrite: rewrites_of_partitions.count(rewrite) for rewrite in ("full", "tombstones", "untouched")}
+            if is_rocksdb
+            else None
+        )
         first_seen = next(
             (number for number, state_plan in enumerate(store.states) if state_plan.left_alone is None), 0
         )

@@ -111,11 +111,11 @@ class Runner:
         if (reason := self._unmatched(report)) is not None:
             raise RefusedError(f"{reason} Nothing was changed. For an inner join, {_WITH_OPTION}")
         if self._archive is not None:
-            written = [result.expired.target for result in results if result.expired is not None]
+            archive_files = [result.expired.target for result in results if result.expired is not None]
             self._share_archive(files, results)
             followed = sum(result.followed for result in results)
-            check_complete(files, written, report.totals.dropped + followed)
-            if written:  # the names must survive a power failure, like those of the new files
+            check_complete(files, archive_files, report.totals.dropped + followed)
+            if archive_files:  # the names must survive a power failure, like those of the new files
                 files.sync(folder_of(self.plan.run))
 
     def foresee(self, report: CompactionReport) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -163,7 +163,12 @@ def _cautions(plan: Plan) -> Iterator[str]:
     if plan.history is not None and plan.history.wrong_clock is not None:
         yield plan.history.wrong_clock
     for version in sorted(
-        {p.lineage.only_for for store in plan.stores for p in store.partitions if p.lineage.only_for}
+        {
+            partition.lineage.only_for
+            for store in plan.stores
+            for partition in store.partitions
+            if partition.lineage.only_for
+        }
     ):
         yield (
             f"only Spark {version} reads the snapshots of this checkpoint, old or new. A later version reads the "
