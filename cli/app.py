@@ -206,12 +206,12 @@ def _run(arguments: list[str], debug: bool, stop: Stop) -> int:
         print_error(UsageError("the standard output is closed, and results are written there. Use > /dev/null"))
         return UsageError.exit_code
     code = _handle_errors(arguments, debug, stop)
-    failed = _flush()
-    if isinstance(failed, BrokenPipeError):
+    output_error = _flush()
+    if isinstance(output_error, BrokenPipeError):
         return _BROKEN_PIPE
-    if failed is not None and code != failed.exit_code:
-        _print(failed, arguments, stop)
-        return failed.exit_code
+    if output_error is not None and code != output_error.exit_code:
+        _print(output_error, arguments, stop)
+        return output_error.exit_code
     return code
 
 

@@ -189,10 +189,10 @@ def exit_code(report: CheckReport, fail_on: Verdict) -> int:
     from ttlsnap.check.findings import Verdict, worst
     from ttlsnap.check.report_levels import fails
 
-    failing = [finding.verdict for finding in report.findings if fails(finding.verdict, fail_on)]
-    if not failing:
+    failing_verdicts = [finding.verdict for finding in report.findings if fails(finding.verdict, fail_on)]
+    if not failing_verdicts:
         return 0
-    return 3 if worst(failing) is Verdict.UNKNOWN else 1
+    return 3 if worst(failing_verdicts) is Verdict.UNKNOWN else 1
 
 
 def _report(text: str) -> tuple[str, Path]:
@@ -283,8 +283,8 @@ def _job_summary(report: CheckReport, fail_on: Verdict) -> None:
         return
     try:
         path = Path(name)
-        room = MAX_SUMMARY - (path.stat().st_size if path.exists() else 0)
+        remaining_bytes = MAX_SUMMARY - (path.stat().st_size if path.exists() else 0)
         with path.open("ab") as file:
-            file.write(job_summary(report, fail_on, room).encode(errors="backslashreplace"))
+            file.write(job_summary(report, fail_on, remaining_bytes).encode(errors="backslashreplace"))
     except OSError as error:
         print_warning(f"cannot write the job summary {name}: {error.strerror}")

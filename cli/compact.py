@@ -330,11 +330,11 @@ class _Job:
         from ttlsnap.compaction.options import ExpiryOptions
         from ttlsnap.keywords import fields_of
 
-        common = {**fields_of(self.options, ExpiryOptions), "dry_run": self.options.dry_run}
+        common_options = {**fields_of(self.options, ExpiryOptions), "dry_run": self.options.dry_run}
         report = compact_table(
             target,
             self.factories,
-            {**self.of_tables, **common, "master": self.engine.master},
+            {**self.of_tables, **common_options, "master": self.engine.master},
             ask=self.ask,
             several=self.several,
             output_format=self.output_format,

@@ -94,11 +94,11 @@ def _table(states: Sequence[StateReport], spared_columns: Sequence[str]) -> Text
         "before": lambda state_report: size(state_report.counts.bytes_before),
         "after": lambda state_report: size(state_report.counts.bytes_after),
     }
-    keep = {
+    is_needed = {
         "state": any(_place(state) != "default" for state in states),
         "rewritten": any(state.counts.rewritten for state in states),
     }
-    shown_columns = [name for name in columns if name not in spared_columns or keep.get(name)]
+    shown_columns = [name for name in columns if name not in spared_columns or is_needed.get(name)]
     text_table = table(*shown_columns, right=_NUMBERS)
     for state in states:
         text_table.add_row(*(columns[name](state) for name in shown_columns))

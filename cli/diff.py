@@ -128,8 +128,8 @@ def _show(report: DiffReport) -> None:
                         f"  {side}: {_text({key: value for key, value in example[side].items() if key != 'key'})}"
                     )
         if 0 < len(state.examples) < state.differences:
-            more = number(state.differences - len(state.examples))
-            out.print(f"{state.name}: {more} more differences; --examples N shows N of them")
+            omitted = number(state.differences - len(state.examples))
+            out.print(f"{state.name}: {omitted} more differences; --examples N shows N of them")
     for names, reason in (
         (report.excluded, "the options exclude them"),
         (report.derived, "Spark derives them from other entries"),

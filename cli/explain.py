@@ -146,9 +146,9 @@ def _show(report: ExplainReport) -> None:
             f"No entry has the key {report.key}. Read {partitions_read}, after batch {report.batch}."
         )
         return
-    more = f", {number(len(report.entries))} of them shown" if len(report.entries) < report.found else ""
+    shown_text = f", {number(len(report.entries))} of them shown" if len(report.entries) < report.found else ""
     entries = "1 entry" if report.found == 1 else f"{number(report.found)} entries"
-    out.print(f"Found {entries}{more}. Read {partitions_read}, after batch {report.batch}.")
+    out.print(f"Found {entries}{shown_text}. Read {partitions_read}, after batch {report.batch}.")
 
 
 def _describe(looked: Looked) -> str:

@@ -96,8 +96,8 @@ def ask_person(question: str) -> bool:
 def print_json(document: Any) -> None:
     """Print one document on stdout."""
     # Characters that stdout cannot encode are escaped as in JSON.
-    plain = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
-    sys.stdout.write(printable_json(json.dumps(document, indent=2, ensure_ascii=plain)) + "\n")
+    only_ascii = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
+    sys.stdout.write(printable_json(json.dumps(document, indent=2, ensure_ascii=only_ascii)) + "\n")
 
 
 def print_error(error: TtlsnapError, target: str | None = None) -> None:
@@ -147,8 +147,8 @@ def _make_harmless(renderable: Any) -> Any:
     )
     if text is None:
         return renderable
-    harmless = printable_output(text)
-    return renderable if isinstance(renderable, Text) and harmless == text else Text(harmless)
+    harmless_text = printable_output(text)
+    return renderable if isinstance(renderable, Text) and harmless_text == text else Text(harmless_text)
 
 
 def console(*, stderr: bool = False, always: bool = False) -> HarmlessConsole:

@@ -38,16 +38,19 @@ class TransformerInfo:
 
 def list_installed() -> list[TransformerInfo]:
     """Return the transformers in the entry-point group, by name; one that cannot be loaded says so."""
-    return [_info(point) for point in sorted(entry_points(group=GROUP), key=lambda point: point.name)]
+    return [
+        _info(entry_point)
+        for entry_point in sorted(entry_points(group=GROUP), key=lambda entry_point: entry_point.name)
+    ]
 
 
-def _info(point: EntryPoint) -> TransformerInfo:
+def _info(entry_point: EntryPoint) -> TransformerInfo:
     try:
-        loaded = point.load()
+        loaded = entry_point.load()
     except Exception as error:  # somebody else's package
-        return TransformerInfo(point.name, point.value, f"cannot be loaded: {error}", "")
+        return TransformerInfo(entry_point.name, entry_point.value, f"cannot be loaded: {error}", "")
     from_options = getattr(loaded, "from_options", None)
-    return TransformerInfo(point.name, point.value, _first_line(loaded), _first_line(from_options))
+    return TransformerInfo(entry_point.name, entry_point.value, _first_line(loaded), _first_line(from_options))
 
 
 def _first_line(documented: object) -> str:
@@ -92,11 +95,11 @@ def _load(name: str) -> Any:
     module, colon, attribute = name.partition(":")
     try:
         if not colon:
-            points = [point for point in entry_points(group=GROUP) if point.name == name]
-            if not points:
-                installed = ", ".join(sorted(point.name for point in entry_points(group=GROUP)))
+            named_entry_points = [entry_point for entry_point in entry_points(group=GROUP) if entry_point.name == name]
+            if not named_entry_points:
+                installed = ", ".join(sorted(entry_point.name for entry_point in entry_points(group=GROUP)))
                 raise UsageError(f"there is no transformer {name!r}; installed: {installed}; or give module:attribute")
-            return points[0].load()
+            return named_entry_points[0].load()
         return _import(module, attribute)
     except UsageError:
         raise

@@ -122,12 +122,12 @@ def _rename_functions(line: str, names: Sequence[tuple[str, str]]) -> str:
 def look_swapped(old: Sequence[Sequence[str]], new: Sequence[Sequence[str]]) -> bool:
     """Return whether each of two new plans resembles the other's old plan more than its own, by their words."""
 
-    def common(first_lines: Sequence[str], second_lines: Sequence[str]) -> int:
+    def count_common_words(first_lines: Sequence[str], second_lines: Sequence[str]) -> int:
         words = (
             Counter(word for line in lines for word in re.findall(r"\w+|[^\w\s]+", line))
             for lines in (first_lines, second_lines)
         )
         return (next(words) & next(words)).total()
 
-    unswapped = common(old[0], new[0]) + common(old[1], new[1])
-    return common(old[0], new[1]) + common(old[1], new[0]) > unswapped
+    unswapped = count_common_words(old[0], new[0]) + count_common_words(old[1], new[1])
+    return count_common_words(old[0], new[1]) + count_common_words(old[1], new[0]) > unswapped

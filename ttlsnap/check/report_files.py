@@ -58,8 +58,8 @@ def contract_file(report: CheckReport) -> ContractFile | None:
         try:
             if not path.is_file() or not path.resolve().is_relative_to(root):
                 continue
-            small = path.stat().st_size <= _MAX_BYTES
-            lines = path.read_text(errors="replace").splitlines() if small else []
+            is_small = path.stat().st_size <= _MAX_BYTES
+            lines = path.read_text(errors="replace").splitlines() if is_small else []
         except (OSError, ValueError):
             continue
         return ContractFile(path.resolve().relative_to(root).as_posix(), tuple(lines))

@@ -50,9 +50,11 @@ def counts(report: CheckReport) -> str:
 
 def summary(report: CheckReport, fail_on: Verdict) -> str:
     """Return one line: the verdict, the number of findings of each kind, and the contracts."""
-    lenient = report.verdict is not Verdict.AS_IS and not fails(report.verdict, fail_on)
-    passes = f"; passes: only {fail_on} or worse fails" if lenient else ""
-    return f"verdict: {report.verdict} ({counts(report)}), {report.old} -> {report.new}, {report.direction}{passes}"
+    is_lenient = report.verdict is not Verdict.AS_IS and not fails(report.verdict, fail_on)
+    passes_text = f"; passes: only {fail_on} or worse fails" if is_lenient else ""
+    return (
+        f"verdict: {report.verdict} ({counts(report)}), {report.old} -> {report.new}, {report.direction}{passes_text}"
+    )
 
 
 def split_lines(text: str) -> list[str]:

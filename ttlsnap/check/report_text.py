@@ -66,9 +66,9 @@ def finding_lines(finding: Finding, *, why: bool = True) -> Iterator[Line]:
     yield [("  --> ", _FRAME), (describe_place(finding.place), "")]
     sides = [(label, side) for label, side in (("old", finding.old), ("new", finding.new)) if side is not None]
     for label, side in sides:
-        first, *more = split_lines(side)
-        yield [("   | ", _FRAME), (f"{label}: {first}", "")]
-        for line in more:
+        first_line, *more_lines = split_lines(side)
+        yield [("   | ", _FRAME), (f"{label}: {first_line}", "")]
+        for line in more_lines:
             yield [("   | ", _FRAME), (f"     {line}", "")]
     rule = RULES.get(finding.code)
     if finding.spark:
@@ -80,7 +80,7 @@ def finding_lines(finding: Finding, *, why: bool = True) -> Iterator[Line]:
 
 
 def _note(label: str, text: str) -> Iterator[Line]:
-    first, *more = split_lines(text)
-    yield [("   = ", _FRAME), (f"{label}: ", "bold"), (first, "")]
-    for line in more:
+    first_line, *more_lines = split_lines(text)
+    yield [("   = ", _FRAME), (f"{label}: ", "bold"), (first_line, "")]
+    for line in more_lines:
         yield [(f"     {' ' * len(label)}  {line}", "")]

@@ -231,8 +231,8 @@ def _compare_by_name(comparison: Comparison, place: Place, how: How, old: Struct
     """Compare fields as Avro does: it drops an old one, reads null or the default for a new one, and widens types."""
     path = place.field or how.side
     before = {field.name: field for field in old.fields}
-    common = [[name for name in names if name in before and name in new.names] for names in (before, new.names)]
-    if not how.names_count and common[0] != common[1]:
+    common_names = [[name for name in names if name in before and name in new.names] for names in (before, new.names)]
+    if not how.names_count and common_names[0] != common_names[1]:
         names = (", ".join(kind.names) for kind in (old, new))
         comparison.add(FIELDS_SWAPPED_IN_AVRO, place.at(field=path), *names)
         return

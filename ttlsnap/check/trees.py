@@ -103,11 +103,11 @@ class _Begun:
         """Return the tree of the part."""
         parts = [_join(pieces) for pieces in self.arguments] if self.arguments != [[]] else []
         if len(parts) == 1:
-            (only,) = parts
+            (only_part,) = parts
             if not self.opening:
-                return only
-            if self.opening in ("(", "cast(") and only.form in _BETWEEN_TWO:
-                return Tree(f"{self.opening}{only.form}{self.closing}", only.parts)
+                return only_part
+            if self.opening in ("(", "cast(") and only_part.form in _BETWEEN_TWO:
+                return Tree(f"{self.opening}{only_part.form}{self.closing}", only_part.parts)
         return Tree(self.opening + ", ".join("?" * len(parts)) + self.closing, parts)
 
 

@@ -566,14 +566,14 @@ def _with_ttls(store: StoreContract, ttls: Ttls) -> StoreContract:
 
 def find_functions(planned_operators: Sequence[PlannedOperator], recording: Recording) -> list[tuple[Digests, Ttls]]:
     """Return the digests of the functions that the plan of each operator names, and the TTLs of its variables."""
-    stateful = {tag(number): function for number, function in enumerate(recording.stateful)}
+    functions_by_tag = {tag(number): function for number, function in enumerate(recording.stateful)}
     functions_of_operators: list[tuple[Digests, Ttls]] = []
     for operator in planned_operators:
         text = "\n".join(operator.lines)
         functions = {
             name: parts for name, parts in recording.others.items() if f"{name}(" in text or f" {name} of " in text
         }
-        function = stateful.get(operator.function or "")
+        function = functions_by_tag.get(operator.function or "")
         functions_of_operators.append(
             ({function.name: function.digests, **functions}, function.ttls) if function else (functions, {})
         )

@@ -213,12 +213,12 @@ class _Walk:
     def _tell_sides_apart(self, join: Any) -> None:
         """Add the side to each meaning that both sides of a join have."""
         sides = [{attribute.exprId().id() for attribute in items(child.output())} for child in items(join.children())]
-        common = {self.meanings[attribute_id] for attribute_id in sides[0]} & {
+        common_meanings = {self.meanings[attribute_id] for attribute_id in sides[0]} & {
             self.meanings[attribute_id] for attribute_id in sides[1]
         }
         for side, numbers in zip(("left", "right"), sides, strict=True):
             for number in numbers:
-                if self.meanings[number] in common:
+                if self.meanings[number] in common_meanings:
                     self.meanings[number] = f"{side}.{self.meanings[number]}"
 
 

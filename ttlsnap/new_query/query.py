@@ -92,9 +92,9 @@ def _require_repaired(checkpoint: Checkpoint, old: Contract, new: NewQuery, evol
         for finding in after.findings
         if finding.code != "variable-renamed" or finding.old not in removed_variables
     ]
-    done = {step.change for step in evolution.steps}
+    changes = {step.change for step in evolution.steps}
     # Its version stays the old one.
-    findings = [finding for finding in findings if OF_SPARK.get(finding.code) not in done]
+    findings = [finding for finding in findings if OF_SPARK.get(finding.code) not in changes]
     _refuse(checkpoint, message, findings, Verdict.RECONFIGURATION)
     return ["not compared: " + line for line in report.unseen]
 
@@ -103,9 +103,9 @@ def _refuse(checkpoint: Checkpoint, message: str, findings: Sequence[Finding], w
     """Raise UnsupportedError if a finding has a worse verdict than ``worst``."""
     refused_findings = [finding for finding in findings if finding.verdict.rank > worst.rank]
     if refused_findings:
-        accept = ", ".join(f"--ignore {finding.code}" for finding in refused_findings)
+        ignore_options = ", ".join(f"--ignore {finding.code}" for finding in refused_findings)
         lines = describe_findings(refused_findings)
-        raise UnsupportedError(f"{checkpoint.target}: {message}:{lines}\nTo accept it all the same: {accept}")
+        raise UnsupportedError(f"{checkpoint.target}: {message}:{lines}\nTo accept it all the same: {ignore_options}")
 
 
 def _migrated(checkpoint: Checkpoint, old: Contract, new: NewQuery, evolution: Evolution) -> Contract:

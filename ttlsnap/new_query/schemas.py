@@ -77,10 +77,10 @@ class Matcher:
                 self._compare_nullability(field_place, nullable=(old_field.nullable, new_field.nullable))
                 columns.append(Take(source, self._match_types(field_place, old_field.type, new_field.type)))
             else:
-                open_before = len(self.obstacles)
+                obstacles_before = len(self.obstacles)
                 constant = source if source is not None else self._fill(field_place, new_field)
                 columns.append(constant)
-                literal = "LITERAL" if len(self.obstacles) > open_before else _show(constant.value)
+                literal = "LITERAL" if len(self.obstacles) > obstacles_before else _show(constant.value)
                 if not has_steps:
                     self.steps.append(Step("add", field_place, None, f"{new_field.type.simple_string} = {literal}"))
         taken_ordinals = [source for source in known_sources if isinstance(source, int)]

@@ -97,9 +97,9 @@ class _Planner:
             column = replace(column, name=new_column.name)
         if column.type != new_column.type and can_widen(column.type, new_column.type):
             texts = column.type.simple_string, new_column.type.simple_string
-            alter = f"ALTER COLUMN {quote_identifier(column.name)} TYPE {texts[1]}"
+            alter_statement = f"ALTER COLUMN {quote_identifier(column.name)} TYPE {texts[1]}"
             property_statements = () if self._property(_WIDENING) == "true" else (self._set(_WIDENING, "true"),)
-            self.steps.append(Alteration("widen", column.name, *texts, (*property_statements, alter)))
+            self.steps.append(Alteration("widen", column.name, *texts, (*property_statements, alter_statement)))
             column = self._replace(column, replace(column, type=new_column.type))
         if new_column.nullable and not column.nullable:
             self._relax(column)
