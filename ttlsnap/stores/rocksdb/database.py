@@ -153,17 +153,17 @@ def assemble(
     delimiter: bytes,
     *,
     home: str | None = None,
-    lying: Mapping[str, tuple[Directory, str]] | None = None,
+    places_of_tables: Mapping[str, tuple[Directory, str]] | None = None,
 ) -> SnapshotMetadata:
     """Assemble the database of the snapshot ``path`` in ``folder``, with links to SST files that are on a disk.
 
-    For a staged snapshot, ``home`` is its final path, and ``lying`` has the present place of each table by the table's
-    path. Return the snapshot's metadata. Hadoop's checksums of tables are not verified, because RocksDB has one for
-    each block.
+    For a staged snapshot, ``home`` is its final path, and ``places_of_tables`` has the present place of each table by
+    the table's path. Return the snapshot's metadata. Hadoop's checksums of tables are not verified, because RocksDB has
+    one for each block.
     """
     metadata = extract(files, path, folder, home)
     for name, file in metadata.tables.items():
-        source_files, place = lying[file.path] if lying else (files, file.path)
+        source_files, place = places_of_tables[file.path] if places_of_tables else (files, file.path)
         source_files.make_local(place, folder / name)
         check_footer(folder / name, f"{source_files.root}/{place}")
     keep_harmless_options(folder, delimiter, f"{files.root}/{path}")

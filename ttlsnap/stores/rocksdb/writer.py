@@ -330,7 +330,7 @@ class RocksDbWriter:
             folder,
             partition.store.delimiter,
             home=partition.lineage.new_snapshot,
-            lying=places_of_files,
+            places_of_tables=places_of_files,
         )
         return folder, where
 
