@@ -46,7 +46,7 @@ def test_exported_rows_are_those_that_spark_reads(judge: Judge, tmp_path: Path, 
         found = judge.call_in(
             Path(__file__).parent,
             written.version,
-            "reading.read_both",
+            "read_exports.read_both",
             checkpoint=str(written.path),
             exported=str(tmp_path / "state" / table["name"]),
             options=source_options(table, table["name"]),
@@ -66,7 +66,7 @@ def test_a_dataframe_has_the_exported_rows(judge: Judge, tmp_path: Path, version
     found = judge.call_in(
         Path(__file__).parent,
         NEWEST,
-        "reading.read_state_and_files",
+        "read_exports.read_state_and_files",
         checkpoint=str(written.path),
         exported=str(tmp_path / "state/0.left"),
         store="left-keyWithIndexToValue",
