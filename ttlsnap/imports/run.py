@@ -15,7 +15,7 @@ from ttlsnap.checkpoint import Checkpoint
 from ttlsnap.checkpoint.logs import source_positions
 from ttlsnap.compaction.engine import reason_of, settle
 from ttlsnap.compaction.planned_run import PlannedRun
-from ttlsnap.engines.automatic import AutoEngine
+from ttlsnap.engines.local import LocalEngine
 from ttlsnap.engines.moving import Move, MovingEngine
 from ttlsnap.engines.progress import SilentWorkListener, WorkListener
 from ttlsnap.engines.proof import require_all
@@ -73,8 +73,7 @@ def import_state(request: ImportRequest) -> ImportReport:
     each table. ``selection`` or the names of ``tables`` say which states to fill. With the mode ``insert``, no row may
     have a key that a state already has. ``merge`` replaces the entries of such keys, and ``replace`` all entries.
 
-    ``engine`` runs the work. By default it is Spark if something asks for it or the tables are large, and otherwise at
-    most ``parallelism`` workers on this machine.
+    ``engine`` runs the work; by default at most ``parallelism`` workers on this machine.
 
     ``output``, ``stopped``, ``planned_batch`` and ``scratch`` are as for ``compact``. Raise a ``TtlsnapError`` (see
     ``ttlsnap.errors``); the checkpoint is then unchanged, unless the message names ``ttlsnap recover``.
@@ -86,7 +85,7 @@ def import_state(request: ImportRequest) -> ImportReport:
 
     def begin(checkpoint: Checkpoint, runs: Runs, _: Receiver | None) -> Import:
         plan = plan_import(checkpoint, runs, source, request.selection or Selection(), request.tables)
-        engine = request.engine or AutoEngine.of(parallelism=request.parallelism)
+        engine = request.engine or LocalEngine(request.parallelism)
         return Import(plan, runs, options, source, mode, engine, request.listener or SilentListener())
 
     return write_new_state(request.target, options, begin)
