@@ -1,4 +1,7 @@
-"""The interface of engines: each runs ``compact_partition`` once for each task, and nothing else."""
+"""The interface of engines, each of which runs ``compact_partition`` once for each task, and nothing else.
+
+Afterwards the staged files of the tasks get their final names in the staging folder.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from ttlsnap.compaction.task import PartitionResult, PartitionResults, Partition
 from ttlsnap.errors import StorageError
 from ttlsnap.storage.directory import Directory, each
 from ttlsnap.storage.open import open_directory
-from ttlsnap.stores.protocols import StagedFile
+from ttlsnap.stores.protocols import StagedFile, Staging
 
 
 def rename_staged(task: PartitionTask, result: PartitionResult) -> PartitionResult:
@@ -20,6 +23,11 @@ def rename_staged(task: PartitionTask, result: PartitionResult) -> PartitionResu
         return result
     if result.expired is not None:
         settle(staging.files, result.expired, result.expired.target)
+    return settle_all(staging, result)
+
+
+def settle_all(staging: Staging, result: PartitionResult) -> PartitionResult:
+    """Give the new files of a partition their final names. Raise StorageError if they are not what the worker left."""
     if result.staged is None:
         return result
     return replace(

@@ -13,7 +13,7 @@ from typing import Protocol, get_args
 from ttlsnap.archives.receivers import Receiver
 from ttlsnap.checkpoint import Checkpoint
 from ttlsnap.checkpoint.logs import source_positions
-from ttlsnap.compaction.engine import reason_of, settle
+from ttlsnap.compaction.engine import reason_of, settle_all
 from ttlsnap.compaction.planned_run import PlannedRun
 from ttlsnap.engines.local import LocalEngine
 from ttlsnap.engines.moving import Move, MovingEngine
@@ -114,7 +114,7 @@ class Import(PlannedRun[ImportReport]):
     def work(self, place: WorkPlace) -> ImportReport:
         sources, targets = self._sources(), self._targets(place)
         self._listener.planned(len(sources) + len(targets))
-        move = Move(self.checkpoint.target, self.plan.state_store, sources, targets, self._check, place.scratch)
+        move = Move(self.checkpoint.target, self.plan.state_store, sources, targets, self._require_fits, place.scratch)
         source_results, partitions = self._engine.move(move, self._listener.partition_done, self._listener.progress)
         self._require_fits(partitions)
         rows_of_tables: list[list[ReadRows]] = [
@@ -124,18 +124,7 @@ class Import(PlannedRun[ImportReport]):
         results = [result for partition in partitions for result in partition.stores]
         if place.below is not None:
             staging = Staging(open_directory(place.root), place.below)
-            staged = [file for result in results for file in result.staged or ()]
-            settled = iter(
-                each(
-                    staging.files,
-                    lambda staged_file: settle(staging.files, staged_file, staging.place(staged_file.target)),
-                    staged,
-                )
-            )
-            results = [
-                result if result.staged is None else replace(result, staged=tuple(next(settled) for _ in result.staged))
-                for result in results
-            ]
+            results = each(staging.files, lambda result: settle_all(staging, result), results)
         self.results = results
         return self._report(rows_of_tables, partitions)
 
@@ -219,9 +208,6 @@ class Import(PlannedRun[ImportReport]):
         return next(
             candidate.stores[0].partitions for candidate in self.checkpoint.operators if candidate.id == operator
         )
-
-    def _check(self, results: Sequence[ReadRows]) -> None:
-        self._require_fits(results)
 
     def _require_all(self, rows_of_tables: Sequence[Sequence[ReadRows]], partitions: Sequence[FilledResult]) -> None:
         """Raise CorruptionError unless every row became an entry, exactly once."""

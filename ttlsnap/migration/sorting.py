@@ -361,12 +361,12 @@ class Sorter:
 
 @dataclass(frozen=True)
 class SortingSink:
-    """The sink that gives what a compaction keeps to ``sorters``, one for each store, by name. See ``Sink``."""
+    """The sink that gives what a compaction keeps to ``sorters``, one for each store, by name. See ``EntrySink``."""
 
     sorters: Mapping[str, Sorter]
 
     def needs_rows_of(self, store: StorePartition) -> Mapping[str, StateDescriptor]:
-        """See ``Sink.needs_rows_of``: all states, because rows are placed."""
+        """See ``EntrySink.needs_rows_of``: all states, because rows are placed."""
         return self.sorters[store.name].states
 
     def writer(
@@ -377,7 +377,7 @@ class SortingSink:
         moves: Mapping[str, Renumbering],
         changes: int = 0,
     ) -> _SortingWriter:
-        """See ``Sink.writer``."""
+        """See ``EntrySink.writer``."""
         sorter = self.sorters[store.name]
         sorter.converter.families = dict(partition.families)
         return _SortingWriter(partition, sorter, states, moves)

@@ -36,13 +36,6 @@ def lineage_of(checkpoint: Checkpoint, state_store: StateStore, store: Store, pa
     return state_store.find(checkpoint.files, store.directory(partition), checkpoint.version, unique_id)
 
 
-def lineages_of(checkpoint: Checkpoint, state_store: StateStore, store: Store) -> list[Lineage]:
-    """Return the files of every partition of ``store``; raises CorruptionError if one is incomplete."""
-    return each(
-        checkpoint.files, lambda partition: lineage_of(checkpoint, state_store, store, partition), store.partitions
-    )
-
-
 def partition_of(checkpoint: Checkpoint, state_store: StateStore, store: Store, partition: int) -> StorePartition:
     """Return one partition of ``store`` at the checkpoint's version."""
     lineage = lineage_of(checkpoint, state_store, store, partition)
@@ -54,3 +47,8 @@ def partitions_of(checkpoint: Checkpoint, state_store: StateStore, store: Store)
     return each(
         checkpoint.files, lambda partition: partition_of(checkpoint, state_store, store, partition), store.partitions
     )
+
+
+def lineages_of(checkpoint: Checkpoint, state_store: StateStore, store: Store) -> list[Lineage]:
+    """Return the files of every partition of ``store``; raises CorruptionError if one is incomplete."""
+    return [partition.lineage for partition in partitions_of(checkpoint, state_store, store)]
