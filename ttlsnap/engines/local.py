@@ -11,6 +11,7 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed, wait
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from ttlsnap.compaction.engine import Done
@@ -19,6 +20,7 @@ from ttlsnap.compaction.task import PartitionResults, PartitionTask, Progress
 from ttlsnap.engines.moving import Move, Moved, Part
 from ttlsnap.engines.progress import WorkListener
 from ttlsnap.storage.uris import is_local
+from ttlsnap.stores.partitions import StorePartition
 from ttlsnap.stores.scratch import make_folder, scratch_folder
 
 Task = TypeVar("Task")
@@ -114,6 +116,23 @@ class Readable(Protocol):
     def root(self) -> str: ...
     @property
     def size(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class PartitionReading:
+    """The reading of one partition, ``source``. See ``Readable``."""
+
+    source: StorePartition
+
+    @property
+    def root(self) -> str:
+        """The checkpoint."""
+        return self.source.root
+
+    @property
+    def size(self) -> int:
+        """The size of the files, in bytes."""
+        return self.source.size
 
 
 ReadTask = TypeVar("ReadTask", bound=Readable)

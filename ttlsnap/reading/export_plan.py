@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from ttlsnap.checkpoint import Checkpoint, Operator
 from ttlsnap.clock import Clock, TimeCharacteristic
+from ttlsnap.engines.local import PartitionReading
 from ttlsnap.entries.batch import RowEntries, StateEntries
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.entries.timestamps import WrittenField, field_listing, has_time, split_unit, timestamp_field
@@ -27,7 +28,6 @@ from ttlsnap.reading.conditions import Condition
 from ttlsnap.reading.state_table import MissingColumnError, StateTable
 from ttlsnap.storage.open import open_for_reading
 from ttlsnap.stores.open import open_state_store, partitions_of
-from ttlsnap.stores.partitions import StorePartition
 from ttlsnap.stores.protocols import StoredPartition
 from ttlsnap.stores.scan import scan_partition
 from ttlsnap.unsaferow.gather import Mask
@@ -59,26 +59,15 @@ class TableChoice:
 
 
 @dataclass(frozen=True)
-class ExportTask:
+class ExportTask(PartitionReading):
     """The partition ``source``, whose entries become rows of ``tables``.
 
     ``history`` says when entries were written, if a table has that time.
     """
 
-    source: StorePartition
     tables: tuple[StateTable, ...]
     conditions: tuple[Condition, ...]
     history: History | None = None
-
-    @property
-    def root(self) -> str:
-        """The checkpoint."""
-        return self.source.root
-
-    @property
-    def size(self) -> int:
-        """The size of the files, in bytes."""
-        return self.source.size
 
     def read(
         self, scratch: str | None = None, *, in_order: bool = False

@@ -16,6 +16,7 @@ import numpy as np
 from ttlsnap.clock import Clock
 from ttlsnap.compaction.task import Progress
 from ttlsnap.documents import Document, in_json
+from ttlsnap.engines.local import PartitionReading
 from ttlsnap.entries.batch import RowEntries, StateEntries
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.entries.json_text import to_json_values
@@ -24,7 +25,6 @@ from ttlsnap.reading.ages import AgeField, Ages
 from ttlsnap.reading.distribution import Distribution
 from ttlsnap.reading.rows_by_key import KeyCount, RowsByKey, has_many_rows
 from ttlsnap.storage.open import open_for_reading
-from ttlsnap.stores.partitions import StorePartition
 from ttlsnap.stores.protocols import EntryBatch, StoredSizes
 from ttlsnap.transform.chain import StateTransformers
 from ttlsnap.transform.protocols import TransformerFactory
@@ -52,22 +52,11 @@ class StateWork:
 
 
 @dataclass(frozen=True)
-class MeasuringTask:
+class MeasuringTask(PartitionReading):
     """The partition ``source``, whose states are measured. ``history`` says when entries were written, if needed."""
 
-    source: StorePartition
     states: tuple[StateWork, ...]
     history: History | None = None
-
-    @property
-    def root(self) -> str:
-        """The checkpoint."""
-        return self.source.root
-
-    @property
-    def size(self) -> int:
-        """The size of the files, in bytes."""
-        return self.source.size
 
 
 @dataclass(frozen=True)
