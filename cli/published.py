@@ -1,4 +1,4 @@
-"""The lines that ``compact``, ``migrate`` and ``import`` print after they have published a run."""
+"""What a run has published, or a migration changes, in the words of ``compact``, ``migrate`` and ``import``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The severity of a verdict: whether the check fails, and the level that build servers show."""
+"""The severity of a verdict: whether the check fails, and the level that build servers show.
+
+Also findings in words, in which names are printable (``ttlsnap.printable``).
+"""
 
 from __future__ import annotations
 

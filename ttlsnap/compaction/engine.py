@@ -1,4 +1,4 @@
-"""The interface of engines, each of which runs ``compact_partition`` once for each task, and nothing else.
+"""The interface of engines: each runs ``compact_partition`` once for each task, and nothing else.
 
 Afterwards the staged files of the tasks get their final names in the staging folder.
 """

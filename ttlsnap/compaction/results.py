@@ -1,4 +1,4 @@
-"""The transformers' type and a store's result, for the compaction of one store and of linked stores."""
+"""The transformers' type, the times and a store's result, for the compaction of one store and of linked stores."""
 
 from __future__ import annotations
 

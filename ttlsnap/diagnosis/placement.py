@@ -1,4 +1,7 @@
-"""Keys that are not in the partition where Spark looks for them (see ``ttlsnap.operators.placement``)."""
+"""Keys that are not in the partition where Spark looks for them (see ``ttlsnap.operators.placement``).
+
+Also deduplications whose keys were written with their columns in two orders (see ``ttlsnap.operators.key_order``).
+"""
 
 from __future__ import annotations
 

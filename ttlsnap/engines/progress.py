@@ -1,7 +1,7 @@
 """Progress from worker processes to the process that shows it: small datagrams on the loopback interface.
 
 They only count. A lost or forged datagram makes the display wrong for a moment, and nothing else. Results are not
-sent this way.
+sent this way. A listener in that process follows the work.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """A migration that somebody reviews before it is applied: ``migrate --plan-out FILE``, and ``--apply FILE``.
 
-ttlsnap applies exactly the reviewed migration, or nothing. It compares them immediately before it publishes.
+ttlsnap applies exactly the reviewed migration, or nothing. It compares them immediately before it publishes. Policies
+have such plans, too, and read them with ``read_plan_file``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""The work of a migration as plain data: old partitions are split, and new ones are built from the parts."""
+"""The work of a migration as plain data: old partitions are split, and new ones are built from the parts.
+
+Entries may have the same key after a migration. Of a deduplication, one of them is enough. The rows of a join with the
+same key and time become one list.
+"""
 
 from __future__ import annotations
 

@@ -38,7 +38,10 @@ Hashes = npt.NDArray[np.uint64]
 
 
 def hash_keys(keys: Rows) -> Hashes:
-    """Return the hash of each key: its CRC32C and its Murmur3 hash (uint64[n])."""
+    """Return the hash of each key, the same on every machine: its CRC32C and its Murmur3 hash (uint64[n]).
+
+    Two keys with one hash count as written when the later one was. So a collision can only keep an entry longer.
+    """
     no_values = Rows(np.zeros(0, np.uint8), np.zeros(len(keys), np.int64), np.zeros(len(keys), np.int64))
     checksums = row_checksums(keys, no_values).astype(np.uint64)
     hashes = hash_columns([keys.to_arrow()], [BinaryType()], first_seeds(len(keys)))

@@ -5,6 +5,8 @@
 
 Version V consists of the newest snapshot not after V, and of every delta after it up to V, in order. A snapshot at V
 itself is enough, and Spark prefers it to a delta of that version. A rewritten state is published this way.
+
+``HdfsFormat`` has the settings of a checkpoint that decide the bytes in them.
 """
 
 from __future__ import annotations
