@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ttlsnap import export, import_state, open_checkpoint
+from ttlsnap.engines.spill import Spills
 from ttlsnap.errors import BusyError, CorruptionError, RefusedError
 from ttlsnap.imports.partition import TableSource
 from ttlsnap.imports.report import ImportReport
@@ -50,8 +51,8 @@ def test_a_row_that_does_not_arrive_as_it_was_stops_the_import(
     export(str(target), str(tmp_path / "state"))
     before, read = bytes_of(target), TableSource.read
 
-    def careless(self: TableSource, folder: Path, partition: int) -> Iterator[Part]:
-        for keys, values in read(self, folder, partition):
+    def careless(self: TableSource, spills: Spills, partition: int) -> Iterator[Part]:
+        for keys, values in read(self, spills, partition):
             yield change(keys, values) if partition == 1 else (keys, values)
 
     monkeypatch.setattr(TableSource, "read", careless)

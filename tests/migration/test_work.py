@@ -11,7 +11,7 @@ import pytest
 
 from ttlsnap import migrate, open_checkpoint
 from ttlsnap.engines import proof, spill
-from ttlsnap.engines.moving import Entries as Stored
+from ttlsnap.engines.spill import Entries as Stored
 from ttlsnap.errors import BusyError, CorruptionError, RefusedError, StorageError, UnsupportedError, UsageError
 from ttlsnap.migration import run, task
 from ttlsnap.operators.placement import STRICT
@@ -145,11 +145,13 @@ def test_lost_doubled_and_mixed_entries_are_found(
     target = sample(name, tmp_path)
     before = bytes_of(target)
 
-    def damaged(path: Path, partition: int, partitions: int) -> Iterator[Stored]:
-        found = list(spill.read_spill(path, partition, partitions))
+    real = spill.Spills.read
+
+    def damaged(spills: spill.Spills, name: str, partition: int, partitions: int) -> Iterator[Stored]:
+        found = list(real(spills, name, partition, partitions))
         yield from wrong(found) if found and len(found[0][0]) > 1 else found
 
-    monkeypatch.setattr(task, "read_spill", damaged)
+    monkeypatch.setattr(spill.Spills, "read", damaged)
     with pytest.raises(CorruptionError, match=r"do not have the entries of the old ones|strict ascending order"):
         migrate(str(target), partitions=1, stopped=True)
     assert bytes_of(target) == before
@@ -161,8 +163,8 @@ def test_column_families_with_other_ids_are_refused(tmp_path: Path, monkeypatch:
 
     real = task.SplitTask.split
 
-    def other(given: task.SplitTask, folder: Path, progress: Any) -> task.SplitResult:
-        found = real(given, folder, progress)
+    def other(given: task.SplitTask, spills: spill.Spills, progress: Any) -> task.SplitResult:
+        found = real(given, spills, progress)
         (split,) = found.splits
         ids = sorted(split.families)
         turned = dict(zip(ids, map(split.families.get, reversed(ids)), strict=True))
@@ -265,11 +267,11 @@ def test_impossible_numbers_and_folders_are_refused(tmp_path: Path) -> None:
     scratch = tmp_path / "scratch"
     scratch.mkdir()
 
-    def write_elsewhere(path: Path, partitions: int) -> spill.SpillWriter:
-        return spill.SpillWriter(tmp_path / "gone" / path.name, partitions)
+    def write_elsewhere(spills: spill.Spills, name: str, partitions: int) -> spill.SpillWriter:
+        return spill.SpillWriter(tmp_path / "gone" / name, partitions, spill.Room(0), [])
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(task, "SpillWriter", write_elsewhere)
+        patch.setattr(spill.Spills, "write", write_elsewhere)
         with pytest.raises(StorageError, match="name another folder with --scratch"):
             migrate(str(target), partitions=3, stopped=True, scratch=str(scratch))
     assert not list(scratch.iterdir())

@@ -19,6 +19,7 @@ from ttlsnap.compaction.partition import compact_partition
 from ttlsnap.compaction.task import PartitionResults, PartitionTask, Progress
 from ttlsnap.engines.moving import Move, Moved, Part
 from ttlsnap.engines.progress import WorkListener
+from ttlsnap.engines.spill import Room, Spills
 from ttlsnap.storage.uris import is_local
 from ttlsnap.stores.partitions import StorePartition
 from ttlsnap.stores.scratch import make_folder, scratch_folder
@@ -170,17 +171,18 @@ def _move(run: _Run, move: Move) -> Moved:
     """Carry out a move with ``run``: all sources, and then all targets."""
     sources, targets = move.sources, move.targets
     with scratch_folder(move.scratch) as folder:
-        folders = [folder / str(number) for number in range(len(sources))]
+        room = Room(move.room)
+        spills = [Spills(folder / str(number), room) for number in range(len(sources))]
 
         def split(number: int, progress: Progress) -> Any:
-            make_folder(folders[number])
-            return sources[number].split(folders[number], progress)
+            make_folder(spills[number].path)
+            return sources[number].split(spills[number], progress)
 
         def build(target_number: int, progress: Progress) -> Any:
             parts = (
                 Part(*entries, source_number, part)
-                for source_number, (source, place) in enumerate(zip(sources, folders, strict=True))
-                for part, entries in enumerate(source.read(place, target_number))
+                for source_number, (source, own_spills) in enumerate(zip(sources, spills, strict=True))
+                for part, entries in enumerate(source.read(own_spills, target_number))
             )
             return targets[target_number].build(parts, folder, progress)
 

@@ -12,11 +12,9 @@ from typing import Any, NamedTuple, Protocol
 
 from ttlsnap.compaction.engine import Done, Engine
 from ttlsnap.compaction.task import Progress
+from ttlsnap.engines.spill import Entries, Spills
 from ttlsnap.stores.protocols import StateStore
 from ttlsnap.unsaferow.rows import Rows
-
-Entries = tuple[Rows, Rows]
-"""Keys and values, as a source gives them to a target: as they are stored, or as rows."""
 
 
 class Part(NamedTuple):
@@ -41,12 +39,12 @@ class Source(Protocol):
         """The numbers of the targets that get its entries."""
         ...
 
-    def split(self, folder: Path, progress: Progress) -> Any:
-        """Sort the entries by their targets, into files in ``folder``. Return plain data for the caller."""
+    def split(self, spills: Spills, progress: Progress) -> Any:
+        """Sort the entries by their targets, into ``spills``. Return plain data for the caller."""
         ...
 
-    def read(self, folder: Path, target: int) -> Iterator[Entries]:
-        """Yield the entries of a target, from the files in ``folder``."""
+    def read(self, spills: Spills, target: int) -> Iterator[Entries]:
+        """Yield the entries of a target, from ``spills``."""
         ...
 
 
@@ -74,7 +72,8 @@ Check = Callable[[list[Any]], None]
 class Move:
     """A move in the checkpoint ``root``, to ``state_store``.
 
-    ``scratch`` is the local folder for the work; by default the temporary folder.
+    ``scratch`` is the local folder for the work; by default the temporary folder. ``room`` is the number of bytes of
+    entries that all sources together may keep in memory before they use scratch files, on this machine.
     """
 
     root: str
@@ -83,6 +82,7 @@ class Move:
     targets: Sequence[Target]
     check: Check
     scratch: str | None
+    room: int = 0
 
     @property
     def size(self) -> int:

@@ -22,8 +22,9 @@ import pyarrow as pa
 
 from ttlsnap import errors
 from ttlsnap.engines.launch import set_temporarily
-from ttlsnap.engines.moving import Entries, Move, Part, Source, Target
+from ttlsnap.engines.moving import Move, Part, Source, Target
 from ttlsnap.engines.progress import sender
+from ttlsnap.engines.spill import Entries, Room, Spills
 from ttlsnap.engines.workers import on_workers
 from ttlsnap.errors import TtlsnapError
 from ttlsnap.schema.types import LongType
@@ -142,11 +143,12 @@ def _split_work(sources: Sequence[bytes], places: Sequence[int], scratch: str | 
         for target in range(number, len(places), len(sources)):
             yield places[target], number, 0, b""
         with scratch_folder(scratch) as folder:
-            outcome = _attempt(lambda: source.split(folder, send))
+            spills = Spills(folder, Room(0))  # Spark has planned its memory without any of this
+            outcome = _attempt(lambda: source.split(spills, send))
             yield places[number % len(places)], number, _RESULT, pickle.dumps(outcome)
             if outcome[0]:
                 for target in source.targets:
-                    for part, piece in enumerate(cut(source.read(folder, target))):
+                    for part, piece in enumerate(cut(source.read(spills, target))):
                         yield places[target], number, part, piece
         send(0, 0, ended=True)
 

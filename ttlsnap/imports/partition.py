@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ttlsnap.compaction.task import PartitionResult, Progress
-from ttlsnap.engines.moving import Entries, Part
+from ttlsnap.engines.moving import Part
 from ttlsnap.engines.proof import Fingerprint, Sent
-from ttlsnap.engines.spill import SpillWriter, read_spill
+from ttlsnap.engines.spill import Entries, Spills
 from ttlsnap.entries.json_text import json_texts
 from ttlsnap.errors import CorruptionError
 from ttlsnap.imports.conforming import EXAMPLES, HAS_KEY, Conforming, Misfits
@@ -69,10 +69,10 @@ class TableSource:
         """See ``Source.targets``."""
         return range(self.first, self.first + self.partitions)
 
-    def split(self, folder: Path, progress: Progress) -> ReadRows:
+    def split(self, spills: Spills, progress: Progress) -> ReadRows:
         """See ``Source.split``. Raise UsageError for a table of another form."""
         read_rows, state, fingerprint = ReadRows(), self.table.identity, Fingerprint()
-        with SpillWriter(folder / _ROWS, self.partitions) as spill:
+        with spills.write(_ROWS, self.partitions) as spill:
             for file in self.files:
                 for batch in file.rows():
                     keys, values = self._rows(file, batch, read_rows)
@@ -99,10 +99,10 @@ class TableSource:
         read_rows.expired += int(untimely.expired.sum())
         return keys.take(~untimely.expired), values.take(~untimely.expired)
 
-    def read(self, folder: Path, target: int) -> Iterator[Entries]:
+    def read(self, spills: Spills, target: int) -> Iterator[Entries]:
         """See ``Source.read``. The entries are rows: keys of ``ImportTable.identity``, and values."""
         if target in self.targets:
-            yield from read_spill(folder / _ROWS, target - self.first, self.partitions)
+            yield from spills.read(_ROWS, target - self.first, self.partitions)
 
 
 @dataclass

@@ -37,6 +37,9 @@ from ttlsnap.transaction.steps import WorkPlace, write_new_state
 SOURCES = 64
 """The most sources of a table. Every partition reads a part of each."""
 
+_ROOM = 256 << 20
+"""The bytes of rows that wait in memory for their partitions, on this machine. Scratch files have the rest."""
+
 
 class ImportListener(WorkListener, Protocol):
     """A listener to the progress of an import. ``confirm`` returns whether to publish."""
@@ -114,7 +117,8 @@ class Import(PlannedRun[ImportReport]):
     def work(self, place: WorkPlace) -> ImportReport:
         sources, targets = self._sources(), self._targets(place)
         self._listener.planned(len(sources) + len(targets))
-        move = Move(self.checkpoint.target, self.plan.state_store, sources, targets, self._require_fits, place.scratch)
+        root, state_store = self.checkpoint.target, self.plan.state_store
+        move = Move(root, state_store, sources, targets, self._require_fits, place.scratch, _ROOM)
         source_results, partitions = self._engine.move(move, self._listener.partition_done, self._listener.progress)
         self._require_fits(partitions)
         rows_of_tables: list[list[ReadRows]] = [

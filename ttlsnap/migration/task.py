@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from ttlsnap.compaction.partition import compact_partition
 from ttlsnap.compaction.task import PartitionResults, PartitionTask, Progress
-from ttlsnap.engines.moving import Entries, Part
+from ttlsnap.engines.moving import Part
 from ttlsnap.engines.proof import Fingerprint
-from ttlsnap.engines.spill import SpillWriter, read_spill
+from ttlsnap.engines.spill import Entries, Spills
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import RefusedError
 from ttlsnap.migration.sorting import Converter, OldPartition, Sorter, SortingSink, Split, times_of
@@ -119,7 +119,7 @@ class SplitTask:
             }
         )
 
-    def split(self, folder: Path, progress: Progress) -> SplitResult:
+    def split(self, spills: Spills, progress: Progress) -> SplitResult:
         """See ``Source.split``.
 
         Raise UnsupportedError for a state that was not planned, and CorruptionError for damage.
@@ -130,21 +130,20 @@ class SplitTask:
         with contextlib.ExitStack() as stack:
             sorters = {}
             for number, store in enumerate(self.stores):
-                spill = stack.enter_context(SpillWriter(folder / str(number), store.partitions))
+                spill = stack.enter_context(spills.write(str(number), store.partitions))
                 times, spill_of_times = MovingTimes(store.kept, files, self.state_store, store.lineage), None
                 if store.ledgers is not None:
-                    path = folder / f"{number}{_TIMES}"
-                    spill_of_times = stack.enter_context(SpillWriter(path, store.partitions))
+                    spill_of_times = stack.enter_context(spills.write(f"{number}{_TIMES}", store.partitions))
                 sorter = Sorter(store, self.state_store, self.new_store, spill, times, spill_of_times)
                 sorters[store.name] = sorter
             compacted: PartitionResults = ()
             if self.compaction is not None:
-                task = replace(self.compaction, scratch=str(folder), whole=True)
+                task = replace(self.compaction, scratch=str(spills.path), whole=True)
                 compacted = compact_partition(task, progress, SortingSink(sorters))
                 for result in compacted:
                     result.raise_failure()
             else:
-                self._sort(files, folder, sorters, progress)
+                self._sort(files, spills.path, sorters, progress)
             splits = tuple(sorter.finish() for sorter in sorters.values())
         return SplitResult(splits, compacted)
 
@@ -163,12 +162,12 @@ class SplitTask:
         for _, work in work_of_links:
             work.resolve({}, _fetch_nothing)
 
-    def read(self, folder: Path, target: int) -> Iterator[Entries]:
+    def read(self, spills: Spills, target: int) -> Iterator[Entries]:
         """See ``Source.read``."""
         for number, store in enumerate(self.stores if not self.stay else ()):
             for first_target, name in ((store.first, str(number)), (store.ledgers, f"{number}{_TIMES}")):
                 if first_target is not None and first_target <= target < first_target + store.partitions:
-                    yield from read_spill(folder / name, target - first_target, store.partitions)
+                    yield from spills.read(name, target - first_target, store.partitions)
 
 
 def _fetch_nothing(place: StateId, mask: Mask) -> Rows:

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ttlsnap.compaction.task import Progress
-from ttlsnap.engines.moving import Entries, Part
+from ttlsnap.engines.moving import Part
+from ttlsnap.engines.spill import Entries
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.storage.directory import Directory
 from ttlsnap.storage.open import open_directory
