@@ -1,1 +1,1 @@
-"""Migration of a checkpoint: the same entries in another number of partitions."""
+"""Migration of a checkpoint: its entries in other partitions, in another state store, or with another schema."""
