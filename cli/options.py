@@ -162,9 +162,15 @@ class PublishingOptions:
             rich_help_panel=PUBLISH,
         ),
     ] = None
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before publishing.", rich_help_panel=PUBLISH)] = (
-        False
-    )
+    yes: Annotated[
+        bool,
+        typer.Option(
+            "--yes",
+            "-y",
+            help="Do not ask before publishing. Needed without a terminal if values are dropped.",
+            rich_help_panel=PUBLISH,
+        ),
+    ] = False
     stopped: StoppedOption = False
     no_planned_batch: Annotated[
         bool,
@@ -194,7 +200,7 @@ class EngineOptions:
         typer.Option(
             "--engine",
             help="spark: run on Spark. local: run in this process, without a JVM. auto: use Spark if "
-            "--master is given, under spark-submit, or if the state is larger than 16 GiB.",
+            "--master is given, under spark-submit, or if the state is larger than 16 GiB (4 GiB with RocksDB).",
             rich_help_panel=RUN,
         ),
     ] = EngineName.AUTO

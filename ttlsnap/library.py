@@ -62,8 +62,8 @@ def migrate(request: MigrateRequest) -> MigrationReport:
     It gets another number of ``partitions``, another state store ``provider`` ("hdfs" or "rocksdb"), other
     ``settings`` (see ``ttlsnap.migration.changes``), or the schemas of a ``new_query``
     (``ttlsnap.NewQuery``). ``drops`` are state variables that the query no longer has: what Spark has
-    kept of them is removed. ``transformers`` run in the same pass. ``engine`` is as for ``compact``. ``DropOptions``
-    and its base describe the other arguments. ``scratch`` needs room for the whole state, uncompressed.
+    kept of them is removed. ``transformers`` run in the same pass. ``engine`` is as for ``compact``. The other
+    arguments are those of ``compact``. ``scratch`` needs room for the whole state, uncompressed.
 
     Raise a ``TtlsnapError`` (see ``ttlsnap.errors``). The checkpoint is then as it was, unless the message names
     ``ttlsnap recover``.

@@ -184,9 +184,7 @@ class Workshop:
         assert not litter, litter
         if point.fault != KILL:
             needs_recover = first.json["outcome"] != "nothing"
-            # Other commands may end well although they could not record it, or not remove what they no longer need.
-            call = point.call if step.name == "compact" else None
-            told_well(traced.ended, needs_recover=needs_recover, is_done=found == step.end, call=call)
+            told_well(traced.ended, point.call, needs_recover=needs_recover, is_done=found == step.end)
         went_on(step, path, third, found, fenced=fenced)
         shutil.rmtree(path.parent)
         shutil.rmtree(twin.parent)
@@ -211,13 +209,13 @@ def went_on(step: Step, path: Path, again: Ended, found: Tree, *, fenced: bool) 
         assert tree(path) == step.new
 
 
-def told_well(ended: Ended, *, needs_recover: bool, is_done: bool, call: Call | None = None) -> None:
+def told_well(ended: Ended, call: Call, *, needs_recover: bool, is_done: bool) -> None:
     """Assert that a command that met an error has the right exit code, and a message that names the remedy.
 
     The command may ignore an error in the removal of files that it no longer needs, if the failed ``call`` removes.
     """
     if ended.code == 0:
-        assert call is None or call.name in _FREES, f"an error of {call} was passed over"
+        assert call.name in _FREES, f"an error of {call} was passed over"
         assert is_done and not needs_recover, "an error was passed over"
         return
     assert ended.code in (4, 5), ended

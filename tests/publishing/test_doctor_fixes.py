@@ -150,7 +150,8 @@ def test_an_interrupted_repair_leaves_the_old_or_the_new_state(
         assert recovered in (old, new), f"recover left neither: {differences(recovered, old)}"
         assert fenced or recovered == found, "recover changed what was whole"
         if point.fault != KILL:
-            told_well(traced.ended, needs_recover=first.json["outcome"] != "nothing", is_done=found == new)
+            needs_recover = first.json["outcome"] != "nothing"
+            told_well(traced.ended, point.call, needs_recover=needs_recover, is_done=found == new)
         if recovered == new:
             back = workshop.commands.run("rollback", str(path), "--stopped")
             assert back.code == 0, back.err

@@ -81,8 +81,8 @@ def refuse_if_running(
     limit_s = max(YOUNGEST_S, GAPS * max(gap_ms or 0, _longest_gap_of_files_ms(files)) / _MS)
     if age_s < limit_s:
         raise BusyError(
-            f"{files.root}: batch {max(logs.commits, default=-1)} was committed {_duration(age_s)} ago, so the query "
-            "may be running. Stop it and repeat the command with --stopped (in a policy: stopped = true), or wait "
+            f"{files.root}: the logs of batch {max(logs.commits, default=-1)} changed {_duration(age_s)} ago, so the "
+            "query may be running. Stop it and repeat the command with --stopped (in a policy: stopped = true), or wait "
             f"until {_duration(limit_s)} have passed without a change"
         )
     if not gap_ms:

@@ -77,10 +77,10 @@ class ExplainRequest(ReadOptions):
 def explain(request: ExplainRequest) -> ExplainReport:
     """Return why ``compact`` with these ``transformers`` keeps, drops or rewrites the entries of a key.
 
-    ``key`` is JSON (see ``ttlsnap.reading.explained_key``). The report has the first ``show`` entries. The other
-    arguments are those of ``compact``. Nothing is written.
+    ``key`` is JSON (see ``ttlsnap.reading.explained_key``). The report has the first ``show`` entries, and how
+    many were ``found``: 0 for a key without entries. The other arguments are those of ``compact``. Nothing is written.
 
-    Raise UsageError if no state has such a key, or another ``TtlsnapError``.
+    Raise UsageError if the keys of no state have such fields, or another ``TtlsnapError``.
     """
     started = time.monotonic()
     listener, parallelism = request.listener or SilentWorkListener(), request.parallelism
