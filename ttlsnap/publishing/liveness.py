@@ -82,8 +82,8 @@ def refuse_if_running(
     if age_s < limit_s:
         raise BusyError(
             f"{files.root}: the logs of batch {max(logs.commits, default=-1)} changed {_duration(age_s)} ago, so the "
-            "query may be running. Stop it and repeat the command with --stopped (in a policy: stopped = true), or wait "
-            f"until {_duration(limit_s)} have passed without a change"
+            "query may be running. Stop it and repeat the command with --stopped (in a policy: stopped = true), or "
+            f"wait until {_duration(limit_s)} have passed without a change"
         )
     if not gap_ms:
         raise BusyError(

@@ -1,8 +1,8 @@
 """Transformers, factories and converters as users write them, adapted to the base classes where they enter.
 
 A user's factory needs only ``create``, and a transformer only ``filter_or_transform``. Each may have some of the other
-members of ``TransformerFactory`` and ``Transformer``, but not ``sees`` and ``decides``, which are for rules of policies.
-Behind this module, all of them have all members.
+members of ``TransformerFactory`` and ``Transformer``, but not ``sees`` and ``decides``, which are for the rules of
+policies. Behind this module, all of them have all members.
 """
 
 from __future__ import annotations
