@@ -18,6 +18,7 @@ from ttlsnap.new_query.findings import find_repairs
 from ..compaction.stories import T, digest, settled
 from ..judge.queries import Event, Query
 from ..judge.spark import Checkpoint, Events, Judge
+from ..matrix import narrow
 from ..samples import sample
 
 MINUS, ZERO, NAN = 0, 1, 2
@@ -41,7 +42,7 @@ def compared(old: Checkpoint, new: Checkpoint) -> CheckReport:
 
 
 @pytest.mark.parametrize(
-    ("values", "keys", "both"), [((MINUS, NAN, 5), 1, 0), ((MINUS, ZERO, 5), 1, 1), ((ZERO, NAN, 5), 0, 0)]
+    ("values", "keys", "both"), narrow([((MINUS, NAN, 5), 1, 0), ((MINUS, ZERO, 5), 1, 1), ((ZERO, NAN, 5), 0, 0)])
 )
 def test_spark_finds_the_keys_after_the_migration(judge: Judge, values: tuple[int, ...], keys: int, both: int) -> None:
     old, new = written(judge, *values), written(judge, 5, version="4.2")

@@ -47,6 +47,7 @@ def recorded(checkpoint: Path, folder: str = "logs") -> str:
     return str(path)
 
 
+@pytest.mark.wide
 def test_a_delta_source_with_a_schema_log_starts_on_a_copy_and_on_a_moved_checkpoint(
     delta_server: Server, tmp_path: Path
 ) -> None:

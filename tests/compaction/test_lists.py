@@ -107,6 +107,7 @@ class ExpireAt:
         return entries.replace_values(pa.array(new, entries.value_structs.type), where)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("rewrite", ["full", "tombstones"] if FULL else ["full"])
 @pytest.mark.parametrize("conf", [AVRO, ()] if FULL else [AVRO])
 def test_spark_expires_values_by_their_rewritten_expiry_times(

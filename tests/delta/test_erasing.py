@@ -24,6 +24,7 @@ def on_disk(table: Table) -> set[str]:
     return found
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("kind", ["vectors", "feed", "plain", "partitioned"] if FULL else ["vectors"])
 def test_erased_rows_are_gone_from_every_file(delta_server: Server, tmp_path: Path, kind: str) -> None:
     table = Table(delta_server, tmp_path, kind=kind, rich=True)

@@ -12,6 +12,7 @@ from ..matrix import FULL
 from .tables import Table
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("options", [{}, {"limits": [1, None]}] if FULL else [{}])
 def test_dropping_every_row_is_refused(delta_server: Server, tmp_path: Path, options: dict[str, Any]) -> None:
     # The run uses ``DELETE``, or a scan and ``MERGE`` if the files are too many for one commit.

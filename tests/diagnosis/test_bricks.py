@@ -38,6 +38,7 @@ def fix(target: Path, name: str) -> Answer:
     return doctor(target, "--fix", name, "--stopped")
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     ("changelog", "checkpoint_format"), [(True, 1), *([(False, 1), (True, 2), (False, 2)] if FULL else [])]
 )

@@ -31,6 +31,7 @@ def test_a_document_is_as_stored(made_documents: dict[str, Any], name: str) -> N
     assert as_text(made_documents[name]).splitlines() == as_text(json.loads(STORED.read_text())[name]).splitlines()
 
 
+@pytest.mark.wide
 def test_the_documents_of_a_changed_table_are_as_stored(delta_server: Server, tmp_path: Path) -> None:
     table = Table(delta_server, tmp_path, kind="vectors")
     found = {"compact": table.compact()}

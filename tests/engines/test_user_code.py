@@ -97,6 +97,12 @@ def test_commands_without_spark_run_nothing(checkpoint: Path) -> None:
 def test_spark_and_its_workers_run_only_what_was_named(checkpoint: Path) -> None:
     local = dropped(checkpoint, "compact", ".", "--engine", "local")
     assert dropped(checkpoint, "compact", ".", "--engine", "spark") == local
+
+
+@pytest.mark.wide
+@pytest.mark.spark
+def test_spark_runs_only_what_was_named_on_tables_and_queries(checkpoint: Path) -> None:
+    local = dropped(checkpoint, "compact", ".", "--engine", "local")
     run(checkpoint, "export", ".", "--to", "delta:../tables")
     assert dropped(checkpoint, "compact", "../tables/0.state", "--key", "key", rule="of_rows") == local
     contract = json.loads(

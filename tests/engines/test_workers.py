@@ -59,7 +59,7 @@ def only_one(key, value):
 def test_workers_with_other_code_are_refused(tmp_path: Path) -> None:
     package = Path(ttlsnap.__file__).parent
     installed, here = tmp_path / "installed", tmp_path / "here"
-    shutil.copytree(package, installed / "ttlsnap", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(package, installed / "ttlsnap")  # with its bytecode, or each worker would compile it
     here.mkdir()
     for folder in (installed, here):
         (folder / "rules.py").write_text(RULES)

@@ -76,7 +76,7 @@ def faults(calls: Sequence[Call]) -> list[Point]:
     return [*kills(calls), *errors(calls)]
 
 
-MOST = 4
+MOST = 3
 """The points of a step that run in a slice of the matrix, besides those that are pinned."""
 
 PINNED: tuple[tuple[str, str], ...] = ()

@@ -98,6 +98,7 @@ UNMODELLED = [
 ]
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("case", UNMODELLED if FULL else [join(NEWEST, 2, **HDFS)], ids=str)
 def test_an_idle_query_continues_as_if_dropped_entries_had_never_existed(judge: Judge, case: Unmodelled) -> None:
     query, more = case.query, joins.MORE if FULL else joins.MORE[:6]
