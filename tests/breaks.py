@@ -536,8 +536,8 @@ BREAKS = (
     Break(
         "Spark's workers take modules of the current folder before all others",
         "engines/launch.py",
-        'variables = {"PYTHONSAFEPATH": "1"}',
-        "variables: dict[str, str] = {}",
+        '_SAFE_PATH = "PYTHONSAFEPATH", "1"',
+        '_SAFE_PATH = "PYTHONSAFEPATH", ""',
         "test_user_code.py",
     ),
     Break(

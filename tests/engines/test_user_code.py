@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+import ttlsnap
+
 from ..samples import sample
 
 TARGET = "agg-deltas-lz4-4.2"
@@ -61,9 +63,15 @@ def run(checkpoint: Path, *words: str) -> str:
     """Run a command in the checkpoint, and return what it prints. It must succeed, and run nothing there."""
     unset = ("PYTHONSAFEPATH", "SPARK_HOME", "PYTHONPATH")
     environment = {name: value for name, value in os.environ.items() if name not in unset}
-    ttlsnap = Path(sys.executable).with_name("ttlsnap")
+    environment["PYTHONPATH"] = str(Path(ttlsnap.__file__).parents[1])  # the code that is tested
     done = subprocess.run(
-        [ttlsnap, *words], cwd=checkpoint, env=environment, capture_output=True, text=True, timeout=300, check=False
+        [Path(sys.executable).with_name("ttlsnap"), *words],
+        cwd=checkpoint,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
     ran = checkpoint.parent / "ran"
     assert not ran.exists(), ran.read_text()

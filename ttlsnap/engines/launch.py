@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 SessionSource = Union["SparkSession", Callable[[], "SparkSession"], None]
 """A session, or a function that returns one when it is needed."""
 
+_SAFE_PATH = "PYTHONSAFEPATH", "1"
+"""The variable with which Python does not take modules from the current folder."""
+
 _REASON = re.compile(r"Exception|\[NOT FOUND|FAILED DOWNLOADS|unresolved dependency|[Ee]rror:|Unable to")
 _TRACEBACK = "Traceback (most recent call last):"
 _REASONS = 5
@@ -82,7 +85,7 @@ def build_session() -> SparkSession.Builder:
     return (
         SparkSession.builder.appName("ttlsnap")
         .config("spark.ui.enabled", "false")
-        .config("spark.executorEnv.PYTHONSAFEPATH", "1")
+        .config(f"spark.executorEnv.{_SAFE_PATH[0]}", _SAFE_PATH[1])
     )
 
 
@@ -151,7 +154,7 @@ def _without_current_folder() -> Iterator[None]:
     """
     import pyspark
 
-    variables = {"PYTHONSAFEPATH": "1"}
+    variables = dict([_SAFE_PATH])
     if "SPARK_HOME" not in os.environ:
         variables["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
     old_values = {name: os.environ.get(name) for name in variables}
