@@ -35,6 +35,7 @@ from ttlsnap.cli.output import OutputError, StandardOutput, print_error, print_m
 from ttlsnap.errors import TtlsnapError, UsageError
 from ttlsnap.interrupts import Stop, catch_signals, prepare_exit, raise_received, set_exit_code
 from ttlsnap.printable import shell_word
+from ttlsnap.versions import VERSION
 
 EXIT_CODES = (
     "Exit codes: 0 done, or compatible; 1 findings of check, diff or doctor, or no entry for explain; 2 wrong usage, "
@@ -78,9 +79,7 @@ for _command in (
 
 def _version(value: bool) -> None:
     if value:
-        from importlib.metadata import version
-
-        typer.echo(f"ttlsnap {version('ttlsnap')}")
+        typer.echo(f"ttlsnap {VERSION}")
         raise typer.Exit
 
 

@@ -63,7 +63,7 @@ Examples:
   ttlsnap migrate ck --to new.json --apply plan.json --stopped
 
   # several changes at once, in a new checkpoint
-  ttlsnap migrate ck --partitions 400 --provider rocksdb --output new --stopped
+  ttlsnap migrate ck --partitions 400 --provider rocksdb --output new
 
   # undo it
   ttlsnap rollback ck --stopped

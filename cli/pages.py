@@ -11,6 +11,7 @@ import typer
 
 from ttlsnap.cli.output import is_special, write_whole
 from ttlsnap.errors import UsageError
+from ttlsnap.versions import VERSION
 
 HTML = "html"
 _PANEL = "Pages"
@@ -70,11 +71,10 @@ class PageFile:
         written.
         """
         from datetime import UTC, datetime
-        from importlib.metadata import version
 
         from ttlsnap.pages import render
 
-        page = render(command, document, show_keys=self.show_keys, version=version("ttlsnap"), at=datetime.now(UTC))
+        page = render(command, document, show_keys=self.show_keys, version=VERSION, at=datetime.now(UTC))
         _require_replaceable(self.path)
         write_whole(self.path, page, self.targets if self.show_keys else ())
 

@@ -19,6 +19,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from ttlsnap.versions import VERSION as __version__
+
 if TYPE_CHECKING:
     from ttlsnap.archives.receivers import ExpiredCallback
     from ttlsnap.checkpoint import Checkpoint, open_checkpoint
@@ -140,6 +142,7 @@ __all__ = [
     "StateSnapshotTransformerFactory",
     "TimeCharacteristic",
     "TtlsnapError",
+    "__version__",
     "clock_at",
     "compact",
     "diff",

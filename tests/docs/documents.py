@@ -43,7 +43,7 @@ path = "missing"
 """,
 }
 _RUN = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{12}")
-_EACH_TIME = {"seconds": 0, "bytes_after": 0, "fingerprint": "DIGEST"}
+_EACH_TIME = {"ttlsnap": "VERSION", "seconds": 0, "bytes_after": 0, "fingerprint": "DIGEST"}
 _OF_NEW_FILES: dict[str, Any] = {"bytes": 0, "batch_timestamp_ms": 0}
 _MORE: dict[str, dict[str, Any]] = {
     "inspect a table": _OF_NEW_FILES,

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from importlib.metadata import version
 from typing import Any
 from urllib.parse import quote
 
@@ -20,6 +19,7 @@ from ttlsnap.check.report_levels import MILDEST, describe_place, level, spark_do
 from ttlsnap.check.rules import RULES
 from ttlsnap.entries.place import Place
 from ttlsnap.printable import printable
+from ttlsnap.versions import VERSION
 
 # The name by which the standard calls its schema; consumers tell by it what they have before them.
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -39,7 +39,7 @@ def document(report: CheckReport) -> dict[str, Any]:
     results = [
         _result(finding, reason, codes, file, fingerprint_counts) for finding, reason in [*reported, *suppressed]
     ]
-    driver = {"name": "ttlsnap", "version": version("ttlsnap"), "rules": [_rule(code) for code in codes]}
+    driver = {"name": "ttlsnap", "version": VERSION, "rules": [_rule(code) for code in codes]}
     run: dict[str, Any] = {
         "tool": {"driver": driver},
         "invocations": [

@@ -23,6 +23,8 @@ from ttlsnap.documents import Document, in_json
 from ttlsnap.errors import TtlsnapError, UnsupportedError, UsageError
 from ttlsnap.schema.strict_json import parse_json
 from ttlsnap.schema.types import StructType
+from ttlsnap.versions import VERSION as RELEASE
+from ttlsnap.versions import refuse_newer
 
 PARTITIONS = "spark.sql.shuffle.partitions"
 SCHEMA_CHECK = "spark.sql.streaming.stateStore.stateSchemaCheck"
@@ -137,8 +139,9 @@ class OperatorContract(Document):
 class Contract(Reviewed):
     """The description of a query's state.
 
-    ``made_from`` is ``checkpoint``, ``query`` or ``checkpoint and query``. ``spark`` is a version; for a checkpoint,
-    which does not record it, a range such as ``>=4.0,<4.2``. ``planned_by`` is the version that wrote the plans.
+    ``ttlsnap`` is the version that made the contract. ``made_from`` is ``checkpoint``, ``query`` or ``checkpoint and
+    query``. ``spark`` is a version; for a checkpoint, which does not record it, a range such as ``>=4.0,<4.2``.
+    ``planned_by`` is the version that wrote the plans.
     ``changelog`` (RocksDB) is None if no file shows it. ``conf`` has the settings that Spark pins in the checkpoint.
     ``output_mode`` is the mode of the query, which no checkpoint records. ``reads`` has the query's sources in Spark's
     order, each with its name, if any, and its columns.
@@ -148,6 +151,7 @@ class Contract(Reviewed):
     """
 
     version: int = field(default=VERSION, init=False)
+    ttlsnap: str = field(default=RELEASE, init=False)
     made_from: str
     spark: str
     planned_by: str | None = None
@@ -195,6 +199,8 @@ def parse_contract(text: str | bytes, where: str) -> Contract | TableContract:
         raise UnsupportedError(
             f"{where} is a contract of version {version}; this ttlsnap knows version {VERSION}. Use a newer ttlsnap"
         )
+    if isinstance(document, dict) and "ttlsnap" in document:
+        refuse_newer(document["ttlsnap"], where)
     table = isinstance(document, dict) and document.get("made_from") == MADE_FROM
     _validate(document, where, "table_schema.json" if table else "schema.json")
     try:

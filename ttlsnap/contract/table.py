@@ -11,6 +11,7 @@ from ttlsnap.delta.log import KEY, Protocol, open_table, read_table
 from ttlsnap.documents import ReadableDocument, in_json
 from ttlsnap.schema.json import from_value, to_value
 from ttlsnap.schema.types import ArrayType, DataType, MapType, StructField, StructType
+from ttlsnap.versions import VERSION as RELEASE
 
 VERSION = 1
 MADE_FROM = "delta table"
@@ -48,6 +49,7 @@ class TableContract(Reviewed):
     """
 
     version: int = field(default=VERSION, init=False)
+    ttlsnap: str = field(default=RELEASE, init=False)
     made_from: str = field(default=MADE_FROM, init=False)
     protocol: Protocol
     key: tuple[str, ...]

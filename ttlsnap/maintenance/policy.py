@@ -32,6 +32,7 @@ from ttlsnap.migration.changes import Changes
 from ttlsnap.operators.registry import Selection
 from ttlsnap.schema.ddl import parse_schemas
 from ttlsnap.schema.units import parse_duration, parse_retention, parse_share, parse_size
+from ttlsnap.versions import refuse_newer
 from ttlsnap.storage.open import read_given
 from ttlsnap.stores.protocols import RewriteChoice
 from ttlsnap.transform.protocols import StateSnapshotTransformerFactory
@@ -126,7 +127,8 @@ def read_policy(path: str, environment: Mapping[str, str] = os.environ, wall_us:
 
     ``wall_us`` is the time in microseconds since the epoch; by default the current time.
 
-    Raise UsageError with all mistakes, and StorageError if the file cannot be read.
+    Raise UsageError with all mistakes, UnsupportedError for a policy of a newer ttlsnap, and StorageError if the file
+    cannot be read.
     """
     data = read_given(path, _MAX_BYTES, "a policy")
     try:
@@ -135,6 +137,8 @@ def read_policy(path: str, environment: Mapping[str, str] = os.environ, wall_us:
     except (ValueError, RecursionError) as error:  # not UTF-8, or not TOML
         line = _LINE.search(str(error))
         raise UsageError(f"{path}:{f'{line[1]}:' if line else ''} {error}\nNothing was done") from error
+    if "ttlsnap" in document:
+        refuse_newer(document["ttlsnap"], path)
     return _Reader(path, text, environment, moment_of("wall") if wall_us is None else wall_us).policy(document)
 
 
