@@ -10,7 +10,7 @@ SPARK := pyspark==4.2.0
 # The tests start ttlsnap a thousand times. Without bytecode, each time would compile it again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-fast test-sparks test-matrix test-lowest samples lint docs benchmark clean clean-venvs
+.PHONY: demo test test-fast test-sparks test-matrix test-lowest samples lint docs benchmark wheels clean clean-venvs
 .PHONY: venvs old-venvs more-venvs servers strace chromium
 
 demo: $(VENV)/installed
@@ -51,12 +51,17 @@ lint: $(VENV)/tested
 	$(BIN)/codespell
 	$(BIN)/python docs/prose.py
 	$(BIN)/mypy
-	$(BIN)/mypy benchmarks sample_checkpoints docs
+	$(BIN)/mypy benchmarks sample_checkpoints docs release
 
 # The documentation site, in build/site. A broken link or anchor is an error.
 docs: $(VENV)/tested
 	$(BIN)/python docs/assemble.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# The files of a release, in dist: a wheel for each platform, and the sdist. They are checked and installed.
+wheels: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --editable '.[release]' '$(SPARK)'
+	$(BIN)/python release/wheels.py dist
 
 benchmark: $(VENV)/tested
 	$(BIN)/python benchmarks/run.py

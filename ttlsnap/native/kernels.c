@@ -13,6 +13,12 @@
 
 #if defined(__x86_64__)
 #include <nmmintrin.h>
+/* Clang counts the CRC32 instruction apart from SSE4.2, and older versions of GCC do not know it apart. */
+#if defined(__clang__)
+#define HAS_CRC32 __attribute__((target("sse4.2,crc32")))
+#else
+#define HAS_CRC32 __attribute__((target("sse4.2")))
+#endif
 #endif
 
 /* How find_records ended: it needs more bytes, found the end mark, or found a length that no record has. */
@@ -148,7 +154,7 @@ static uint32_t extend_by_tables(uint32_t crc, const uint8_t *at, int64_t size, 
 }
 
 #if defined(__x86_64__)
-__attribute__((target("sse4.2"))) static uint32_t extend_by_instruction(uint32_t crc, const uint8_t *at, int64_t size) {
+HAS_CRC32 static uint32_t extend_by_instruction(uint32_t crc, const uint8_t *at, int64_t size) {
     uint64_t wide = crc;
     for (; size >= 8; size -= 8, at += 8) wide = _mm_crc32_u64(wide, read_word(at));
     crc = (uint32_t)wide;
