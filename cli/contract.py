@@ -168,8 +168,25 @@ def contract(
         return
     if not output.resolve().parent.is_dir():
         raise UsageError(f"--output {output}: there is no folder {output.parent}; make it first")
-    write_whole(output, new_contract.dumps().encode(errors="backslashreplace"))
+    text = new_contract.dumps()
+    if not _has_already(output, text):
+        write_whole(output, text.encode(errors="backslashreplace"))
     tell(f"{output}: {_summary(new_contract)}")
+
+
+def _has_already(output: Path, text: str) -> bool:
+    """Return whether the file has this contract, whatever version of ttlsnap made it.
+
+    Otherwise each upgrade of ttlsnap would change the committed contracts of all queries.
+    """
+    data = text.encode(errors="backslashreplace")
+    if not output.is_file() or output.stat().st_size > 2 * len(data):
+        return False
+    old_lines, lines = (
+        [line for line in each.split(b"\n") if not line.startswith(b'  "ttlsnap": ')]
+        for each in (output.read_bytes(), data)
+    )
+    return old_lines == lines
 
 
 def _of_query(function: str | None, query: QueryOptions, schemas: dict[str, str], settings: dict[str, str]) -> Contract:

@@ -13,6 +13,7 @@ from ttlsnap.check.targets import load_contract
 from ttlsnap.cli.app import run
 from ttlsnap.contract import contract_of_checkpoint, parse_contract
 from ttlsnap.errors import TtlsnapError, UnsupportedError, UsageError
+from ttlsnap.versions import VERSION
 
 from ..compaction.stories import copy_all
 from ..samples import SAMPLES, bytes_of, sample
@@ -111,6 +112,20 @@ def test_the_command_prints_and_writes_the_contract(tmp_path: Path, capsys: pyte
     assert not told.out
     assert "the state contract of stateStoreSave, made from checkpoint" in told.err
     assert (tmp_path / "c.json").read_text() == printed
+
+
+def test_a_file_that_another_version_wrote_stays_if_the_contract_is_the_same(tmp_path: Path) -> None:
+    words = ["contract", str(SAMPLES / "rocksdb-4.2"), "--output", str(tmp_path / "c.json")]
+    assert run(words) == 0
+    written = (tmp_path / "c.json").read_text()
+    version_line = next(line for line in written.splitlines(keepends=True) if '"ttlsnap"' in line)
+    for others_line in ("", version_line.replace(VERSION, "0.2.9")):
+        same, changed = (text.replace(version_line, others_line) for text in (written, written.replace("lz4", "zstd")))
+        assert changed != same != written
+        for text, after in ((same, same), (changed, written), ("", written)):
+            (tmp_path / "c.json").write_text(text)
+            assert run(words) == 0
+            assert (tmp_path / "c.json").read_text() == after
 
 
 @pytest.mark.parametrize(
