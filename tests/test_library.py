@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta, timezone
 from inspect import Parameter, Signature
+from pathlib import Path
 
 import pytest
 
 import ttlsnap
 from ttlsnap.delta.run import compact_table
+from ttlsnap.errors import UsageError
 from ttlsnap.keywords import fields_of, takes
 from ttlsnap.spark import read_state
+from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
+
+from .samples import sample
 
 PROMISED = {
     "compact": "target, transformers, *, now='checkpoint', selection=None, schemas=None, dry_run=False, output=None, "
@@ -102,3 +108,27 @@ def test_wrong_arguments_name_the_function() -> None:
 
 def test_the_fields_of_a_base_class_are_its_options() -> None:
     assert fields_of(Greeting("a", times=2, loud=True), Shared) == {"loud": True}
+
+
+def test_the_functions_are_shown() -> None:
+    assert {"compact", "inspect", "Keep", "__version__"} <= set(dir(ttlsnap)) == set(ttlsnap.__all__)
+
+
+def test_times_and_durations_are_taken_as_objects_and_as_texts(tmp_path: Path) -> None:
+    target = str(sample("agg-deltas-lz4-4.2", tmp_path))
+    noon = datetime(2026, 11, 21, 12, tzinfo=UTC)
+    configs = [StateTtlConfig.of(ttl) for ttl in ("7d", timedelta(days=7), "P7D")]
+    moments = (noon, noon.replace(tzinfo=None), noon.astimezone(timezone(timedelta(hours=5))), "2026-11-21T12:00:00Z")
+    reports = [
+        ttlsnap.compact(target, [TtlTransformerFactory(config, timestamp="value.max")], now=now, dry_run=True)
+        for config in configs
+        for now in moments
+    ]
+    assert {report.to_json()["now"] for report in reports} == {"2026-11-21T12:00:00.000Z"}
+    (dropped,) = {report.totals.dropped for report in reports}
+    assert dropped > 0
+    for ttl in (7, None, "soon"):
+        with pytest.raises(UsageError, match=r"a ttl is a timedelta, or a text such as '7d'|is not a duration"):
+            StateTtlConfig.of(ttl)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="--now 7 is not valid"):
+        ttlsnap.inspect(target, now=7, sizes=True)

@@ -18,6 +18,7 @@ from enum import StrEnum
 
 from ttlsnap.clock import MAX_INT64, TimeCharacteristic
 from ttlsnap.errors import UsageError
+from ttlsnap.schema.units import parse_duration
 
 
 class UpdateType(StrEnum):
@@ -82,8 +83,12 @@ class StateTtlConfig:
             raise UsageError("cleanup: rocksdb=True has no effect here; use rewrite, or --rewrite on the command line")
 
     @classmethod
-    def of(cls, ttl: timedelta) -> StateTtlConfig:
-        """Return a configuration with this TTL, which must be positive, and all defaults."""
+    def of(cls, ttl: timedelta | str) -> StateTtlConfig:
+        """Return a configuration with this TTL, such as ``"7d"``, and all defaults. It must be positive."""
+        if isinstance(ttl, str):
+            return cls(parse_duration(ttl))
+        if not isinstance(ttl, timedelta):
+            raise UsageError(f"a ttl is a timedelta, or a text such as '7d', not {ttl!r}")
         if ttl <= timedelta(0):
             raise UsageError(f"a ttl must be positive, not {ttl}")
         return cls(ttl // timedelta(microseconds=1))

@@ -1,11 +1,11 @@
 """ttlsnap: drop, keep or rewrite the entries of Spark Structured Streaming state, offline.
 
     from ttlsnap import compact, inspect, rollback
-    from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_duration
+    from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 
     report = compact(
         "/checkpoints/sessions",
-        [TtlTransformerFactory(StateTtlConfig(parse_duration("7d")), timestamp="value.max")],
+        [TtlTransformerFactory(StateTtlConfig.of("7d"), timestamp="value.max")],
         dry_run=True,
     )
     print(report.totals.dropped)
@@ -170,3 +170,7 @@ def __getattr__(name: str) -> Any:
     # No submodule may have one of these names: its import would replace the object by the module.
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -25,6 +25,9 @@ MOST_AHEAD_MS = 86_400_000
 """The most that a watermark may be ahead of the time of its batch, in milliseconds."""
 MIN_INT64, MAX_INT64 = -(1 << 63), (1 << 63) - 1
 
+Moment = str | datetime
+"""``checkpoint``, ``wall``, or a time, as ISO 8601 or as an object; UTC if it has no offset."""
+
 
 class TimeCharacteristic(StrEnum):
     """The clock with which a timestamp is compared."""
@@ -89,8 +92,8 @@ class Clock:
         return self.event_us
 
 
-def clock_at(now: str, batch: BatchTimes) -> Clock:
-    """Return the clock that ``--now`` names: ``checkpoint``, ``wall``, or an ISO 8601 time (UTC if it has no offset).
+def clock_at(now: Moment, batch: BatchTimes) -> Clock:
+    """Return the clock that ``--now`` names: ``checkpoint``, ``wall``, or a time (UTC if it has no offset).
 
     Raise UsageError for anything else.
     """
@@ -118,16 +121,16 @@ def describe_ahead(watermark_ms: int | None, timestamp_ms: int, field: str = "ba
     )
 
 
-def moment_of(now: str) -> int:
+def moment_of(now: Moment) -> int:
     """Return the time that ``--now`` names without a checkpoint, in microseconds since the epoch.
 
-    ``now`` is ``wall``, or an ISO 8601 time (UTC if it has no offset). Raise UsageError for anything else.
+    ``now`` is ``wall``, or a time (UTC if it has no offset). Raise UsageError for anything else.
     """
     if now == "wall":
         return to_micros(datetime.now(UTC))
     try:
-        given = datetime.fromisoformat(now)
-    except ValueError as error:
+        given = now if isinstance(now, datetime) else datetime.fromisoformat(now)
+    except (TypeError, ValueError) as error:
         raise UsageError(
             f"--now {now!r} is not valid; use checkpoint, wall, or an ISO 8601 time such as 2026-01-31T12:00:00Z"
         ) from error

@@ -23,6 +23,6 @@ def refuse_newer(made_by: object, where: str) -> None:
     assert own_release is not None
     if [int(number) for number in release.groups()[:2]] > [int(number) for number in own_release.groups()[:2]]:
         raise UnsupportedError(
-            f"{where} was made with ttlsnap {made_by}. This is ttlsnap {VERSION}, which may not know all that is in it. "
-            f"Use ttlsnap {release[1]}.{release[2]} or newer"
+            f"{where} was made with ttlsnap {made_by}. This is ttlsnap {VERSION}, which may not know all that is in "
+            f"it. Use ttlsnap {release[1]}.{release[2]} or newer"
         )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import get_args
 
 from ttlsnap.archives.receivers import ExpiredCallback
+from ttlsnap.clock import Moment
 from ttlsnap.compaction.drop_limit import check_limit
 from ttlsnap.compaction.incremental import Parts
 from ttlsnap.errors import UsageError
@@ -27,7 +28,7 @@ class ExpiryOptions:
     ``ttlsnap.archives``).
     """
 
-    now: str = "checkpoint"
+    now: Moment = "checkpoint"
     max_drop: float | None = None
     expired_to: str | ExpiredCallback | None = None
 

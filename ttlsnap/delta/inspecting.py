@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from ttlsnap.clock import MICROS, Clock, TimeCharacteristic, iso
+from ttlsnap.clock import MICROS, Clock, Moment, TimeCharacteristic, iso
 from ttlsnap.delta.committing import read_run_metadata
 from ttlsnap.delta.entries import TableEntries
 from ttlsnap.delta.erasing import read_retention
@@ -85,7 +85,7 @@ class TableInspection(Document):
 
 
 def inspect_table(
-    target: str, *, entries: int = 0, age: bool = False, timestamp: str | None = None, now: str = "checkpoint"
+    target: str, *, entries: int = 0, age: bool = False, timestamp: str | None = None, now: Moment = "checkpoint"
 ) -> TableInspection:
     """Describe the newest version of the table ``target``.
 

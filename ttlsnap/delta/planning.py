@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from ttlsnap.clock import MICROS, Clock, moment_of
+from ttlsnap.clock import MICROS, Clock, Moment, moment_of
 from ttlsnap.delta.committing import read_run_metadata
 from ttlsnap.delta.cutoff import TableCutoff, column_at
 from ttlsnap.delta.log import KEY, Commit, DataFile, TableState, changes_data, commits, live_files
@@ -97,7 +97,7 @@ def plan_table(
     table: TableState,
     transformers: Sequence[StateSnapshotTransformerFactory],
     key: Sequence[str],
-    now: str,
+    now: Moment,
 ) -> TablePlan:
     """Return the plan. Raise UsageError for an unknown or missing key, and the errors of the transformers."""
     schema = table.metadata.schema
@@ -170,7 +170,7 @@ def in_columns(name: str, state: StateDescriptor) -> str:
     )
 
 
-def clock_of(files: LocalDirectory, now: str) -> Clock:
+def clock_of(files: LocalDirectory, now: Moment) -> Clock:
     """Return the time that ``--now`` names; ``checkpoint`` is when rows were last written by anything but a run."""
     if now == "checkpoint":
         last_write = find_last_write(files)
@@ -181,7 +181,8 @@ def clock_of(files: LocalDirectory, now: str) -> Clock:
         moment = last_write.timestamp_ms * MICROS
     else:
         moment = moment_of(now)
-    return Clock(moment, moment, now if now in ("wall", "checkpoint") else "given")
+    source = str(now) if now in ("wall", "checkpoint") else "given"
+    return Clock(moment, moment, source)
 
 
 def find_last_write(files: LocalDirectory) -> Commit | None:

@@ -32,12 +32,12 @@ from ttlsnap.migration.changes import Changes
 from ttlsnap.operators.registry import Selection
 from ttlsnap.schema.ddl import parse_schemas
 from ttlsnap.schema.units import parse_duration, parse_retention, parse_share, parse_size
-from ttlsnap.versions import refuse_newer
 from ttlsnap.storage.open import read_given
 from ttlsnap.stores.protocols import RewriteChoice
 from ttlsnap.transform.protocols import StateSnapshotTransformerFactory
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 from ttlsnap.transformers.registry import is_function, load_callback, load_factory
+from ttlsnap.versions import refuse_newer
 
 KeyPath = tuple[str | int, ...]
 """A place in the file: the keys, and the numbers of array items, that lead to it."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ttlsnap.clock import clock_at
+from ttlsnap.clock import Moment, clock_at
 from ttlsnap.compaction.given_schemas import check_given_schemas
 from ttlsnap.compaction.plan import Plan, StorePlan, plan_compaction
 from ttlsnap.compaction.task import PartitionTask
@@ -67,7 +67,7 @@ class ExplainRequest(ReadOptions):
     target: str = field(kw_only=False)
     key: str = field(kw_only=False)
     transformers: Sequence[StateSnapshotTransformerFactory] = field(kw_only=False)
-    now: str = "checkpoint"
+    now: Moment = "checkpoint"
     timers: TimerPolicy = "keep"
     drop_unmatched: bool = False
     show: int = SHOWN

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 from ttlsnap.archives.receivers import TABLE
 from ttlsnap.checkpoint.checkpoint import Schemas
 from ttlsnap.checkpoint.outside import access_outside
-from ttlsnap.clock import TimeCharacteristic, clock_at
+from ttlsnap.clock import Moment, TimeCharacteristic, clock_at
 from ttlsnap.compaction.given_schemas import check_partition
 from ttlsnap.compaction.task import Progress
 from ttlsnap.documents import MILLISECONDS, Document, in_json, json_property
@@ -75,7 +75,7 @@ class TableOptions:
     columns: Sequence[str] | None = None
     where: Sequence[str] = ()
     timestamp: str | None = None
-    now: str = "checkpoint"
+    now: Moment = "checkpoint"
 
     def open(
         self,
@@ -140,7 +140,7 @@ def open_plan(
     table_choice: TableChoice,
     *,
     batch: int | None = None,
-    now: str = "checkpoint",
+    now: Moment = "checkpoint",
     schemas: Schemas | None = None,
 ) -> ExportPlan:
     """Return the plan of an export of the checkpoint ``target``; see ``export``."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ttlsnap.checkpoint import Checkpoint, Operator, Store
 from ttlsnap.checkpoint.logs import FUTURE_ADVICE, find_future_watermark
 from ttlsnap.checkpoint.starting import describe_obstacles
-from ttlsnap.clock import TimeCharacteristic, clock_at
+from ttlsnap.clock import Moment, TimeCharacteristic, clock_at
 from ttlsnap.engines.options import ReadOptions
 from ttlsnap.errors import CorruptionError, UnsupportedError, UsageError
 from ttlsnap.keywords import takes
@@ -44,7 +44,7 @@ class InspectRequest(ReadOptions):
     time: TimeCharacteristic | None = None
     rule: StateSnapshotTransformerFactory | None = None
     sample: int | None = SAMPLE
-    now: str = "checkpoint"
+    now: Moment = "checkpoint"
 
 
 @takes(InspectRequest)
