@@ -131,4 +131,4 @@ def test_times_and_durations_are_taken_as_objects_and_as_texts(tmp_path: Path) -
         with pytest.raises(UsageError, match=r"a ttl is a timedelta, or a text such as '7d'|is not a duration"):
             StateTtlConfig.of(ttl)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="--now 7 is not valid"):
-        ttlsnap.inspect(target, now=7, sizes=True)
+        ttlsnap.inspect(target, now=7, sizes=True)  # type: ignore[arg-type]
