@@ -151,7 +151,7 @@ def test_an_interrupted_repair_leaves_the_old_or_the_new_state(
         assert fenced or recovered == found, "recover changed what was whole"
         if point.fault != KILL:
             needs_recover = first.json["outcome"] != "nothing"
-            told_well(traced.ended, point.call, needs_recover=needs_recover, is_done=found == new)
+            told_well(traced.ended, step.argv(path)[0], point, needs_recover=needs_recover, is_done=found == new)
         if recovered == new:
             back = workshop.commands.run("rollback", str(path), "--stopped")
             assert back.code == 0, back.err

@@ -120,7 +120,7 @@ def test_a_permanent_disk_error_is_reported_and_recover_works_afterwards(worksho
         path = workshop.copy(step.start)
         fault = f"{point.call.name}:{point.fault}:when={point.call.number}+"
         ended = workshop.commands.trace(step.argv(path), path, fault).ended
-        told_well(ended, point.call, needs_recover=is_fenced(path), is_done=tree(path) == step.end)
+        told_well(ended, step.argv(path)[0], point, needs_recover=is_fenced(path), is_done=tree(path) == step.end)
         assert is_fenced(path) or tree(path) in (step.old, step.new)
         assert workshop.commands.run("recover", str(path)).code == 0
         assert tree(path) in (step.old, step.new)
@@ -177,7 +177,7 @@ def test_an_interrupted_copy_is_complete_or_missing(
         whole = (folder / "copies" / "new").exists()
         assert not whole or copied(folder) == copied(reference)
         if point.fault != KILL:
-            told_well(traced.ended, point.call, needs_recover=False, is_done=whole)
+            told_well(traced.ended, step.argv(folder)[0], point, needs_recover=False, is_done=whole)
             assert not list((folder / "copies").glob("*.ttlsnap"))
         ended = workshop.commands.run(*argv(folder))
         assert ended.code == (2 if whole else 0), ended.err
