@@ -39,7 +39,7 @@ class TableObserver:
             if "error" in done and side == 0:
                 raise JudgeError(f"the old stream of {pair.name} does not run: {done['text']}")
             made = contract_of_table(str(folder / "path"), (pair.old, pair.new)[side].key)
-            contracts.append(made.to_json())
+            contracts.append({key: value for key, value in made.to_json().items() if key != "ttlsnap"})
         done = self.run(pair, 1, folder, [pair.after])
         observed: dict[str, Any] = {"change": pair.change, "contracts": contracts[::-1]}
         if "error" in done:

@@ -269,7 +269,7 @@ def document_of(pair: Pair, side: int, spark: Any) -> Any:
     mode = pair.modes[side] or query.mode
     try:
         made = contract_of_query(query.build, EVENTS, conf=settings, output_mode=mode, session=spark.newSession())
-        return made.to_json()
+        return _of_any_version(made)
     except TtlsnapError as error:
         return {"error": str(error)}
 
@@ -277,9 +277,14 @@ def document_of(pair: Pair, side: int, spark: Any) -> Any:
 def recorded(pair: Pair, side: int, observer: Observer) -> Any:
     """Return the contract of a checkpoint of a pair's old or new query, written by that query's Spark version."""
     try:
-        return contract_of_checkpoint(str(observer.checkpoint_of(pair, side))).to_json()
+        return _of_any_version(contract_of_checkpoint(str(observer.checkpoint_of(pair, side))))
     except JudgeError as error:
         return {"error": str(error)}
+
+
+def _of_any_version(contract: Any) -> dict[str, Any]:
+    """Return the document of a contract without the version of ttlsnap that made it."""
+    return {key: value for key, value in contract.to_json().items() if key != "ttlsnap"}
 
 
 def _session() -> Any:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.cloudpickle import register_pickle_by_value
+from pyspark.sql import functions as F
 
 from ttlsnap.contract import Contract
 from ttlsnap.contract.of_query import contract_of_query, contract_of_script, join_contracts
@@ -15,7 +16,7 @@ from ttlsnap.errors import UsageError
 from . import jobs
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 ROCKSDB = {
     "spark.sql.streaming.stateStore.providerClass": (
@@ -51,6 +52,21 @@ def test_a_contract_has_the_plan_of_the_query(spark: SparkSession) -> None:
         "from user string, other string, amount bigint, ts timestamp",
     )
     assert operator.functions == {}
+
+
+def test_a_number_in_the_name_of_a_column_stays(spark: SparkSession) -> None:
+    def build(rows: DataFrame) -> DataFrame:
+        named = rows.withColumnRenamed("user", "a#1").withColumn("b#2", F.upper(F.col("`a#1`")))
+        return named.groupBy("`a#1`", "`b#2`").agg(F.max("`c#3`"), F.count(F.lit("#4")))
+
+    (operator,) = made(spark, build, "user string, `c#3` int", output_mode="update").operators
+    assert operator.plan == (
+        "group by user",
+        "group by upper(user)",
+        "aggregate max(c#3)",
+        "aggregate count('#4')",
+        "from user string, c#3 int",
+    )
 
 
 def test_a_contract_has_the_session_window(spark: SparkSession) -> None:

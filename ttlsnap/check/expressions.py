@@ -18,6 +18,9 @@ from ttlsnap.check.trees import CAST, QUOTED, Tree, parse, rewrite
 _HARMLESS = {"bigint", "double", "string", "timestamp"}
 _FOR_NULLS = {f"{function}(?, ?)" for function in ("coalesce", "nullif", "nvl", "ifnull")}
 _COUNT, _COUNT_ROWS = "count(?)", parse("count(1)")
+# The buffers of these have the type of the argument, or a type that follows from it. Others, such as that of avg (Spark's
+# Average: double and bigint), do not show what a cast loses.
+_TYPED_BUFFERS = {f"{function}(?)" for function in ("sum", "try_sum", "min", "max", "first", "last")}
 _FILTER = parse(" FILTER").parts
 _SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
 _AMOUNT = re.compile(r"(?:INTERVAL ')?(\d{1,18})'? (second|minute|hour|day|week)s?", re.IGNORECASE)
@@ -40,8 +43,9 @@ def is_session(text: str) -> bool:
 def are_same(old_text: str, new_text: str, *, retyped: Collection[str], aggregate: bool = False) -> bool:
     """Return whether two texts mean the same column, or the same ``aggregate``. A changed type is another finding.
 
-    A cast around the whole, or around an aggregate's argument, does not matter. An inner cast does, unless one of the
-    ``retyped`` columns of the sources is in the expression: Spark inserts a cast for its new type.
+    A cast around the whole does not matter, nor one around an aggregate's argument if the buffer shows its type. An
+    inner cast does, unless one of the ``retyped`` columns of the sources is in the expression: Spark inserts a cast for
+    its new type.
     """
     if _without_outer_cast(parse(old_text), aggregate) == _without_outer_cast(parse(new_text), aggregate):
         return True
@@ -74,13 +78,7 @@ def _without_outer_cast(tree: Tree, aggregate: bool) -> tuple[Tree, ...]:
     expression, *filters = _split_filter(tree) if aggregate else (tree,)
     if _is_harmless_cast(expression):
         return expression.parts[0], *filters
-    # count() counts values that are not null, and a cast may turn a value into null.
-    if (
-        aggregate
-        and expression.form != _COUNT
-        and len(expression.parts) == 1
-        and _is_harmless_cast(expression.parts[0])
-    ):
+    if aggregate and expression.form in _TYPED_BUFFERS and _is_harmless_cast(expression.parts[0]):
         return Tree(expression.form, expression.parts[0].parts[:1]), *filters
     return expression, *filters
 

@@ -68,7 +68,7 @@ _PLAIN = frozenset(
 )
 _UNITS = ((86_400_000_000, "day"), (3_600_000_000, "hour"), (60_000_000, "minute"), (1_000_000, "second"), (1000, "ms"))
 
-_NUMBER_SIGN = "\\u0023"  # a # in a text, so that it does not look like the number of an attribute
+_NUMBER_SIGN = "\\u0023"  # a # in a text or a name, so that it does not look like the number of an attribute
 _SEED = re.compile(r"\b(randn?|uuid)\((?:Some\()?-?\d+\)?\)")
 _WINDOW_HEAD = "named_struct('start', "
 _TIME = r"precisetimestampconversion\(((?:[^()]|\([^()]*\))+), TimestampType, LongType\)"
@@ -189,7 +189,8 @@ class _Walk:
         number = attribute.exprId().id()
         self.names[number] = attribute.name()
         if meaning is not None or number not in self.meanings:
-            self.meanings[number] = attribute.name() if meaning is None else meaning
+            meaning = attribute.name() if meaning is None else meaning
+            self.meanings[number] = meaning.replace("#", _NUMBER_SIGN)
 
     def _learn(self, node: Any, kind: str) -> None:
         """Record the meanings of the attributes that a node creates."""
