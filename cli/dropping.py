@@ -136,8 +136,14 @@ class RuleOptions:
                 "it configures"
             )
         names = self.names()
+        self.require_ttl_for_time(names)
         ttl = [self.make_ttl()] if self.has_ttl or not names else []
         return [*ttl, *map(load_factory, names, settings)]
+
+    def require_ttl_for_time(self, names: Sequence[str]) -> None:
+        """Raise UsageError if ``--time`` is given, and only transformers that have their own time decide."""
+        if names and not self.has_ttl and self.time is not None:
+            raise UsageError("--time needs --ttl or --timestamp; a transformer has its own time")
 
     def make_ttl(self) -> TtlTransformerFactory:
         """Return the factory of the TTL."""
@@ -146,7 +152,7 @@ class RuleOptions:
 
         config = StateTtlConfig(parse_duration(self.ttl)) if self.ttl is not None else None
         clock = TimeCharacteristic(self.time.value) if self.time is not None else None
-        old_ttl = parse_duration(self.old_ttl) if self.old_ttl else 0
+        old_ttl = 0 if self.old_ttl is None else parse_duration(self.old_ttl)
         return TtlTransformerFactory(config, tuple(self.timestamp or ()) or None, clock, old_ttl)
 
     def names(self) -> list[str]:
@@ -164,7 +170,7 @@ class RuleOptions:
             key, equals, value = pair.partition("=")
             if not equals or not key:
                 raise UsageError(f"--set {pair!r} has no name or no value; write --set option=value")
-            if place == "0" and key in grouped[0]:
+            if key in grouped[int(place)]:
                 raise UsageError(f"--set {key} is given twice")
             grouped[int(place)][key] = value
         return grouped

@@ -127,6 +127,7 @@ class MigrationDroppedOptions(DroppedOptions):
         from ttlsnap.transform.converters import ConvertsValues
         from ttlsnap.transformers.registry import load_transformer
 
+        self.require_ttl_for_time(self.names())
         factories: list[StateSnapshotTransformerFactory] = [self.make_ttl()] if self.has_ttl else []
         converters: list[ConvertsValues] = []
         _, *settings = self.group_settings()
@@ -260,12 +261,12 @@ def migrate(
     refuse(target, ["--jars"] if jars else [], "Delta tables")
     settings, *_ = dropped.group_settings()
     factories, converters = dropped.make_rules()
-    _require_rules(dropped, operators, states)
+    _require_rules(dropped, operators, states, is_for_new_query=new_query.to is not None)
     reviewed = plan.read(target)
     if reviewed is not None and not (given(new_query, "to", "drop") or given(store) or settings):
         raise UsageError("--apply needs the options of the plan. Repeat that command, with --apply for --plan-out")
     options = CompactOptions(
-        now=dropped.now or "checkpoint",
+        now="checkpoint" if dropped.now is None else dropped.now,
         dry_run=plan.changes_nothing,
         scratch=engine.scratch,
         **states.arguments(),
@@ -312,11 +313,15 @@ def migrate(
         console().print("To drop entries without a migration: ttlsnap compact, with the same options")
 
 
-def _require_rules(dropped: MigrationDroppedOptions, operators: OperatorOptions, states: StateOptions) -> None:
+def _require_rules(
+    dropped: MigrationDroppedOptions, operators: OperatorOptions, states: StateOptions, *, is_for_new_query: bool
+) -> None:
     """Raise UsageError for an option of what is dropped if there is no rule."""
     if dropped.has_rules:
         return
     needs = [*given(dropped, "time", "max_drop", "expired_to"), *given(operators)]
+    if not is_for_new_query:
+        needs += given(dropped, "now")
     for option in (*needs, *given(states, "operator", "store", "state")):
         raise UsageError(f"{option} needs --ttl or --transformer: without them, a migration drops nothing")
 

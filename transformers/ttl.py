@@ -82,10 +82,10 @@ class TtlTransformerFactory(TransformerFactory):
             )
         ttl, time, old_ttl = options.get("ttl"), options.get("time"), options.get("old_ttl")
         return cls(
-            StateTtlConfig(parse_duration(ttl)) if ttl else None,
+            None if ttl is None else StateTtlConfig(parse_duration(ttl)),
             options.get("timestamp"),
-            _characteristic(time) if time else None,
-            parse_duration(old_ttl) if old_ttl else 0,
+            None if time is None else _characteristic(time),
+            0 if old_ttl is None else parse_duration(old_ttl),
             CollectionStrategy.parse(options.get("strategy", CollectionStrategy.TRANSFORM_ALL)),
         )
 

@@ -12,6 +12,7 @@ from ttlsnap.compaction.options import CompactOptions, DropOptions
 from ttlsnap.compaction.report import CompactionReport
 from ttlsnap.engines.automatic import AutoEngine
 from ttlsnap.engines.moving import MovingEngine
+from ttlsnap.errors import UsageError
 from ttlsnap.keywords import fields_of, takes
 from ttlsnap.migration.changes import ChangeOptions, Changes
 from ttlsnap.migration.report import MigrationReport
@@ -70,5 +71,17 @@ def migrate(request: MigrateRequest) -> MigrationReport:
     """
     changes = Changes(**{**fields_of(request, ChangeOptions), "settings": request.settings or {}})
     options = CompactOptions(**fields_of(request, DropOptions))
+    _require_transformers(request, options)
     engine = request.engine or AutoEngine.of()
     return run_migration(request.target, changes, request.transformers, options, engine, request.listener)
+
+
+def _require_transformers(request: MigrateRequest, options: CompactOptions) -> None:
+    """Raise UsageError for an option of what is dropped if nothing drops anything."""
+    if request.transformers:
+        return
+    defaults = CompactOptions()
+    names = ["selection", "drop_unmatched", "timers", "max_drop", *([] if request.new_query else ["now"])]
+    for name in names:
+        if getattr(options, name) != getattr(defaults, name):
+            raise UsageError(f"{name} needs transformers: without them, a migration drops nothing")

@@ -74,6 +74,25 @@ def test_an_entry_that_an_earlier_transformer_dropped_does_not_come_back() -> No
         chain.run(entries(5))
 
 
+def test_entries_of_an_earlier_batch_are_an_error() -> None:
+    both = entries(10)
+    batches = [
+        StateEntries.of(STATE, both.keys.take(half), both.values.take(half)) for half in (slice(5), slice(5, 10))
+    ]
+    others = entries(5)
+    for later in (batches[1], others):
+        received: list[RowEntries] = []
+
+        def earlier(given: RowEntries, received: list[RowEntries] = received) -> StateEntries:
+            received.append(given)
+            return received[0].filter(np.array([True, False, True, True, True]))
+
+        chain = StateTransformers[RowEntries](STATE, [Answering(earlier)], CLOCK)
+        assert len(chain.run(batches[0])) == 4
+        with pytest.raises(TransformerError, match="the transformer returned entries that it did not receive"):
+            chain.run(later)
+
+
 def test_a_part_of_the_entries_is_an_answer() -> None:
     chain = StateTransformers[RowEntries](STATE, [Answering(with_index([1, 4]))], CLOCK)
     assert chain.run(entries(5)).key_structs.field("k").to_pylist() == [1, 4]

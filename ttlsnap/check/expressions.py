@@ -18,8 +18,8 @@ from ttlsnap.check.trees import CAST, QUOTED, Tree, parse, rewrite
 _HARMLESS = {"bigint", "double", "string", "timestamp"}
 _FOR_NULLS = {f"{function}(?, ?)" for function in ("coalesce", "nullif", "nvl", "ifnull")}
 _COUNT, _COUNT_ROWS = "count(?)", parse("count(1)")
-# The buffers of these have the type of the argument, or a type that follows from it. Others, such as that of avg (Spark's
-# Average: double and bigint), do not show what a cast loses.
+# The buffers of these have the type of the argument, or a type that follows from it. Others, such as that of avg
+# (Spark's Average: double and bigint), do not show what a cast loses.
 _TYPED_BUFFERS = {f"{function}(?)" for function in ("sum", "try_sum", "min", "max", "first", "last")}
 _FILTER = parse(" FILTER").parts
 _SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}

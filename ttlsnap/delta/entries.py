@@ -41,6 +41,9 @@ class TableEntries(StateEntries):
         new_rows = pa.array([], arrow_type(state.value_schema))
         return cls(state, np.arange(size), np.zeros(size, np.bool_), batch, new_rows, np.zeros(size, np.int64))
 
+    def are_of(self, received: StateEntries) -> bool:
+        return isinstance(received, TableEntries) and self.batch is received.batch
+
     def column(self, name: str | Field) -> pa.Array:
         field = self._field(name)
         first_name, *inner_names = field.path

@@ -20,6 +20,7 @@ from ttlsnap.compaction.task import PartitionResults, PartitionTask, Progress
 from ttlsnap.engines.moving import Move, Moved, Part
 from ttlsnap.engines.progress import WorkListener
 from ttlsnap.engines.spill import Room, Spills
+from ttlsnap.errors import UsageError
 from ttlsnap.storage.uris import is_local
 from ttlsnap.stores.partitions import StorePartition
 from ttlsnap.stores.scratch import make_folder, scratch_folder
@@ -37,6 +38,8 @@ class LocalEngine:
     name = "local"
 
     def __init__(self, parallelism: int | None = None) -> None:
+        if parallelism is not None and parallelism < 1:
+            raise UsageError(f"parallelism is a number of threads from 1 on, not {parallelism}")
         self.parallelism = parallelism
 
     def run(self, tasks: Sequence[PartitionTask], done: Done, progress: Progress) -> list[PartitionResults]:

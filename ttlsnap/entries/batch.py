@@ -109,6 +109,10 @@ class StateEntries(ABC):
         return [{"key": key, "value": value} for key, value in keys_and_values]
 
     @abstractmethod
+    def are_of(self, received: StateEntries) -> bool:
+        """Return whether these entries, whose index is a part of that of ``received``, are the same ones."""
+
+    @abstractmethod
     def _take(self, kept_places: Int64) -> StateEntries:
         """Return the entries at these positions, ascending."""
 
@@ -156,6 +160,13 @@ class RowEntries(StateEntries):
     @cached_property
     def value_structs(self) -> pa.StructArray:
         return decode(self.values, self.state.value_schema)
+
+    def are_of(self, received: StateEntries) -> bool:
+        if not isinstance(received, RowEntries) or self.keys.data is not received.keys.data:
+            return False
+        # Several batches may have one buffer.
+        places = np.searchsorted(received.index, self.index)
+        return np.array_equal(self.keys.start, received.keys.start[places])
 
     def _take(self, kept_places: Int64) -> RowEntries:
         keys, values = self.keys.take(kept_places), self.values.take(kept_places)

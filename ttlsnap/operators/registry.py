@@ -105,6 +105,7 @@ def describe(checkpoint: Checkpoint, selection: Selection | AnyOf | None = None)
     or has no schema. Raise UsageError if the selection matches nothing, or only derived entries.
     """
     selection = selection or Selection()
+    require_matches(checkpoint, selection)
     descriptors = []
     for operator in checkpoint.operators:
         for store in operator.stores:
@@ -123,14 +124,29 @@ def describe(checkpoint: Checkpoint, selection: Selection | AnyOf | None = None)
     return descriptors
 
 
-def no_match(checkpoint: Checkpoint) -> UsageError:
-    """Return the error for a selection that matches nothing in the checkpoint."""
+def require_matches(checkpoint: Checkpoint, selection: Selection | AnyOf) -> None:
+    """Raise UsageError if one of several operators, stores or states is not in the checkpoint, as a misspelled one."""
+    if not isinstance(selection, AnyOf):
+        return
+    selected_states = [
+        state
+        for operator in checkpoint.operators
+        for store in operator.stores
+        for state in states_of(checkpoint, operator, store)
+        if selection.includes(state)
+    ]
+    for name in ("operator", "store", "state"):
+        for value in dict.fromkeys(getattr(part, name) for part in selection.parts):
+            if value is not None and all(getattr(state, name) != value for state in selected_states):
+                raise no_match(checkpoint, f"--{name} {value}")
+
+
+def no_match(checkpoint: Checkpoint, options: str = "--operator, --store and --state") -> UsageError:
+    """Return the error for a selection, by these options, that matches nothing in the checkpoint."""
     states_text = ", ".join(
         _with_states(checkpoint, operator, store) for operator in checkpoint.operators for store in operator.stores
     )
-    return UsageError(
-        f"{checkpoint.target} has nothing that matches --operator, --store and --state; it has {states_text}"
-    )
+    return UsageError(f"{checkpoint.target} has nothing that matches {options}; it has {states_text}")
 
 
 def _with_states(checkpoint: Checkpoint, operator: Operator, store: Store) -> str:

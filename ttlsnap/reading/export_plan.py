@@ -21,7 +21,15 @@ from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.entries.timestamps import WrittenField, field_listing, has_time, split_unit, timestamp_field
 from ttlsnap.errors import UnsupportedError, UsageError
 from ttlsnap.operators import join
-from ttlsnap.operators.registry import AnyOf, Selection, explain_missing_schema, is_join, no_match, states_of
+from ttlsnap.operators.registry import (
+    AnyOf,
+    Selection,
+    explain_missing_schema,
+    is_join,
+    no_match,
+    require_matches,
+    states_of,
+)
 from ttlsnap.operators.transform_with_state import UNUSED
 from ttlsnap.publishing.runs import Runs
 from ttlsnap.reading.conditions import Condition
@@ -209,6 +217,7 @@ def _left_out(state: StateDescriptor, reason: str) -> LeftOut:
 
 def _tables(checkpoint: Checkpoint, table_choice: TableChoice, clock: Clock) -> tuple[list[StateTable], list[LeftOut]]:
     """Return the tables of the selected states, and which states have none, and why."""
+    require_matches(checkpoint, table_choice.selection)
     tables: list[StateTable] = []
     left_out: list[LeftOut] = []
     has_derived = False

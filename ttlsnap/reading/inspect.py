@@ -17,7 +17,7 @@ from ttlsnap.clock import Moment, TimeCharacteristic, clock_at
 from ttlsnap.engines.options import ReadOptions
 from ttlsnap.errors import CorruptionError, UnsupportedError, UsageError
 from ttlsnap.keywords import takes
-from ttlsnap.operators.registry import AnyOf, Selection, no_match, states_of, unused_states_of
+from ttlsnap.operators.registry import AnyOf, Selection, no_match, require_matches, states_of, unused_states_of
 from ttlsnap.publishing.hidden_batches import HiddenBatch, find_hidden_batches
 from ttlsnap.publishing.missing import MissingFiles, find_missing_files
 from ttlsnap.publishing.reading import open_to_read
@@ -69,6 +69,7 @@ def inspect(request: InspectRequest) -> Inspection:
     with_state = bool(request.entries or request.age or request.sizes)
     checkpoint = open_to_read(request.target, request.batch, request.schemas, with_state=with_state)
     selection = request.selection or Selection()
+    require_matches(checkpoint, selection)
     inspection = _describe(checkpoint, selection)
     if selection != Selection() and not list(inspection.states()):
         raise no_match(checkpoint)

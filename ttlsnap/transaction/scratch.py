@@ -19,8 +19,8 @@ _OWNER = "owner.json"
 
 def existing_folder(scratch: str) -> str:
     """Return the absolute path of the user's scratch folder. Raise UsageError if it does not exist."""
-    if not Path(scratch).is_dir():
-        raise UsageError(f"--scratch {scratch} is not a folder; make it first, or leave the option out")
+    if not scratch or not Path(scratch).is_dir():
+        raise UsageError(f"--scratch {scratch!r} is not a folder; make it first, or leave the option out")
     return os.path.realpath(scratch)
 
 

@@ -164,7 +164,7 @@ def _check_answer(state: StateDescriptor, before: StateEntries, after: Any) -> N
             f"{state}: the transformer returned {type(after).__name__}. Return the StateEntries that it received, or "
             "the result of their methods"
         )
-    if len(after) and not _is_part(after.index, before.index):
+    if len(after) and not (_is_part(after.index, before.index) and after.are_of(before)):
         raise TransformerError(f"{state}: the transformer returned entries that it did not receive")
 
 
