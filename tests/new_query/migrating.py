@@ -178,6 +178,7 @@ MIGRATED = [
         afresh=(1,),
         answers={"drops": frozenset({"approx_count_distinct(price, 0.05, 0, 0)"})},
     ),
+    case("agg-value-to-string", "add", "drop", afresh=(1,), answers={"drops": frozenset({"max(price)"})}),
     case("agg-min-to-max", "add", "drop", afresh=(1,)),
     case("agg-min-to-max-rocksdb", "add", "drop", afresh=(1,)),
     case("agg-max-to-min", "add", "drop", afresh=(1,)),

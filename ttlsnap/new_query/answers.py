@@ -45,13 +45,19 @@ class UnrepairedFinding:
 
     ``option`` is the one that removes it, if nothing else has to be decided. ``needs`` is a sentence that says what
     would decide it: a contract that records more, or the user's choice between options. Without both, nothing removes
-    it.
+    it. ``old`` is the expression of the old query that it is about, if it is about one.
     """
 
     place: Place
     message: str
     option: str = ""
     needs: str = ""
+    old: str = ""
+
+    @property
+    def advice(self) -> str:
+        """A sentence that says what would remove it, empty if nothing does."""
+        return self.needs or (f"Give migrate {self.option}" if self.option else "")
 
     @property
     def stays(self) -> bool:

@@ -73,12 +73,13 @@ def with_repairs(
 def _judge(finding: Finding, evolution: Evolution, obstacles: Sequence[UnrepairedFinding], *, proves: bool) -> Finding:
     if any(obstacle.stays for obstacle in obstacles) or finding.code not in _REPAIRABLE:
         return finding
-    needs = {obstacle.place: obstacle.needs for obstacle in obstacles if obstacle.needs}
+    needs = [obstacle.needs for obstacle in obstacles if obstacle.needs]
     if not needs:
         return _repaired(finding, evolution, [obstacle.option for obstacle in obstacles], proves=proves)
-    need = needs.get(finding.place)
-    if finding.verdict is Verdict.INCOMPATIBLE or (finding.verdict is Verdict.UNKNOWN and need):
-        fix = f"a migration may make the state fit. {need or next(iter(needs.values()))}"
+    here = [obstacle for obstacle in obstacles if obstacle.place == finding.place]
+    if finding.verdict is Verdict.INCOMPATIBLE or (finding.verdict is Verdict.UNKNOWN and here):
+        own = here or [obstacle for obstacle in obstacles if obstacle.old and obstacle.old == finding.old]
+        fix = f"a migration may make the state fit. {own[0].advice if own else needs[0]}"
         return replace(finding, verdict=Verdict.UNKNOWN, fix=fix)
     return finding
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, starmap
 from operator import attrgetter
 from typing import Any
 
@@ -41,7 +41,7 @@ from ttlsnap.new_query.answers import (
     Answers,
     UnrepairedFinding,
 )
-from ttlsnap.new_query.schemas import Matcher, Source
+from ttlsnap.new_query.schemas import Matcher, Source, have_other_order, is_key
 from ttlsnap.operators import deduplication, group_state, join, session_window, transform_with_state
 from ttlsnap.printable import shell_word
 from ttlsnap.schema.arrow import arrow_type
@@ -445,9 +445,13 @@ class _Operator:
         )
 
     def _changes_buffers(self, old: StateContract, new: StateContract) -> bool:
-        """Return whether the aggregates of a state may be other ones."""
-        is_aggregation = self.place.operator_name in AGGREGATIONS
-        return is_aggregation and (old.value.names != new.value.names or not self._has_same_plan)
+        """Return whether the aggregates of a state may be other ones, or have arguments of other types."""
+        if self.place.operator_name not in AGGREGATIONS:
+            return False
+        if old.value.names != new.value.names or not self._has_same_plan:
+            return True
+        is_known = self.plans is not None and None not in (self.old.buffers, self.new.buffers)
+        return is_known and _types(old.value) != _types(new.value)
 
     @property
     def _knows_buffers(self) -> bool:
@@ -625,27 +629,18 @@ class _Operator:
                 old_part
                 for old_part in old
                 if old_part not in old_parts
-                and old_part.layout == new_part.layout
+                # A key of another type is still that key. ``match`` compares the types of columns.
+                and (not is_value or self._can_become(place, old_part, new_part))
                 and are_same(self.both.in_new_names(old_part.text), new_part.text, retyped=retyped, aggregate=is_value)
             )
             old_parts.append(next(same_parts, None))
+        afresh, dropped_parts = self._pair_retyped(place, old, new, old_parts)
         for number, new_part in enumerate(new):
-            for old_part in old if old_parts[number] is None else ():
-                text = self.both.in_new_names(old_part.text)
-                if old_part in old_parts or not differ_by_types(text, new_part.text):
-                    continue
-                if old_part.layout == new_part.layout and self.matcher.can_become(old_part.fields, new_part.fields):
-                    continue
-                if not self.matcher.is_dropped(place, old_part.text):
-                    message = f"the arguments of {new_part.text} have other types, and its buffer cannot be converted"
-                    self._refuse(place, message, f"To start it afresh, add --drop {shell_word(old_part.text)}")
-                    old_parts[number] = old_part
-                break
-            for old_part in old if old_parts[number] is None else ():
+            for old_part in old if old_parts[number] is None and number not in afresh else ():
                 if (
                     old_part in old_parts
-                    or old_part.layout != new_part.layout
-                    or not self.matcher.can_become(old_part.fields, new_part.fields)
+                    or old_part in dropped_parts
+                    or not self._can_become(place, old_part, new_part)
                 ):
                     continue
                 if is_window(old_part.text) and is_window(new_part.text):
@@ -656,6 +651,44 @@ class _Operator:
                 if old_parts[number] is not None:
                     break
         return old_parts
+
+    def _pair_retyped(
+        self, place: Place, old: Sequence[_Part], new: Sequence[_Part], old_parts: list[_Part | None]
+    ) -> tuple[set[int], list[_Part]]:
+        """Find the parts that have only other types, which the old values do not have.
+
+        Put a key into ``old_parts``: ``match`` says then that its type does not fit. Return the numbers of aggregates
+        that start afresh, and the old aggregates in their places. The user must agree to that with ``--drop``.
+        """
+        afresh: set[int] = set()
+        dropped_parts: list[_Part] = []
+        for number, new_part in enumerate(new):
+            for old_part in old if old_parts[number] is None else ():
+                if old_part in (*old_parts, *dropped_parts) or self._can_become(place, old_part, new_part):
+                    continue
+                if not differ_by_types(self.both.in_new_names(old_part.text), new_part.text):
+                    continue
+                if is_key(place):
+                    old_parts[number] = old_part
+                    break
+                afresh.add(number)
+                dropped_parts.append(old_part)
+                if not self.matcher.is_dropped(place, old_part.text):
+                    option = f"--drop {shell_word(old_part.text)}"
+                    message = (
+                        f"the arguments of {new_part.text} have other types, and its buffer cannot be converted. "
+                        f"To start it afresh, add {option}"
+                    )
+                    self.matcher.obstacles.append(UnrepairedFinding(place, message, option, old=old_part.text))
+                break
+        return afresh, dropped_parts
+
+    def _can_become(self, place: Place, old: _Part, new: _Part) -> bool:
+        """Return whether the old values of a key or an aggregate can become those of the new one."""
+        if old.layout != new.layout or not self.matcher.can_become(old.fields, new.fields):
+            return False
+        types = [(old_field.type, new_field.type) for old_field, new_field in zip(old.fields, new.fields, strict=True)]
+        return is_key(place) or not any(starmap(have_other_order, types))
 
     def _refuse(self, place: Place, message: str, needs: str = "") -> None:
         self.matcher.obstacles.append(

@@ -183,7 +183,7 @@ class Matcher:
                 f"If {new} is {old} under another name, give migrate {rename}; if not, {drop}, which starts it afresh"
             )
         new_place = place.at(field=f"{place.field}.{new}") if is_column else place
-        self.obstacles.append(UnrepairedFinding(new_place, message, needs=needs))
+        self.obstacles.append(UnrepairedFinding(new_place, message, needs=needs, old=old))
         return None
 
     def is_dropped(self, place: Place, name: str) -> bool:
@@ -272,8 +272,7 @@ class Matcher:
                 )
             )
             return None
-        has_text = isinstance(old_physical, StringType) or isinstance(new_physical, StringType)
-        if has_text and not is_key(place) and place.operator_name in AGGREGATIONS:
+        if have_other_order(old, new) and not is_key(place) and place.operator_name in AGGREGATIONS:
             message = f"it was {old.simple_string} and is {new.simple_string}. Texts have another order than numbers"
             self.obstacles.append(UnrepairedFinding(place, f"{message}, and an aggregate compares its values"))
             return None
@@ -295,6 +294,11 @@ class Matcher:
             )
         else:
             self.obstacles.append(UnrepairedFinding(place, message))
+
+
+def have_other_order(old: DataType, new: DataType) -> bool:
+    """Return whether one of two types is a text and the other is not: texts have another order than numbers."""
+    return isinstance(physical(old), StringType) != isinstance(physical(new), StringType)
 
 
 def _grouping_column(place: Place) -> tuple[str, ...]:

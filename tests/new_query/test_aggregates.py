@@ -1,0 +1,44 @@
+"""Aggregates that the new query computes in another way: what ``check`` and ``migrate`` say of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from ttlsnap.check import check
+from ttlsnap.new_query.answers import Answers
+from ttlsnap.new_query.findings import find_command, find_repairs
+from ttlsnap.new_query.plan import find_evolution
+
+from .aggregating import aggregation
+
+USER = ("user", "user", "string")
+SUM, OTHER_SUM = ("sum(amount)", "sum", "long"), ("sum((amount * 2))", "sum", "long")
+MOST, DECIMAL = ("max(price)", "max", "double"), ("max(cast(price as decimal(20,2)))", "max", "decimal(20,2)")
+TEXT = ("max(cast(price as string))", "max", "string")
+
+
+@pytest.mark.parametrize("new", [DECIMAL, TEXT, ("max(price)", "max", "boolean")])
+@pytest.mark.parametrize("renamed", [False, True])
+def test_check_names_the_option_that_starts_an_aggregate_afresh(new: tuple[str, str, str], renamed: bool) -> None:
+    contracts = aggregation([USER], [SUM, MOST]), aggregation([USER], [SUM, new])
+    names = {"max(price)": new[0]} if renamed else {}
+    (obstacle,) = find_evolution(*contracts, Answers(renamed=names))[1]
+    assert obstacle.message.endswith("its buffer cannot be converted. To start it afresh, add --drop 'max(price)'")
+    report = check(*contracts, renamed=names, find_repairs=find_repairs)
+    assert (find_command(report, {}) or "").endswith(" --drop 'max(price)'")
+    evolution, obstacles = find_evolution(*contracts, Answers(renamed=names, drops=frozenset({"max(price)"})))
+    assert not obstacles
+    assert [(step.change, step.old, step.new) for step in evolution.steps] == [
+        ("add", None, new[0]),
+        ("drop", "max(price)", None),
+    ]
+
+
+def test_each_changed_aggregate_has_its_own_question() -> None:
+    contracts = aggregation([USER], [SUM, MOST]), aggregation([USER], [OTHER_SUM, DECIMAL])
+    report = check(*contracts, find_repairs=find_repairs)
+    fixes = {finding.old: finding.fix for finding in report.findings if finding.code == "aggregate-changed"}
+    assert "give migrate --rename 'sum(amount)=sum((amount * 2))'; if not, --drop" in fixes["sum(amount)"]
+    assert fixes["max(price)"].endswith("Give migrate --drop 'max(price)'")
+    more = check(*contracts, renamed={SUM[0]: OTHER_SUM[0]}, find_repairs=find_repairs)
+    assert (find_command(more, {}) or "").endswith(" --drop 'max(price)'")
