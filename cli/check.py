@@ -14,6 +14,7 @@ import typer
 from ttlsnap.cli.help import Command
 from ttlsnap.cli.output import is_special, print_marked, print_warning, write_whole
 from ttlsnap.cli.pages import HTML, ShowKeysOption, check_pages, require_outside, require_place, write_pages
+from ttlsnap.cli.renames import parse_rename
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,6 +79,18 @@ class FailOn(StrEnum):
     INCOMPATIBLE = "incompatible"
 
 
+_Renamed = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--renamed",
+        "--rename",
+        metavar="OLD=NEW",
+        help="A column that has another name, or a key or aggregate that has another expression and the same values. "
+        "Can be repeated.",
+    ),
+]
+
+
 def register(app: typer.Typer) -> None:
     app.command("check", cls=Command, epilog=EXAMPLES)(check)
 
@@ -97,10 +110,7 @@ def check(
             "after a rollback of the deployment? full: both.",
         ),
     ] = Direction.BACKWARD,
-    renamed: Annotated[
-        list[str] | None,
-        typer.Option("--renamed", "--rename", metavar="OLD=NEW", help="A column that was renamed. Can be repeated."),
-    ] = None,
+    renamed: _Renamed = None,
     output_format: Annotated[
         CheckFormat, typer.Option("--format", metavar="FORMAT", help="text, json, junit, sarif or github.")
     ] = CheckFormat.TEXT,
@@ -232,9 +242,7 @@ def _renames(options: Sequence[str]) -> dict[str, str]:
 
     names: dict[str, str] = {}
     for text in options:
-        old, separator, new = (part.strip() for part in text.partition("="))
-        if not separator or not old or not new:
-            raise UsageError(f"--renamed is OLD=NEW, the two names of a column, not {text!r}")
+        old, new = parse_rename("--renamed", text)
         if names.setdefault(old, new) != new:
             raise UsageError(f"--renamed: {old} is renamed to both {names[old]} and {new}")
     return names

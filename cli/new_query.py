@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ttlsnap.cli.groups import given
+from ttlsnap.cli.renames import parse_rename
 from ttlsnap.errors import UsageError
 
 if TYPE_CHECKING:
@@ -48,7 +49,8 @@ class NewQueryOptions:
         typer.Option(
             "--rename",
             metavar="OLD=NEW",
-            help="A column that has another name. Can be repeated.",
+            help="A column that has another name, or a key or aggregate that has another expression and the same "
+            "values. Can be repeated.",
             rich_help_panel=_PANEL,
         ),
     ] = None
@@ -112,7 +114,7 @@ class NewQueryOptions:
         from ttlsnap.new_query.answers import Answers
 
         return Answers(
-            renamed=dict(_pair("--rename", "OLD=NEW", text, "=") for text in self.rename or ()),
+            renamed=dict(parse_rename("--rename", text) for text in self.rename or ()),
             swaps=tuple(_pair("--swap", "FIELD,FIELD", text, ",") for text in self.swap or ()),
             fills=dict(_pair("--fill", "FIELD=LITERAL", text, "=") for text in self.fill or ()),
             drops=frozenset(self.drop or ()),

@@ -180,7 +180,7 @@ def _shown(outcome: Outcome, code: str) -> str | None:
     side = side if side in ("key", "value") else "other"
     instead = {"value-added": INSTEAD_OF_ADDING, "value-removed": INSTEAD_OF_REMOVING}.get(code, "")
     fix = CHANGE_SETTING.format_map(_Words())
-    words = _Words(side=side, SIDE=side.upper(), instead=instead, fix=fix)
+    words = _Words(side=side, SIDE=side.upper(), instead=instead, fix=fix, rename="OLD=NEW")
     case = outcome.fill(words)
     if case.code != code:
         return None

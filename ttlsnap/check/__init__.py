@@ -6,6 +6,7 @@ lists what could not be compared.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -43,7 +44,8 @@ def check(
     """Compare two contracts: can the query of ``new`` restore from the state of ``old``?
 
     ``direction`` is ``backward``, ``forward`` (can ``old`` restore from the state of ``new``, to undo the deployment?)
-    or ``full`` for both. ``renamed`` maps old names of columns and variables to new ones. ``names`` are the names of
+    or ``full`` for both. ``renamed`` maps old names of columns and variables to new ones, and
+    expressions of keys and aggregates to those with the same values. ``names`` are the names of
     the two contracts in the report. ``state`` is what the state of ``old`` itself shows (``examine_state``).
     ``find_repairs`` returns the findings with those marked that a migration repairs (``ttlsnap.new_query``).
 
@@ -96,7 +98,8 @@ def _decide(findings: Iterable[Finding], state: StateFindings) -> Iterator[Findi
 
 
 def _mentions(contract: Contract | TableContract, name: str) -> bool:
-    return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", contract.dumps()) is not None
+    text = json.dumps(name, ensure_ascii=False)[1:-1]  # a text in quotes is different in JSON
+    return re.search(rf"(?<!\w){re.escape(text)}(?!\w)", contract.dumps()) is not None
 
 
 def _compare(

@@ -6,12 +6,16 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ttlsnap.check.expressions import rename_columns
+from ttlsnap.check.expressions import new_expression, new_name, rename_columns
 from ttlsnap.check.findings import Finding
 from ttlsnap.check.outcomes import Outcome
 from ttlsnap.contract import Contract
 from ttlsnap.contract.model import SCHEMA_CHECK
 from ttlsnap.entries.place import Place
+
+_EXPRESSION_LINE = re.compile(
+    r"((?:(?:left|right): )*(?:group by |key |on |aggregate |(?:left|right|input) .*? = ))(.*)", re.DOTALL
+)
 
 
 @dataclass
@@ -43,9 +47,20 @@ class Comparison(Report):
     new: Contract = field(kw_only=True)
     renamed: Mapping[str, str] = field(kw_only=True)
 
-    def in_new_names(self, text: str) -> str:
-        """Return a text of the old contract with renamed columns under their new names."""
-        return rename_columns(text, self.renamed)
+    def new_name(self, name: str) -> str:
+        """Return the name that the new contract has for a column of the old one."""
+        return new_name(name, self.renamed)
+
+    def new_expression(self, text: str) -> str:
+        """Return an expression of the old contract with renamed columns under their new names."""
+        return new_expression(text, self.renamed)
+
+    def new_line(self, line: str) -> str:
+        """Return a line of an old plan or source, as ``new_expression`` does with the expression in it."""
+        match = _EXPRESSION_LINE.fullmatch(line)
+        if match is None:
+            return rename_columns(line, self.renamed)
+        return rename_columns(match[1], self.renamed) + self.new_expression(match[2])
 
     @property
     def widens(self) -> bool:

@@ -218,8 +218,29 @@ def find_different(before: Sequence[str], after: Sequence[str]) -> list[str]:
     return removed + added
 
 
-def rename_columns(text: str, names: Mapping[str, str]) -> str:
-    """Return a text with other names of columns; ``names`` has the new ones by the old ones."""
+def is_expression(text: str) -> bool:
+    """Return whether a text is an expression, and not the name of a column, which may have spaces."""
+    tree = parse(text)
+    return any(part.parts for part in tree.parts) if tree.is_sequence else bool(tree.parts)
+
+
+def new_name(name: str, renamed: Mapping[str, str]) -> str:
+    """Return the new name of a stored column. That a query computes it by another expression is not a name."""
+    new = renamed.get(name, name)
+    return new if is_expression(name) or not is_expression(new) else name
+
+
+def new_expression(text: str, renamed: Mapping[str, str]) -> str:
+    """Return an expression as the new query has it.
+
+    ``renamed`` has columns, which are renamed wherever they are, and whole expressions that replace others.
+    """
+    return renamed[text] if text in renamed else rename_columns(text, renamed)
+
+
+def rename_columns(text: str, renamed: Mapping[str, str]) -> str:
+    """Return a text with the new names of columns. Expressions in ``renamed`` change nothing."""
+    names = {old: new for old, new in renamed.items() if not is_expression(old) and not is_expression(new)}
     if not names:
         return text
     pattern = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))

@@ -41,6 +41,7 @@ from ttlsnap.check.query_plan import QueryPlan
 from ttlsnap.check.trees import parse
 from ttlsnap.contract import OperatorContract
 from ttlsnap.entries.place import Place
+from ttlsnap.printable import shell_word
 
 
 def compare_keys(comparison: Comparison, place: Place, before: QueryPlan, after: QueryPlan) -> None:
@@ -77,7 +78,7 @@ def compare_arguments(comparison: Comparison, place: Place, old: OperatorContrac
     """
     after = {parse(buffer.aggregate): buffer for buffer in new.buffers or ()}
     for old_buffer in old.buffers or ():
-        new_buffer = after.get(parse(comparison.in_new_names(old_buffer.aggregate)))
+        new_buffer = after.get(parse(comparison.new_expression(old_buffer.aggregate)))
         if new_buffer is not None and old_buffer.layout != new_buffer.layout:
             texts = (", ".join(buffer.inputs) for buffer in (old_buffer, new_buffer))
             comparison.add(AGGREGATE_ARGUMENTS, place.at(field="value"), *texts, name=new_buffer.aggregate)
@@ -137,4 +138,5 @@ def _add_replaced(
     elif differ_for_null(old_text, new_text) or differ_in_counted_nulls(old_text, new_text):
         comparison.add(DIFFERS_FOR_NULL, place, old_text, new_text, side=side)
     else:
-        comparison.add(KEY_CHANGED if side == "key" else AGGREGATE_CHANGED, place, old_text, new_text)
+        outcome = KEY_CHANGED if side == "key" else AGGREGATE_CHANGED
+        comparison.add(outcome, place, old_text, new_text, rename=shell_word(f"{old_text}={new_text}"))

@@ -55,7 +55,7 @@ def compare_rows(
     ``before`` and ``after`` are each a plan, and the names of the columns.
     """
     (plan, names), (new_plan, new_names) = before, after
-    old_meanings = [plan.columns.get(f"{side}.{comparison.in_new_names(name)}", name) for name in names]
+    old_meanings = [plan.columns.get(f"{side}.{comparison.new_name(name)}", name) for name in names]
     new_meanings = [new_plan.columns.get(f"{side}.{name}", name) for name in new_names]
     if old_meanings == new_meanings or len(old_meanings) != len(new_meanings):
         return

@@ -96,7 +96,7 @@ def _add_other_operators(comparison: Comparison, names: list[list[str | None]]) 
 
 def _are_operators_swapped(comparison: Comparison) -> bool:
     """Report operators of one kind that changed places, which Spark does not detect. Return whether that is certain."""
-    old = [tuple(map(comparison.in_new_names, operator.plan or ())) for operator in comparison.old.operators]
+    old = [tuple(map(comparison.new_line, operator.plan or ())) for operator in comparison.old.operators]
     new = [operator.plan or () for operator in comparison.new.operators]
     if old == new or () in (*old, *new):
         return False
@@ -170,7 +170,7 @@ def _add_other_layout(comparison: Comparison, place: Place, old: OperatorContrac
 
     The same plan, which includes the types of the sources, gives the same state.
     """
-    is_same_plan = [comparison.in_new_names(line) for line in old.plan or ()] == list(new.plan or ())
+    is_same_plan = [comparison.new_line(line) for line in old.plan or ()] == list(new.plan or ())
     if old.plan is None or new.plan is None or not is_same_plan or any((find_changed_parts(old, new) or {}).values()):
         comparison.add(OTHER_LAYOUT, place)
 

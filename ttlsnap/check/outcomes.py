@@ -304,7 +304,11 @@ KEYS_SWAPPED = Outcome(
     _RESTORE_ORDER,
 )
 KEY_CHANGED = Outcome(
-    "key-changed", _INCOMPATIBLE, "{new} replaced {old}; Spark finds no existing group again", _WRONG, _KEEP
+    "key-changed",
+    _INCOMPATIBLE,
+    "{new} replaced {old}; Spark finds no existing group again",
+    _WRONG,
+    f"{_KEEP}. If both always have the same value, pass --renamed {{rename}}",
 )
 AGGREGATES_SWAPPED = Outcome(
     "values-swapped",

@@ -105,7 +105,7 @@ def pair_plans(comparison: Comparison, old: OperatorContract, new: OperatorContr
         if old_name != new_name and not parts
     ]
     lines = [_rename_functions(line, renamed_functions) for line in old.plan or ()]
-    renamed = [(line, comparison.in_new_names(line)) for line in lines]
+    renamed = [(line, comparison.new_line(line)) for line in lines]
     # If several sources have a column of the old name, possibly only one of them renamed it.
     is_ambiguous = sum("from " in line and line != name for line, name in renamed) > 1
     before = [line if is_ambiguous and line in after and name not in after else name for line, name in renamed]

@@ -78,7 +78,7 @@ class How:
 def compare_fields(comparison: Comparison, place: Place, how: How, old: StructType, new: StructType) -> None:
     """Report every difference between two schemas."""
     path = place.field or how.side
-    before, after = [comparison.in_new_names(field.name) for field in old.fields], list(new.names)
+    before, after = [comparison.new_name(field.name) for field in old.fields], list(new.names)
     if how.by_name:
         _compare_by_name(comparison, place, how, old, new)
         return
@@ -159,7 +159,7 @@ def _are_same(old: DataType, new: DataType) -> bool:
 
 
 def _add_other_length(comparison: Comparison, place: Place, how: How, old: StructType, new: StructType) -> None:
-    before, after = Counter(map(comparison.in_new_names, old.names)), Counter(new.names)
+    before, after = Counter(map(comparison.new_name, old.names)), Counter(new.names)
     path = place.field or how.side
     types = {field.name: field.type.simple_string for field in (*new.fields, *old.fields)}
     words: dict[str, object] = {"side": how.side, "before": len(old.fields), "after": len(new.fields)}
@@ -244,7 +244,7 @@ def _compare_by_name(comparison: Comparison, place: Place, how: How, old: Struct
             if candidate_name not in new.names and _are_same(candidate.type, new_field.type)
         ]
         if removed_names:
-            is_certain = len(removed_names) == 1 or comparison.in_new_names(removed_names[0]) == name
+            is_certain = len(removed_names) == 1 or comparison.new_name(removed_names[0]) == name
             outcome = FIELD_RENAMED_IN_AVRO if is_certain else FIELD_MAYBE_RENAMED_IN_AVRO
             comparison.add(outcome, place.at(field=f"{path}.{name}"), removed_names[0], name)
     for field in new.fields:

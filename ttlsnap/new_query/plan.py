@@ -6,7 +6,7 @@ plans of both queries say more: an aggregate is known by what it computes, and s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, starmap
 from operator import attrgetter
@@ -19,7 +19,7 @@ from ttlsnap.check.expressions import are_same, differ_by_types, find_retyped, i
 from ttlsnap.check.functions import find_changed_parts
 from ttlsnap.check.key_order import hashes_days, normalizes_keys, with_keys_for
 from ttlsnap.check.operators import AGGREGATIONS, USERS_OWN
-from ttlsnap.check.query_plan import can_compare_plans, pair_plans
+from ttlsnap.check.query_plan import QueryPlan, can_compare_plans, pair_plans
 from ttlsnap.check.settings import LAYOUTS
 from ttlsnap.checkpoint.state_schema import ColumnFamilySchema
 from ttlsnap.contract import Contract, OperatorContract, StateContract, StoreContract
@@ -142,23 +142,28 @@ def _is_whole(place: Place) -> bool:
 class _Part:
     """Columns of a state that the query computes by one expression, its ``text``. The first has the number ``first``.
 
+    ``new_text`` is the expression of the old query with the new names of columns and functions, and the ``text`` for a
+    part of the new query.
     ``layout`` is what two parts need in common, apart from types, so that one can become the other.
     """
 
     text: str
+    new_text: str
     first: int
     fields: tuple[StructField, ...]
     layout: tuple[Any, ...] = ()
 
 
-def _parts_of_buffers(buffers: Sequence[AggregateBuffer], value: StructType) -> list[_Part]:
+def _parts_of_buffers(
+    buffers: Sequence[AggregateBuffer], value: StructType, new_text: Callable[[str], str] = str
+) -> list[_Part]:
     """Return the parts that aggregates have in a value, of which their columns are the last ones."""
     sizes = [len(buffer.columns) for buffer in buffers]
     first_columns = accumulate(sizes, initial=len(value) - sum(sizes))
     parts = []
     for buffer, first_column, size in zip(buffers, first_columns, sizes, strict=False):
         fields = value.fields[first_column : first_column + size]
-        parts.append(_Part(buffer.aggregate, first_column, fields, buffer.layout))
+        parts.append(_Part(buffer.aggregate, new_text(buffer.aggregate), first_column, fields, buffer.layout))
     return parts
 
 
@@ -527,11 +532,12 @@ class _Operator:
         if self.plans is None or self.place.operator_name not in _PLANNED_KEYS:
             return self.matcher.match(place, old, new, merges=self._merges)
         sides = []
-        for plan, key in zip(self.plans, (old, new), strict=True):
-            texts = [text for text in plan.keys if not is_session(text)]
+        plans = [QueryPlan.of(operator.plan or ()) for operator in (self.old, self.new)]
+        for plan, new_plan, key in zip(plans, self.plans, (old, new), strict=True):
+            texts = [pair for pair in zip(plan.keys, new_plan.keys, strict=True) if not is_session(pair[0])]
             if len(texts) > len(key):
                 return self.matcher.match(place, old, new)
-            sides.append([_Part(text, ordinal, (key.fields[ordinal],)) for ordinal, text in enumerate(texts)])
+            sides.append([_Part(*pair, ordinal, (key.fields[ordinal],)) for ordinal, pair in enumerate(texts)])
         paired = self._pair(place, *sides)
         if self.place.operator_name == join.NAME and (None in paired or len(sides[0]) != len(sides[1])):
             self._refuse(place, _OTHER_JOIN_KEYS)
@@ -560,7 +566,8 @@ class _Operator:
         if old_buffers is None or new_buffers is None or self.plans is None:
             self._refuse_unknown_buffers(place)
             return None
-        before, after = _parts_of_buffers(old_buffers, old), _parts_of_buffers(new_buffers, new)
+        before = _parts_of_buffers(old_buffers, old, self.both.new_expression)
+        after = _parts_of_buffers(new_buffers, new)
         head_sizes = [parts[0].first if parts else len(side) for parts, side in ((before, old), (after, new))]
         sources: list[Source] = []
         for name in new.names[: head_sizes[1]]:
@@ -631,7 +638,7 @@ class _Operator:
                 if old_part not in old_parts
                 # A key of another type is still that key. ``match`` compares the types of columns.
                 and (not is_value or self._can_become(place, old_part, new_part))
-                and are_same(self.both.in_new_names(old_part.text), new_part.text, retyped=retyped, aggregate=is_value)
+                and are_same(old_part.new_text, new_part.text, retyped=retyped, aggregate=is_value)
             )
             old_parts.append(next(same_parts, None))
         afresh, dropped_parts = self._pair_retyped(place, old, new, old_parts)
@@ -666,7 +673,7 @@ class _Operator:
             for old_part in old if old_parts[number] is None else ():
                 if old_part in (*old_parts, *dropped_parts) or self._can_become(place, old_part, new_part):
                     continue
-                if not differ_by_types(self.both.in_new_names(old_part.text), new_part.text):
+                if not differ_by_types(old_part.new_text, new_part.text):
                     continue
                 if is_key(place):
                     old_parts[number] = old_part

@@ -8,6 +8,7 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ttlsnap.check.expressions import is_expression, new_name
 from ttlsnap.check.operators import AGGREGATIONS
 from ttlsnap.entries.place import Place
 from ttlsnap.errors import UsageError
@@ -117,7 +118,7 @@ class Matcher:
 
     def _find_by_names(self, place: Place, old: StructType, new: StructType, *, merges: bool) -> list[Source]:
         """Return the sources of new columns by their names; a name may occur the same number of times on both sides."""
-        before = [self.answers.renamed.get(name, name) for name in old.names]
+        before = [new_name(name, self.answers.renamed) for name in old.names]
         after = list(new.names)
         counts = [Counter(names) for names in (before, after)]
         places: dict[str, list[int]] = {}
@@ -176,12 +177,15 @@ class Matcher:
         is_column = old.isidentifier() and bool(place.field)
         field = f"{place.field}.{old}" if is_column else old
         rename, drop = f"--rename {shell_word(f'{old}={new}')}", f"--drop {shell_word(field)}"
-        message, needs = f"{old} is gone, and {new} is new: is it the same? If so, add {rename}", ""
+        is_name = not is_expression(old) and not is_expression(new)
+        question = "is it the same?" if is_name else "do both always have the same value?"
+        message, needs = f"{old} is gone, and {new} is new: {question} If so, add {rename}", ""
         if merges or not is_key(place):
             message = f"{message}; if not, add {drop}"
-            needs = (
-                f"If {new} is {old} under another name, give migrate {rename}; if not, {drop}, which starts it afresh"
-            )
+            condition = f"{new} is {old} under another name" if is_name else f"{new} always has the value of {old}"
+            needs = f"If {condition}, give migrate {rename}; if not, {drop}, which starts it afresh"
+        elif not is_name:
+            message = f"{message}; if not, keep {old}, or start a new checkpoint"
         new_place = place.at(field=f"{place.field}.{new}") if is_column else place
         self.obstacles.append(UnrepairedFinding(new_place, message, needs=needs, old=old))
         return None
