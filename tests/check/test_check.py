@@ -84,6 +84,17 @@ def test_each_change_of_an_aggregation_has_its_finding(edit: Edit, wanted: dict[
         assert finding.code in RULES
 
 
+def test_another_type_is_found_beside_another_number_of_columns() -> None:
+    def edit(document: dict[str, Any]) -> None:
+        made = state(document)
+        for side in ("key", "value"):
+            made[side][0]["type"] = "binary"
+            made[side].append(dict(made[side][0], name="more"))
+
+    report = found("rocksdb-4.2", edit)
+    assert codes(report) == dict.fromkeys(["key-added", "key-retyped", "value-added", "value-retyped"], "incompatible")
+
+
 @pytest.mark.parametrize(
     ("edit", "wanted"),
     [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ttlsnap.check import check
+from ttlsnap.check import Verdict, check
 from ttlsnap.new_query.answers import Answers
 from ttlsnap.new_query.findings import find_command, find_repairs
 from ttlsnap.new_query.plan import find_evolution
@@ -42,3 +42,30 @@ def test_each_changed_aggregate_has_its_own_question() -> None:
     assert fixes["max(price)"].endswith("Give migrate --drop 'max(price)'")
     more = check(*contracts, renamed={SUM[0]: OTHER_SUM[0]}, find_repairs=find_repairs)
     assert (find_command(more, {}) or "").endswith(" --drop 'max(price)'")
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_another_type_is_found_beside_another_number_of_aggregates(back: bool) -> None:
+    old = aggregation([USER], [SUM, MOST])
+    new = aggregation([USER], [("sum(cast(amount as double))", "sum", "double"), MOST, ("min(price)", "min", "double")])
+    report = check(*((new, old) if back else (old, new)), find_repairs=find_repairs)
+    assert [(found.code, found.place.field) for found in report.findings] == [
+        ("value-removed" if back else "value-added", "value.min"),
+        ("value-retyped", "value.sum"),
+    ]
+    narrow = (find_command(report, {}) or "").endswith(" --narrow")
+    assert report.verdict is Verdict.AFTER_MIGRATION and narrow
+
+
+def test_columns_with_one_name_are_compared_in_their_order() -> None:
+    totals = [("sum(amount)", "sum", "long"), ("sum(price)", "sum", "double")]
+    changed = [totals[0], ("sum(cast(price as bigint))", "sum", "long"), ("min(price)", "min", "double")]
+    report = check(aggregation([USER], totals), aggregation([USER], changed))
+    assert [(found.code, found.old) for found in report.findings] == [
+        ("value-added", None),
+        ("value-retyped", "double"),
+    ]
+    more = [*totals[::-1], ("sum(price)", "sum", "double")]
+    assert [found.code for found in check(aggregation([USER], totals), aggregation([USER], more)).findings] == [
+        "value-added"
+    ]

@@ -174,6 +174,25 @@ def _add_other_length(comparison: Comparison, place: Place, how: How, old: Struc
         comparison.add(
             COLUMN_ADDED, place.at(field=f"{path}.{name}"), None, column_text, name=name, instead=instead, **words
         )
+    _compare_common(comparison, place, how, old, new)
+
+
+def _compare_common(comparison: Comparison, place: Place, how: How, old: StructType, new: StructType) -> None:
+    """Report the other types of columns that both schemas have, if one of these has more columns.
+
+    The first of several columns with one name is that of the other schema, and so on, if both have as many of them.
+    """
+    before: dict[str, list[StructField]] = {}
+    after: dict[str, list[StructField]] = {}
+    for old_field in old.fields:
+        before.setdefault(comparison.new_name(old_field.name), []).append(old_field)
+    for new_field in new.fields:
+        after.setdefault(new_field.name, []).append(new_field)
+    for name in before:
+        if len(before[name]) == len(after.get(name, ())):
+            field_place = place.at(field=f"{place.field or how.side}.{name}")
+            for old_field, new_field in zip(before[name], after[name], strict=True):
+                _compare_columns(comparison, field_place, how, old_field, new_field)
 
 
 def _add_other_order(comparison: Comparison, place: Place, how: How, old: StructType, new: StructType) -> None:
