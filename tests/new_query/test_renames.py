@@ -35,6 +35,7 @@ def steps_of(old: Contract, new: Contract, renamed: dict[str, str]) -> list[tupl
 @pytest.mark.parametrize("back", [False, True])
 def test_a_key_with_another_expression_is_accepted_as_the_same(new: Expression, back: bool) -> None:
     keys = (new, USER) if back else (USER, new)
+    # An aggregate over the key stays as it is.
     contracts = aggregation([keys[0]], [SUM, LAST]), aggregation([keys[1]], [SUM, LAST])
     renamed = {keys[0][0]: keys[1][0]}
     (finding,) = check(*contracts, find_repairs=find_repairs).findings
@@ -72,6 +73,35 @@ def test_the_keys_of_a_join_can_have_other_expressions() -> None:
     renamed = {**key, "user": "upper(user)", "l_user": "l_copy", "r_user": "r_copy"}
     assert not check(old, new, renamed=renamed).findings
     assert steps_of(old, new, renamed) == [("rename", "l_user", "l_copy"), ("rename", "r_user", "r_copy")]
+
+
+@pytest.mark.parametrize(
+    "pair", ["agg-key-renamed", "dedup-column-renamed", "join-key-renamed", "join-value-renamed", "tws-key-renamed"]
+)
+@pytest.mark.parametrize("direction", ["backward", "forward"])
+def test_a_column_that_only_the_query_renames_needs_no_rename(pair: str, direction: str) -> None:
+    old, new = contracts_of(pair)
+    assert isinstance(old, Contract) and isinstance(new, Contract)
+    for renamed in ({"user": "client"}, {"amount": "fee"}):
+        report = check(old, new, renamed=renamed, direction=direction)
+        codes = [[found.code for found in one.findings] for one in (report, check(old, new, direction=direction))]
+        assert codes[0] == codes[1]
+        if direction == "backward":
+            ((old_name, new_name),) = renamed.items()
+            assert f"the source still has {old_name}, and does not have {new_name}" in report.unseen[0]
+        if pair == "agg-key-renamed":
+            assert steps_of(old, new, renamed) == steps_of(old, new, {})
+
+
+def test_a_renamed_column_of_joined_rows_keeps_its_meaning() -> None:
+    old, new = contracts_of("join-value-renamed")
+    assert isinstance(old, Contract) and isinstance(new, Contract)
+    assert not check(old, new, renamed={"l_amount": "l_fee"}).findings
+    # The key has another expression, and the rows have the old one.
+    another = contracts_of("join-key-another-same-type")[1]
+    assert isinstance(another, Contract)
+    found = check(old, another, renamed={"user = user": "upper(user) = upper(user)"}).findings
+    assert {finding.code for finding in found} == {"input-changed"}
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,13 @@ def _compare(
     if isinstance(old, TableContract) or isinstance(new, TableContract):
         raise UsageError("a Delta table and the state of a query cannot be compared")
     comparison = Comparison(old=old, new=with_keys_for(old, new), renamed=renamed)
+    for old_name, new_name in renamed.items():
+        if old_name in comparison.computed_names or old_name not in comparison.source_names[1]:
+            continue
+        comparison.cannot_compare(
+            f"--renamed {old_name}={new_name}: the source still has {old_name}, and does not have {new_name}. What the "
+            "query computes was compared without this option"
+        )
     compare_settings(comparison)
     compare_operators(comparison)
     if find_repairs is not None:

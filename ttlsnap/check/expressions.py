@@ -262,7 +262,7 @@ def find_rename(old_text: str, new_text: str, before: Sequence[str], after: Sequ
 
     ``before`` and ``after`` are the lines of the sources.
     """
-    old, new = ({name for name, _ in _columns_of(lines)} for lines in (before, after))
+    old, new = find_names(before), find_names(after)
     removed_names = [name for name in old - new if has_name(old_text, name)]
     added_names = [name for name in new - old if has_name(new_text, name)]
     if len(removed_names) == len(added_names) == 1 and parse(
@@ -281,6 +281,11 @@ def find_retyped(before: Sequence[str], after: Sequence[str]) -> set[str]:
         for name in names
         if {column for column in old if column[0] == name} != {column for column in new if column[0] == name}
     }
+
+
+def find_names(sources: Sequence[str]) -> set[str]:
+    """Return the names of the columns of sources."""
+    return {name for name, _ in _columns_of(sources)}
 
 
 def _columns_of(sources: Sequence[str]) -> set[tuple[str, str]]:

@@ -55,7 +55,8 @@ def compare_rows(
     ``before`` and ``after`` are each a plan, and the names of the columns.
     """
     (plan, names), (new_plan, new_names) = before, after
-    old_meanings = [plan.columns.get(f"{side}.{comparison.new_name(name)}", name) for name in names]
+    old_columns = {name: plan.columns.get(f"{side}.{name}", name) for name in names}
+    old_meanings = [plan.columns.get(f"{side}.{comparison.new_name(name)}", old_columns[name]) for name in names]
     new_meanings = [new_plan.columns.get(f"{side}.{name}", name) for name in new_names]
     if old_meanings == new_meanings or len(old_meanings) != len(new_meanings):
         return

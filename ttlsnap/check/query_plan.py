@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ttlsnap.check.comparison import Comparison, parse_version
+from ttlsnap.check.expressions import is_expression
 from ttlsnap.check.functions import find_changed_parts
 from ttlsnap.contract import OperatorContract
 
@@ -106,8 +107,10 @@ def pair_plans(comparison: Comparison, old: OperatorContract, new: OperatorContr
     ]
     lines = [_rename_functions(line, renamed_functions) for line in old.plan or ()]
     renamed = [(line, comparison.new_line(line)) for line in lines]
-    # If several sources have a column of the old name, possibly only one of them renamed it.
+    # If several sources have a column of the old name, possibly only one of them renamed it. That one expression has
+    # the values of another does not say that it has replaced it everywhere.
     is_ambiguous = sum("from " in line and line != name for line, name in renamed) > 1
+    is_ambiguous = is_ambiguous or any(is_expression(name) for pair in comparison.renamed.items() for name in pair)
     before = [line if is_ambiguous and line in after and name not in after else name for line, name in renamed]
     return QueryPlan.of(before), QueryPlan.of(after)
 
