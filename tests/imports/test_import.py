@@ -25,6 +25,7 @@ from ttlsnap import (
     rollback,
 )
 from ttlsnap.errors import RefusedError, UnsupportedError, UsageError
+from ttlsnap.imports.partition import Mode
 
 from ..cli.running import Ttlsnap
 from ..migration.entries import entries_of
@@ -89,6 +90,22 @@ def test_merge_replaces_everything_of_a_key_and_nothing_else(tmp_path: Path, nam
     # Every scan compares indexes and counts with the entries.
     factory = EntryTransformerFactory(lambda key, value: Keep())
     assert compact(str(target), [factory], dry_run=True).totals.dropped == 0
+
+
+@pytest.mark.parametrize("mode", ["merge", "replace"])
+@pytest.mark.parametrize(
+    ("name", "table"), [(AGG, "0.state"), (JOIN, "0.left"), (TIMED_JOIN, "0.right"), (LISTS, "0.recent")]
+)
+def test_replaced_keys_are_counted_and_not_their_entries(tmp_path: Path, mode: Mode, name: str, table: str) -> None:
+    target = sample(name, tmp_path)
+    rows = exported(target, tmp_path / "state", table)
+    keys = {json_of(row["key"]) for row in rows.select(["key"]).to_pylist()}
+    new = written(pa.concat_tables([rows, rows]) if name == JOIN else rows, tmp_path / "new.parquet")
+    if name == JOIN:
+        import_state(str(target), new, tables=[table], mode="replace", stopped=True)
+    report = import_state(str(target), new, tables=[table], mode=mode, dry_run=True)
+    assert (report.replaced, report.tables[0].replaced) == (len(keys), len(keys))
+    assert (len(keys) < report.rows) == (name != AGG)
 
 
 def test_an_insert_adds_and_a_rollback_takes_it_back(tmp_path: Path) -> None:

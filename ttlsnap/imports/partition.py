@@ -1,7 +1,7 @@
 """The work of an import, as a move: files of the tables are its sources, and partitions of operators its targets.
 
 Each partition is built from its old entries that stay, and from its new ones. Memory is bounded by the new entries of a
-partition.
+partition, and by the number of old rows that a join loses: a hash of each counts their keys.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ from ttlsnap.imports.derived import NewEntries, Parts, identities, new_entries
 from ttlsnap.imports.sources import TableFile
 from ttlsnap.imports.tables import ImportTable
 from ttlsnap.imports.timely import find_untimely
+from ttlsnap.operators.join import IndexedSide, TimedSide
 from ttlsnap.operators.links import StateId
 from ttlsnap.operators.placement import find_partitions, is_placed_by_hash
 from ttlsnap.storage.open import for_reading, open_directory
-from ttlsnap.stores.hdfs.key_index import KeyIndex
+from ttlsnap.stores.hdfs.key_index import Hashes, KeyIndex, hash_rows
 from ttlsnap.stores.partitions import StorePartition
 from ttlsnap.stores.protocols import PartitionBuilder, Staging
 from ttlsnap.stores.scan import check_batch
@@ -167,6 +168,8 @@ class FilledPartition:
             ]
             if self.mode == "replace" or any(len(imported.keys) for imported in imports_of_store):
                 result.stores.append(self._build(store, imports_of_store, result, folder, progress))
+        for table, imported in zip(self.tables, imports, strict=True):
+            result.replaced[table.name] += imported.replaced
         return result
 
     def _build(
@@ -205,7 +208,7 @@ class FilledPartition:
                     check_batch(state, batch.keys, batch.values)
                     for imported in imports:
                         if place in imported.new.states:
-                            is_kept = imported.kept(place, rows, result, len(batch))
+                            is_kept = imported.kept(place, rows, result)
                             stored_keys, stored_values = stored_keys.take(is_kept), stored_values.take(is_kept)
                             rows = rows.take(is_kept)
                 times.keep(place, rows)
@@ -249,6 +252,13 @@ class _Imported:
         self.keys = pa.concat_arrays([Rows.none().to_arrow(), *(keys.to_arrow() for keys, _ in parts)])
         self._index = KeyIndex(self.keys)
         self.new = new_entries(table, parts)
+        self._stored_keys = 0
+        self._hashes: list[Hashes] = []
+
+    @property
+    def replaced(self) -> int:
+        """The number of keys of the table whose old entries do not stay."""
+        return self._stored_keys + (len(np.unique(np.concatenate(self._hashes))) if self._hashes else 0)
 
     def duplicates(self) -> Misfits:
         """Return the rows whose keys occur more than once, where that is impossible."""
@@ -262,12 +272,12 @@ class _Imported:
         misfits.add(f"{self._table.name}: the key occurs more than once", len(self.keys) - len(counts), examples)
         return misfits
 
-    def kept(self, place: StateId, rows: Rows, result: FilledResult, entries: int) -> np.ndarray:
+    def kept(self, place: StateId, rows: Rows, result: FilledResult) -> np.ndarray:
         """Return which stored keys stay (bool[n]); count those that do not, or that exclude an insert."""
         is_primary = self._table.state.place == place
         if self._mode == "replace":
             if is_primary:
-                result.replaced[self._table.name] += entries
+                self._count_replaced(identities(self._table, place, rows))
             return np.zeros(len(rows), np.bool_)
         identity = identities(self._table, place, rows)
         is_imported = self._index.has(identity)
@@ -276,9 +286,16 @@ class _Imported:
             if self._mode == "insert":
                 examples = self._show(identity.take(np.flatnonzero(is_imported)[:EXAMPLES]), f"{name}: ")
                 result.misfits.add(f"{name}: {HAS_KEY}", count, examples)
-            result.replaced[name] += count
+            self._count_replaced(identity.take(is_imported))
         is_kept: np.ndarray = ~is_imported
         return is_kept
+
+    def _count_replaced(self, keys: Rows) -> None:
+        """Count the keys of stored keys. A side of a join has several stored keys for a key, in any order."""
+        if isinstance(self._table.link, (IndexedSide, TimedSide)):
+            self._hashes.append(np.unique(hash_rows(keys)))
+        else:
+            self._stored_keys += len(keys)
 
     def _show(self, keys: Rows, prefix: str) -> list[str]:
         return [f"{prefix}{text}" for text in json_texts(decode(keys, self._table.identity.key_schema)).to_pylist()]
