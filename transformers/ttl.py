@@ -24,6 +24,7 @@ from ttlsnap.entries.timestamps import (
     WRITTEN,
     TimestampField,
     WrittenField,
+    explain_unnamed,
     field_listing,
     has_time,
     split_unit,
@@ -191,11 +192,7 @@ class TtlTransformerFactory(TransformerFactory):
             return OFF
         name = self._name(state)
         if name is None and self._names:
-            return (
-                f"no --timestamp names the {state.side} side"
-                if state.side
-                else "every --timestamp names a side of a join"
-            )
+            return explain_unnamed(state)
         if name is None and state.without_time:
             return state.without_time
         if name is None:

@@ -118,6 +118,24 @@ def test_a_state_without_a_clock_has_sizes_and_no_ages(capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize(
+    ("options", "side", "reason"),
+    [
+        (["left:value.at"], "right", "no --timestamp names the right side"),
+        (["right:value.then"], "left", "no --timestamp names the left side"),
+        (["value.at"], "right", "there is no field value.at; Spark stores value.then here"),
+    ],
+)
+def test_a_side_without_ages_says_why(
+    capsys: pytest.CaptureFixture[str], options: list[str], side: str, reason: str
+) -> None:
+    names = [word for name in options for word in ("--timestamp", name)]
+    assert run(["inspect", JOIN, "--sizes", *names, "--format", "json"]) == 0
+    states = json.loads(capsys.readouterr().out)["sizes"]["states"]
+    (state,) = (state for state in states if state["store"] == f"{side}-keyWithIndexToValue")
+    assert state["no_ages"] == f"no ages: {reason}"
+
+
+@pytest.mark.parametrize(
     ("name", "reason"),
     [("limit-3.1", "the count of a global limit is never changed"), ("no-schema-3.0", "has no state schema")],
 )

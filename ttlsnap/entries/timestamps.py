@@ -113,6 +113,11 @@ def has_time(state: StateDescriptor, name: str) -> bool:
     return name == WRITTEN or state.field(split_unit(name)[0]) is not None
 
 
+def explain_unnamed(state: StateDescriptor) -> str:
+    """Return why none of the names of a field that the user gave is for this state: they are for sides of a join."""
+    return f"no --timestamp names the {state.side} side" if state.side else "every --timestamp names a side of a join"
+
+
 def field_listing(states: Sequence[StateDescriptor]) -> str:
     """Return the fields with their types, one line for each state, for messages."""
     lines = []

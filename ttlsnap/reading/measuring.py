@@ -20,11 +20,11 @@ from ttlsnap.compaction.plan import explain_left_alone
 from ttlsnap.engines.local import read_all
 from ttlsnap.engines.progress import SilentWorkListener, WorkListener
 from ttlsnap.entries.descriptor import StateDescriptor
-from ttlsnap.entries.timestamps import WrittenField, field_listing, split_unit
+from ttlsnap.entries.timestamps import WrittenField, explain_unnamed, field_listing, split_unit
 from ttlsnap.errors import UnsupportedError, UsageError
 from ttlsnap.operators.registry import Selection, behind_join, describe, links_of
 from ttlsnap.publishing.runs import Runs
-from ttlsnap.reading.ages import AgeField, Ages, age_field, split_side
+from ttlsnap.reading.ages import AgeField, Ages, age_field, name_for, split_side
 from ttlsnap.reading.distribution import Distribution
 from ttlsnap.reading.growth import read_growth
 from ttlsnap.reading.inspected import Inspection, StateInspection
@@ -208,10 +208,17 @@ def _age(
         return None, f"no ages: {str(error).splitlines()[0]}"
     if age is not None:
         return age, None
-    names = ", ".join(split_unit(split_side(name)[1])[0] for name in measurement.timestamps)
-    return None, "no ages: Spark stores no timestamp here" + (
-        f", and there is no field {names}" if names else "; name one with --timestamp"
-    )
+    return None, f"no ages: {_explain_no_time(descriptor, measurement.timestamps)}"
+
+
+def _explain_no_time(state: StateDescriptor, timestamps: tuple[str, ...]) -> str:
+    if not timestamps:
+        return "Spark stores no timestamp here; name one with --timestamp"
+    name = name_for(state, timestamps)
+    if name is None:
+        return explain_unnamed(state)
+    stored = "no timestamp" if state.stored_timestamp is None else state.stored_timestamp
+    return f"there is no field {split_unit(name)[0]}; Spark stores {stored} here"
 
 
 def _check_fields(inspection: Inspection, measurement: Measurement, plans: Sequence[_StorePlan]) -> None:
