@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from ttlsnap import Clock, StateDescriptor, StateEntries
 from ttlsnap.entries.batch import RowEntries
-from ttlsnap.errors import TransformerError
+from ttlsnap.errors import TransformerError, UsageError
 from ttlsnap.schema.arrow import arrow_type
 from ttlsnap.schema.ddl import parse_ddl
 from ttlsnap.schema.types import StructType
@@ -130,3 +131,24 @@ def test_a_converter_gives_one_value_for_each_entry(made: Any) -> None:
         convert_values(Converting(made), entries(3), parse_ddl("m STRING"))
     right = pa.array([{"m": "a"}] * 3)
     assert convert_values(Converting(right), entries(3), parse_ddl("m STRING")) is right
+
+
+@pytest.mark.parametrize(
+    ("count", "mask", "message"),
+    [
+        (5, [True, False, True, False, False], "5 values, but the mask marks 2 of 5 entries. Give one struct for each"),
+        (1, [True, False, True, False, False], "1 values, but the mask marks 2 of 5 entries"),
+        (4, None, "4 values, but there are 5 entries"),
+        (1, [True], "replace_values needs a mask of 5 booleans without nulls, not bool[1]"),
+        (1, [True, None, False, False, False], "needs a mask of 5 booleans without nulls, not object[5]"),
+    ],
+)
+def test_values_that_do_not_belong_to_marked_entries_are_an_error(
+    count: int, mask: list[bool | None] | None, message: str
+) -> None:
+    given, where = entries(5), None if mask is None else pa.array(mask)
+    with pytest.raises(UsageError, match=re.escape(message)):
+        given.replace_values(given.value_structs.slice(0, count), where)
+    marked = pa.array([True, False, True, False, False])
+    new = given.replace_values(given.value_structs.filter(pa.array([False, True, False, True, False])), marked)
+    assert [entry["value"]["n"] for entry in new.to_pylist()] == [1, 1, 3, 3, 4]

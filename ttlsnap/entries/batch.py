@@ -96,12 +96,19 @@ class StateEntries(ABC):
         """Return the same entries with new values, encoded with the state's value schema.
 
         ``values`` has one struct for each entry, or for each entry that ``where`` marks. Raise UsageError for another
-        number of structs, and for a null that the schema does not allow.
+        number of structs, for another kind of mask, and for a null that the schema does not allow.
         """
         mask = np.ones(len(self), np.bool_) if where is None else np.asarray(where)
-        if mask.dtype != np.bool_ or mask.shape != (len(self),) or len(values) != int(mask.sum()):
-            raise UsageError(f"replace_values: {len(values)} values do not fit {len(self)} entries")
-        return self._replace(values, mask) if mask.any() else self
+        if mask.dtype != np.bool_ or mask.shape != (len(self),):
+            needed = f"replace_values needs a mask of {len(self)} booleans without nulls"
+            raise UsageError(f"{needed}, not {mask.dtype}{list(mask.shape)}")
+        marked = int(mask.sum())
+        if len(values) != marked:
+            entries = (
+                f"there are {marked} entries" if where is None else f"the mask marks {marked} of {len(self)} entries"
+            )
+            raise UsageError(f"replace_values: {len(values)} values, but {entries}. Give one struct for each of these")
+        return self._replace(values, mask) if marked else self
 
     def to_pylist(self) -> list[dict[str, Any]]:
         """Return decoded entries, ``[{"key": {...}, "value": {...}}, ...]``, to look at a few."""
