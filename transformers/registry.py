@@ -77,7 +77,13 @@ def load_transformer(name: str, options: dict[str, str]) -> StateSnapshotTransfo
     if hasattr(loaded, "from_options"):
         return _check(name, _make(name, options, lambda: loaded.from_options(dict(options))))
     is_function = callable(loaded) and not inspect.isclass(loaded) and not _is_factory(loaded)
-    if options.keys() - ({"strategy"} if is_function else set()):
+    unknown = sorted(options.keys() - ({"strategy"} if is_function else set()))
+    if unknown and is_function:
+        raise UsageError(
+            f"transformer {name!r} is a function, whose only option is strategy ({' or '.join(CollectionStrategy)}), "
+            f"not {', '.join(unknown)}. A factory with from_options takes others"
+        )
+    if unknown:
         raise UsageError(f"transformer {name!r} takes no options: it has no from_options")
     if inspect.isclass(loaded):
         return _check(name, _make(name, options, loaded))

@@ -81,6 +81,9 @@ class Values:
         return entries.filter(numbers >= self.least)
 
 
+MADE = Values(1, ALL)
+
+
 def test_each_transformer_has_its_own_strategy(tmp_path: Path) -> None:
     target = sample("visits-4.2", tmp_path)
     options: dict[str, Any] = {
@@ -103,5 +106,9 @@ def test_the_strategy_is_set_by_an_option() -> None:
     assert function.strategy is STOP
     with pytest.raises(UsageError, match="strategy is TRANSFORM_ALL or STOP_ON_FIRST_INCLUDED, not 'first'"):
         load_factory("ttl", {"strategy": "first"})
-    with pytest.raises(UsageError, match="takes no options"):
-        load_factory(f"{__name__}:no_even_tens", {"other": "1"})
+    told = r"whose only option is strategy \(TRANSFORM_ALL or STOP_ON_FIRST_INCLUDED\), not other\. A factory"
+    with pytest.raises(UsageError, match=told):
+        load_factory(f"{__name__}:no_even_tens", {"other": "1", "strategy": "TRANSFORM_ALL"})
+    for name in ("Values", "MADE"):
+        with pytest.raises(UsageError, match="takes no options: it has no from_options"):
+            load_factory(f"{__name__}:{name}", {"strategy": "TRANSFORM_ALL"})
