@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ttlsnap.cli.app import run
+from ttlsnap.contract import contract_of_checkpoint
 
 from ..samples import sample
 from .transcripts import PAGES, ROOT, blocks, replayed, settled
@@ -58,12 +59,13 @@ def test_named_files_exist(page: Path) -> None:
 
 def test_the_library_example_runs(tmp_path: Path) -> None:
     sample("agg-deltas-lz4-4.2", tmp_path).rename(tmp_path / "ck")
+    (tmp_path / "new.json").write_text(contract_of_checkpoint(str(tmp_path / "ck")).dumps())
     code = "".join(_PYTHON.findall((ROOT / "docs/library.md").read_text()))
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
-    fields, dropped, published, undone, migrated = done.stdout.splitlines()
+    fields, dropped, published, undone, migrated, verdict = done.stdout.splitlines()
     assert fields == "['key.key', 'value.max', 'value.count', 'value.sum']"
     assert re.fullmatch(r"[1-9]\d* of 480", dropped)
-    assert (published, undone, migrated) == ("True True", "True", "480 {}")
+    assert (published, undone, migrated, verdict) == ("True True", "True", "480 {}", "as_is")
 
 
 def test_the_transformers_of_the_page_work_as_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from ttlsnap.check.outcomes import KEY_FLOATS_FOUND
 from ttlsnap.check.settings import compare_settings
 from ttlsnap.check.tables import TableComparison, compare_tables
 from ttlsnap.contract import Contract, TableContract
+from ttlsnap.contract.given import require_contract
 from ttlsnap.entries.place import Place
 from ttlsnap.errors import UsageError
 
@@ -49,10 +50,12 @@ def check(
     the two contracts in the report. ``state`` is what the state of ``old`` itself shows (``examine_state``).
     ``find_repairs`` returns the findings with those marked that a migration repairs (``ttlsnap.new_query``).
 
-    Raise UsageError for a query and a Delta table, and for another direction.
+    Raise UsageError for a query and a Delta table, for what is not a contract, and for another direction.
     """
     if direction not in DIRECTIONS:
         raise UsageError(f"unknown --direction {direction!r}; use one of {', '.join(DIRECTIONS)}")
+    for name, contract in (("old", old), ("new", new)):
+        require_contract(contract, name)
     if len(set(renamed.values())) != len(renamed):
         raise UsageError("--renamed maps two columns to one name, so one of them would be lost")
     findings: list[Finding] = []

@@ -11,6 +11,7 @@ from ttlsnap.check.ignores import Ignore, apply
 from ttlsnap.checkpoint import Checkpoint
 from ttlsnap.clock import MICROS, clock_at, iso, moment_of
 from ttlsnap.contract import Contract
+from ttlsnap.contract.given import require_contract
 from ttlsnap.contract.of_checkpoint import describe_checkpoint
 from ttlsnap.contract.of_query import join_contracts
 from ttlsnap.errors import UnsupportedError, UsageError
@@ -30,6 +31,8 @@ class NewQuery:
     ``ignores`` are the findings that the user accepts. Unless the plan ``may_drop`` values, one that can is refused; in
     a ``dry_run``, the notes say so.
     ``now`` is the time at which values with a TTL have expired, as for ``compact``; by default, it is the wall clock.
+
+    Raise UsageError for what is not the contract of a query.
     """
 
     contract: Contract
@@ -40,6 +43,11 @@ class NewQuery:
     converters: Sequence[ConvertsValues] = ()
     now: str | None = None
     dry_run: bool = False
+
+    def __post_init__(self) -> None:
+        require_contract(self.contract, "contract", of_query=True)
+        if self.old is not None:
+            require_contract(self.old, "old", of_query=True)
 
     def evolve(self, checkpoint: Checkpoint) -> Evolution:
         """See ``ttlsnap.migration.changes.NewSchemas``."""
