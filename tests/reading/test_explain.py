@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -26,9 +28,11 @@ from ttlsnap import (
     inspect,
 )
 from ttlsnap.cli.app import run
+from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import CorruptionError, UsageError
 from ttlsnap.operators.registry import Selection
-from ttlsnap.schema.ddl import parse_schemas
+from ttlsnap.reading.explained_key import Key
+from ttlsnap.schema.ddl import parse_ddl, parse_schemas
 from ttlsnap.transform.protocols import EntryTransformerFactory, StateSnapshotTransformerFactory, Verdict
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 
@@ -379,6 +383,31 @@ def test_a_key_with_several_columns_needs_an_object() -> None:
         UsageError, match=r"the key of operator 0.* has .*, .*\. Write an object .*\{\"\w+\": \"\.\.\.\", "
     ):
         explain(str(SAMPLES / "dedup-watermark-4.2"), '"a"', [SPARKS])
+
+
+def test_the_example_of_a_key_has_the_form_of_each_column() -> None:
+    key = parse_ddl("user STRING, window STRUCT<start: TIMESTAMP, end: TIMESTAMP>, tags ARRAY<STRUCT<n: INT>>")
+    state = StateDescriptor(0, "stateStoreSave", "default", "default", None, key, parse_ddl("n INT"))
+    with pytest.raises(UsageError) as told:
+        Key.parse('"u1"').of(state)
+    (example,) = shlex.split(str(told.value).partition("them: ")[2])
+    moment = {"start": "...", "end": "..."}
+    assert json.loads(example) == {"user": "...", "window": moment, "tags": [{"n": "..."}]}
+    known = {"user": "u1", "window": {"start": "2026-11-21", "end": "2026-11-22T00:00:00Z"}, "tags": [{"n": 1}]}
+    Key.parse(json.dumps(known)).of(state)
+
+
+def test_a_key_can_be_a_dict() -> None:
+    target = str(SAMPLES / "agg-deltas-lz4-4.2")
+    as_text, as_dict = (explain(target, key, [SOME]) for key in ('{"key": "user-0034"}', {"key": "user-0034"}))
+    assert as_dict.found == 1 and replace(as_dict, seconds=0) == replace(as_text, seconds=0)
+    deduplicated = str(SAMPLES / "dedup-watermark-4.2")
+    shown = explain(deduplicated, {}, [SPARKS], show=ALL).entries
+    key = next(entry["key"] for entry in shown if entry["key"]["at"] is not None)
+    assert explain(deduplicated, {**key, "at": datetime.fromisoformat(key["at"])}, [SPARKS]).found == 1
+    for wrong, words in ((7, "key is int. Give a dict of columns, or JSON"), ({"key": {1}}, "a value is set")):
+        with pytest.raises(UsageError, match=words):
+            explain(target, wrong, [SOME])  # type: ignore[arg-type]
 
 
 def test_nothing_is_written_and_damage_is_an_error(tmp_path: Path) -> None:

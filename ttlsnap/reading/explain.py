@@ -26,7 +26,7 @@ from ttlsnap.operators.placement import STRICT
 from ttlsnap.operators.registry import TimerPolicy
 from ttlsnap.publishing.reading import open_to_read
 from ttlsnap.reading.explained_entries import Explanation, Work
-from ttlsnap.reading.explained_key import Key, StateKey
+from ttlsnap.reading.explained_key import Key, StateKey, key_text
 from ttlsnap.transform.protocols import StateSnapshotTransformerFactory
 
 SHOWN = 100
@@ -65,7 +65,7 @@ class ExplainRequest(ReadOptions):
     """The arguments of ``explain``."""
 
     target: str = field(kw_only=False)
-    key: str = field(kw_only=False)
+    key: str | Mapping[str, Any] = field(kw_only=False)
     transformers: Sequence[StateSnapshotTransformerFactory] = field(kw_only=False)
     now: Moment = "checkpoint"
     timers: TimerPolicy = "keep"
@@ -77,14 +77,16 @@ class ExplainRequest(ReadOptions):
 def explain(request: ExplainRequest) -> ExplainReport:
     """Return why ``compact`` with these ``transformers`` keeps, drops or rewrites the entries of a key.
 
-    ``key`` is JSON (see ``ttlsnap.reading.explained_key``). The report has the first ``show`` entries, and how
-    many were ``found``: 0 for a key without entries. The other arguments are those of ``compact``. Nothing is written.
+    ``key`` is JSON (see ``ttlsnap.reading.explained_key``), or a dict of its columns. The report has the first ``show``
+    entries, and how many were ``found``: 0 for a key without entries. The other arguments are those of ``compact``.
+    Nothing is written.
 
     Raise UsageError if the keys of no state have such fields, or another ``TtlsnapError``.
     """
     started = time.monotonic()
     listener, parallelism = request.listener or SilentWorkListener(), request.parallelism
-    parsed_key = Key.parse(request.key)
+    key = key_text(request.key)
+    parsed_key = Key.parse(key)
     checkpoint = open_to_read(request.target, schemas=request.schemas)
     clock = clock_at(request.now, checkpoint.batch).unchecked()
     plan = plan_compaction(checkpoint, request.transformers, clock, request.selection, request.timers)
@@ -102,7 +104,7 @@ def explain(request: ExplainRequest) -> ExplainReport:
     return ExplainReport(
         target=checkpoint.target,
         batch=checkpoint.batch.id,
-        key=request.key,
+        key=key,
         now_source=plan.clock.source,
         rules=rules,
         found=sum(result.found for _, result in work_and_results),

@@ -6,6 +6,7 @@ form in which they print it, too; a time may also be ISO 8601.
 
 from __future__ import annotations
 
+import datetime
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -62,7 +63,8 @@ class Key:
         if not isinstance(value, Mapping):
             if len(columns) != 1:
                 names = ", ".join(columns) or "no columns"
-                example = json.dumps(dict.fromkeys(columns, "..."), ensure_ascii=False)
+                examples = {name: _example(field.type) for name, (_, field) in columns.items()}
+                example = json.dumps(examples, ensure_ascii=False)
                 raise UsageError(
                     f"--key {self.text}: the key of {state} has {names}. Write an object with one or more of them: "
                     f"{shell_word(example)}"
@@ -120,6 +122,35 @@ class StateKey:
             return find_partition(self.state, columns, partitions)
         except (KeyError, UnsupportedError):
             return None  # only some columns are given, or the hash of a type is not known
+
+
+def key_text(key: str | Mapping[str, Any]) -> str:
+    """Return a key as JSON. Raise UsageError if it is neither JSON nor a dict whose values have a form in JSON."""
+    if isinstance(key, str):
+        return key
+    if not isinstance(key, Mapping):
+        raise UsageError(
+            f"key is {type(key).__name__}. Give a dict of columns, or JSON: '\"u1\"' or '7' for one column"
+        )
+    try:
+        return json.dumps(dict(key), ensure_ascii=False, default=_plain)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UsageError(f"key cannot be written as JSON: {error}") from error
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, datetime.date):  # or a datetime
+        return value.isoformat()
+    raise TypeError(f"a value is {type(value).__name__}")
+
+
+def _example(kind: DataType) -> Any:
+    """Return the form of a value in JSON."""
+    kind = physical(kind)
+    if isinstance(kind, StructType):
+        names = distinct_names(kind.names)
+        return {name: _example(field.type) for name, field in zip(names, kind.fields, strict=True)}
+    return [_example(kind.element)] if isinstance(kind, ArrayType) else "..."
 
 
 def key_columns(state: StateDescriptor, *, whole: bool = False) -> dict[str, tuple[int, StructField]]:
