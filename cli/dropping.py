@@ -13,6 +13,8 @@ from ttlsnap.cli.places import look_in_current_folder, parse_archive
 from ttlsnap.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ttlsnap.transform.protocols import StateSnapshotTransformerFactory
     from ttlsnap.transformers import TtlTransformerFactory
 

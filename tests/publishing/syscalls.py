@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from .zygote import BEGIN
@@ -23,6 +23,7 @@ TRACE = "trace=" + ",".join(f"?{name}" for name in CHANGING)
 
 _LINE = re.compile(r"(?P<pid>\d+) +(?P<name>\w+)\((?P<args>.*)\) += (?P<result>-?\d+|\?)(?P<rest>.*)")
 _UNFINISHED = re.compile(r"(?P<pid>\d+) +(?P<name>\w+)\((?P<args>.*?)(?P<result>)(\)? += *\?.*| <unfinished \.\.\.>)?")
+_RESUMED = re.compile(r"(?P<pid>\d+) +<\.\.\. (?P<name>\w+) resumed>.*\) += (?P<result>-?\d+|\?)(?P<rest>.*)")
 _DESCRIPTOR = re.compile(r"(?:AT_FDCWD|\d+)<(?P<path>[^>]*)>")
 _STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _RUN = re.compile(r"\d{8}T\d{6}(?:\.?\d+)?Z-[0-9a-f]+")
@@ -64,7 +65,13 @@ def read_calls(log: Path, below: Path) -> list[Call]:
     counts: Counter[tuple[str, str]] = Counter()
     calls: list[Call] = []
     begun = False
+    waiting: dict[tuple[str, str], int] = {}  # calls that another thread has interrupted in the log
     for line in log.read_text(errors="replace").splitlines():
+        if resumed := _RESUMED.fullmatch(line):
+            place = waiting.pop((resumed["pid"], resumed["name"]), None)
+            if place is not None:
+                calls[place] = _ended(calls[place], resumed)
+            continue
         match = _LINE.fullmatch(line) or _UNFINISHED.fullmatch(line)
         if match is None or "resumed>" in line:
             continue
@@ -73,18 +80,25 @@ def read_calls(log: Path, below: Path) -> list[Call]:
         counts[match["pid"], name] += 1
         path = _path(name, args)
         if begun and path is not None and path.is_relative_to(below) and _changes(name, args):
-            changed = match["result"].isdigit() and "sync" not in name
             strings = _STRING.findall(args)
             to = (
                 _relative(Path(strings[1]), below)
                 if len(strings) == 2 and name.startswith(("rename", "link"))
                 else None
             )
-            injected = "(INJECTED)" in line
-            calls.append(Call(name, counts[match["pid"], name], _relative(path, below), changed, injected, to))
+            call = Call(name, counts[match["pid"], name], _relative(path, below), to=to)
+            calls.append(_ended(call, match) if match.re is _LINE else call)
+            if match.re is _UNFINISHED:
+                waiting[match["pid"], name] = len(calls) - 1
     if not begun:
         raise ValueError(f"{log}: strace came too late")
     return calls
+
+
+def _ended(call: Call, match: re.Match[str]) -> Call:
+    """Return a call with its result."""
+    changed = match["result"].isdigit() and "sync" not in call.name
+    return replace(call, changed=changed, injected="(INJECTED)" in match["rest"])
 
 
 def _relative(path: Path, below: Path) -> str:
