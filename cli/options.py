@@ -146,7 +146,7 @@ class StateOptions:
 
         combinations = product(self.operator or (None,), self.store or (None,), self.state or (None,))
         first_selection, *other_selections = (Selection(*parts) for parts in combinations)
-        return AnyOf((first_selection, *other_selections)) if other_selections else first_selection
+        return AnyOf((first_selection, *other_selections), each=True) if other_selections else first_selection
 
 
 @dataclass(frozen=True)

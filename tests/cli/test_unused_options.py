@@ -29,7 +29,10 @@ KEEP = ("--transformer", "keep")
         (("compact", "--transformer", "ttl", "--set", "ttl="), "'' is not a duration"),
         (("compact", "--transformer", "ttl", "--set", "ttl=30d", "--set", "ttl=1d"), "--set ttl is given twice"),
         (("compact", *TTL, "--scratch", ""), "--scratch '' is not a folder"),
-        (("compact", *TTL, "--state", "default", "--state", "nonesuch"), "nothing that matches --state nonesuch; it has"),
+        (
+            ("compact", *TTL, "--state", "default", "--state", "nonesuch"),
+            "nothing that matches --state nonesuch; it has",
+        ),
         (("compact", *TTL, "--operator", "0", "--operator", "7"), "nothing that matches --operator 7; it has"),
         (("inspect", "--store", "default", "--store", "x"), "nothing that matches --store x; it has"),
         (("export", "--to", "t", "--state", "default", "--state", "x"), "nothing that matches --state x; it has"),

@@ -81,9 +81,10 @@ class Selection:
 
 @dataclass(frozen=True)
 class AnyOf:
-    """The union of ``parts``."""
+    """The union of ``parts``. If the user has named ``each`` operator, store and state in them, all must exist."""
 
     parts: tuple[Selection, ...]
+    each: bool = False
 
     def includes(self, state: StateDescriptor) -> bool:
         return any(part.includes(state) for part in self.parts)
@@ -125,8 +126,8 @@ def describe(checkpoint: Checkpoint, selection: Selection | AnyOf | None = None)
 
 
 def require_matches(checkpoint: Checkpoint, selection: Selection | AnyOf) -> None:
-    """Raise UsageError if one of several operators, stores or states is not in the checkpoint, as a misspelled one."""
-    if not isinstance(selection, AnyOf):
+    """Raise UsageError if one of several named operators, stores or states is not in the checkpoint, but misspelled."""
+    if not isinstance(selection, AnyOf) or not selection.each:
         return
     selected_states = [
         state
