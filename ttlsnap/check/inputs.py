@@ -58,9 +58,10 @@ def compare_columns(comparison: Comparison, place: Place, before: QueryPlan, aft
     for name in sorted(before.columns.keys() & after.columns.keys()):
         old_text, new_text = before.columns[name], after.columns[name]
         side, _, column = name.partition(".")
+        if side != "input":
+            continue
         # No schema of the state has the types of what a function receives, so a cast matters here.
-        is_other = parse(old_text) != parse(new_text) or any(has_name(new_text, name) for name in retyped)
-        if side == "input" and is_other:
+        if parse(old_text) != parse(new_text) or any(has_name(new_text, source) for source in retyped):
             comparison.add(INPUT_COLUMN, place.at(field=column), old_text, new_text, name=column)
 
 
