@@ -56,6 +56,12 @@ def merge(spark: Any, path: str, source: str, checkpoint: str, columns: str, pau
     return len(done)
 
 
+def alone(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Let the server run no other function while this one changes modules."""
+    vars(function)["alone"] = True
+    return function
+
+
 def compact(
     spark: Any,
     path: str,
@@ -121,6 +127,7 @@ class Killed(BaseException):
     """Stand-in for the death of the process."""
 
 
+@alone
 def killed(spark: Any, path: str, at: str, late: bool = False, verb: str = "compact", **options: Any) -> None:
     """Start a run or a rollback, and kill it when it calls the function ``at``. With ``late``, kill it after that."""
     from pkgutil import resolve_name
@@ -172,6 +179,7 @@ def rollback_warns(spark: Any, path: str, expired_to: str | None = None) -> list
     return warnings
 
 
+@alone
 def undone_late(spark: Any, path: str) -> None:
     """Roll back the last run, while another writer commits just after the check for other commits."""
     from ttlsnap.delta import history
@@ -191,6 +199,7 @@ def undone_late(spark: Any, path: str) -> None:
         names["newest_version"] = newest
 
 
+@alone
 def beaten(spark: Any, path: str) -> int:
     """Try twice to commit, while another writer is always faster. Return the number of commits of that writer."""
     from pyspark.sql.types import BooleanType

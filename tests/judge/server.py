@@ -4,8 +4,9 @@ The interpreter of the wanted Spark version runs this file. The process listens 
 to the file ``address`` in its folder once the session exists. Any number of test processes may connect. Each connection
 starts with a line from the server: the version of Spark. Each line from a client is a request: ``{"id", "verb",
 "args"}``. Each further line from the server is an answer: ``{"id", "result"}`` or ``{"id", "error"}``. Requests run at
-the same time, each in its own session, so the answers can be in another order. Everything that Spark, the JVM or a
-library prints is redirected to stderr.
+the same time, each in its own session, so the answers can be in another order. A function that changes something of the
+whole process, such as a patched module, has the attribute ``alone``: it runs while no other function runs. Everything
+that Spark, the JVM or a library prints is redirected to stderr.
 
 The process ends when its last client disconnects, so it cannot outlive the tests. The JVM watches a pipe from this
 process in the same way. The arguments are the process's folder, a folder on Spark's class path for compiled classes,
@@ -24,7 +25,7 @@ import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -80,7 +81,7 @@ def _serve(listener: socket.socket, verbs: dict[str, Callable[..., Any]]) -> Non
             told: dict[str, Any] = {"id": request["id"]}
             try:
                 told["result"] = verbs[request["verb"]](**request["args"])
-            except Exception:
+            except BaseException:
                 told["error"] = traceback.format_exc()
             with own, contextlib.suppress(OSError):  # of a client that has disconnected
                 client.sendall(json.dumps(told).encode() + b"\n")
@@ -110,11 +111,39 @@ def _serve(listener: socket.socket, verbs: dict[str, Callable[..., Any]]) -> Non
         threading.Thread(target=serve, args=(client,), daemon=True).start()
 
 
+class _Calls:
+    """The functions that run now: several at once, or one alone."""
+
+    def __init__(self) -> None:
+        self._running = 0
+        self._changed = threading.Condition()
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """Run while no function runs alone."""
+        with self._changed:
+            self._running += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._running -= 1
+                self._changed.notify_all()
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Wait for the functions that run, and let none begin meanwhile."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._running)
+            yield
+
+
 def _verbs(scratch: str, classes: str, delta: bool) -> dict[str, Callable[..., Any]]:
     here = Path(__file__).parent
     _load(here)
     queries, runs = importlib.import_module("tests_judge.queries"), importlib.import_module("tests_judge.runs")
     spark = _session(scratch, classes, delta)
+    calls = _Calls()
 
     def run(query: dict[str, Any], **order: Any) -> Any:
         conf = tuple((name, value) for name, value in query.pop("conf"))
@@ -142,7 +171,9 @@ def _verbs(scratch: str, classes: str, delta: bool) -> dict[str, Callable[..., A
 
     def call(package: str, function: str, order: dict[str, Any]) -> Any:
         module, name = f"{_load(Path(package))}.{function}".rsplit(".", 1)
-        return getattr(importlib.import_module(module), name)(spark, **order)
+        called = getattr(importlib.import_module(module), name)
+        with calls.alone() if getattr(called, "alone", False) else calls.together():
+            return called(spark, **order)
 
     return {
         "run": run,

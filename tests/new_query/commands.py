@@ -28,3 +28,6 @@ def run(spark: Any, words: list[str], meanwhile: str | None = None) -> tuple[int
             stack.enter_context(mock.patch("typer.confirm", agree))
         code = run_command(words)
     return code, out.getvalue(), err.getvalue()
+
+
+vars(run)["alone"] = True  # because the streams belong to the whole process
