@@ -137,8 +137,9 @@ def inspect(
 ) -> None:
     """Show the state in a checkpoint or a Delta table: operators, stores, schemas, sizes, entries, age.
 
-    inspect needs no JVM. Without --entries, --age and --sizes it opens no state file, so it answers at once. For a
-    folder that contains checkpoints, it lists them.
+    It shows which fields can hold the time of an entry, and what --ttl 7d would drop by each. Of a state in an object
+    store, or one of more than 16 MiB, only --age and --sizes do that: they read the whole state. inspect needs no JVM.
+    For a folder that contains checkpoints, it lists them.
     """
     from ttlsnap.cli.progress import ReadingProgress
     from ttlsnap.delta import is_table
@@ -214,7 +215,7 @@ def _summarize(target: str) -> dict[str, Any]:
 
     empty_summary = {"path": target, "batch": None, "bytes": None, "problem": None}
     try:
-        inspection = look(target)
+        inspection = look(target, times=False)
     except NotACheckpointError:
         return {**empty_summary, "problem": "no batch"}
     except TtlsnapError as error:

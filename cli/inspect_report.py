@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def show_inspection(out: Console, inspection: Inspection) -> None:
     from ttlsnap.clock import iso
-    from ttlsnap.pages.words import describe_unused
+    from ttlsnap.pages.words import describe_next, describe_unused
     from ttlsnap.reading.inspected import spark_version, uncommitted_batch
 
     checkpoint = inspection.checkpoint
@@ -68,9 +68,13 @@ def show_inspection(out: Console, inspection: Inspection) -> None:
                 show_fields(out, state)
                 if state.problem:
                     out.print(Text(f"  {state.problem}"))
+                show_times(out, state)
     for sample in inspection.samples or ():
         state_place = f"{sample['operator']}.{sample['store']}.{sample['state']}[{sample['partition']}]"
         show_sample(out, state_place, sample)
+    if (next_step := describe_next({**inspection.to_json(), "target": place(checkpoint.target)})) is not None:
+        out.print()
+        out.print(next_step)
 
 
 def show_sample(out: Console, state_place: str, sample: dict[str, Any]) -> None:
@@ -87,6 +91,23 @@ def show_sample(out: Console, state_place: str, sample: dict[str, Any]) -> None:
 
 def _compact(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def show_times(out: Console, state: StateInspection) -> None:
+    """Print the fields that can hold the time of an entry."""
+    from ttlsnap.pages.words import TIMES, times_rows
+
+    if not state.times:
+        return
+    rows = times_rows(state.to_json())
+    for spared_columns in ((), ("--time",), ("--time", "newest")):
+        places = [place for place, column in enumerate(TIMES) if column not in spared_columns]
+        shown = table(*(TIMES[place] for place in places), right=TIMES[-1:], indent="  ")
+        for row in rows:
+            shown.add_row(*(row[place] for place in places))
+        if shown.width <= out.width:
+            break
+    out.print(shown)
 
 
 def show_fields(out: Console, state: StateInspection) -> None:

@@ -164,9 +164,9 @@ def console(*, stderr: bool = False, always: bool = False) -> HarmlessConsole:
     )
 
 
-def table(*columns: str, right: tuple[str, ...] = ()) -> TextTable:
+def table(*columns: str, right: tuple[str, ...] = (), indent: str = "") -> TextTable:
     """Return an empty table with these columns, those in ``right`` aligned to the right."""
-    return TextTable(columns, right)
+    return TextTable(columns, right, indent)
 
 
 def place(target: str) -> str:

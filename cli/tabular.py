@@ -15,8 +15,8 @@ _GAP = "  "
 class TextTable:
     """A header and rows of cells; the columns ``right`` are aligned to the right. Rich can print it."""
 
-    def __init__(self, columns: Sequence[str], right: Sequence[str] = ()) -> None:
-        self._columns, self._right = list(columns), set(right)
+    def __init__(self, columns: Sequence[str], right: Sequence[str] = (), indent: str = "") -> None:
+        self._columns, self._right, self._indent = list(columns), set(right), indent
         self._rows: list[list[Text]] = []
 
     def add_row(self, *cells: str | Text) -> None:
@@ -27,7 +27,7 @@ class TextTable:
     @property
     def width(self) -> int:
         """The width of a line in characters."""
-        return sum(self._widths) + len(_GAP) * (len(self._columns) - 1)
+        return len(self._indent) + sum(self._widths) + len(_GAP) * (len(self._columns) - 1)
 
     @property
     def _widths(self) -> list[int]:
@@ -39,7 +39,7 @@ class TextTable:
         return Text("\n").join([header, *map(self._line, self._rows)])
 
     def _line(self, cells: Sequence[Text]) -> Text:
-        line = Text()
+        line = Text(self._indent)
         for number, (name, cell, width) in enumerate(zip(self._columns, cells, self._widths, strict=True)):
             space = " " * (width - cell_len(cell.plain))
             line.append(_GAP if number else "")

@@ -11,7 +11,17 @@ from ttlsnap.pages.model import Card, Page, Section, Table, Tile, Tone, count, f
 from ttlsnap.pages.privacy import tell
 from ttlsnap.pages.sizes import size_sections, size_tiles
 from ttlsnap.pages.svg import Bar, bar_chart
-from ttlsnap.pages.words import age_groups, as_text, at, describe_history, describe_unused, describe_value
+from ttlsnap.pages.words import (
+    TIMES,
+    age_groups,
+    as_text,
+    at,
+    describe_history,
+    describe_next,
+    describe_unused,
+    describe_value,
+    times_rows,
+)
 
 Document = Mapping[str, Any]
 
@@ -38,6 +48,7 @@ def inspect_page(document: Document, show_keys: bool) -> Page:
             *(section for place, state in states for section in _age_sections(place, state)),
             *_entries(document, show_keys),
             _field_section(states),
+            *([Section("Next", [next_step])] if not is_table and (next_step := describe_next(document)) else []),
             Section("Details", tables=[_details(document)]),
         ],
     )
@@ -214,20 +225,31 @@ def _entries(document: Document, show_keys: bool) -> Iterator[Section]:
 
 
 def _field_section(states: Sequence[tuple[dict[str, str], Document]]) -> Section:
+    several = len(states) > 1
     rows = [
         (place["state"], field["name"], field["type"], "the time that Spark stores" if _is_stored(state, field) else "")
         for place, state in states
         for field in state["fields"]
     ]
-    several = len(states) > 1
     columns = ("state", "field", "type", "")
+    times = [
+        Table(
+            f"The times in {place['state']}, operator {place['operator']}" if several else "The times in the fields",
+            TIMES,
+            times_rows(state),
+            TIMES[-1:],
+            TIMES[:1],
+        )
+        for place, state in states
+        if state.get("times")
+    ]
     table = Table(
         "What --timestamp can name",
         columns if several else columns[1:],
         rows if several else [row[1:] for row in rows],
         code=("state", "field", "type"),
     )
-    return Section("Fields", tables=[table])
+    return Section("Fields", tables=[*times, table])
 
 
 def _is_stored(state: Document, field: Document) -> bool:

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from ttlsnap.amounts import MISSING, number
+from ttlsnap.amounts import MISSING, number, share
+from ttlsnap.printable import shell_word
 
 Document = Mapping[str, Any]
 
@@ -117,6 +118,58 @@ def age_groups(age: Document) -> list[tuple[str, int]]:
     """Return the groups of ``--age`` from the youngest to the oldest, each with its number of entries."""
     buckets = [(f"up to {bucket['up_to']}", bucket["entries"]) for bucket in age["buckets"]]
     return [("in the future", age["future"]), *buckets, ("older", age["older"]), ("no timestamp", age["null"])]
+
+
+TIMES = ("--timestamp", "--time", "oldest", "newest", "--ttl 7d would drop")
+"""The columns of ``times_rows``."""
+
+
+def times_rows(state: Document) -> list[tuple[str, ...]]:
+    """Return a row for each field that can hold the time of an entry; none if they were not looked for."""
+    rows: list[tuple[str, ...]] = []
+    for times in state.get("times", ()):
+        dropped = times["would_drop"]
+        dropped_text = "unknown: no current time"
+        if dropped is not None:
+            entries = times["entries"]
+            dropped_text = f"{number(dropped)} of {number(entries)} ({share(dropped, entries)})"
+        rows.append(
+            (times["timestamp"], times["time"] or "", minute(times["oldest"]), minute(times["newest"]), dropped_text)
+        )
+    return rows
+
+
+def describe_next(document: Document) -> str | None:
+    """Return the command that is useful after this ``inspect``; None if another one is, or if several are."""
+    states = [
+        state
+        for operator in document["operators"]
+        for store in operator["stores"]
+        for state in store["states"]
+        if state["role"] == "primary" and not state.get("unused") and state["fields"]
+    ]
+    if (
+        not states
+        or "sizes" in document
+        or document["fence"]
+        or document["stops_spark"]
+        or any("age" in state or "problem" in state for state in states)
+    ):
+        return None
+    target = shell_word(document["target"])
+    if not any("times" in state for state in states):
+        if all(state["entries"] is not None for state in states):
+            return None  # nothing can expire
+        return f"Next: ttlsnap inspect {target} --age (reads all entries, and shows which fields hold a time)"
+    if any(state["timestamp"] and state["time"] for state in states):
+        return f"Next: ttlsnap compact {target} --ttl 7d --dry-run"
+    names = {times["timestamp"] for state in states for times in state.get("times", ())}
+    if not names:
+        return "No field holds a time. --timestamp @written takes the time at which an entry was last written."
+    if len(states) > 1:
+        return None
+    name = shell_word(states[0]["times"][0]["timestamp"])
+    return f"Next: ttlsnap compact {target} --ttl 7d --timestamp {name} --dry-run"
 
 
 def describe_history(history_start: Document) -> str:

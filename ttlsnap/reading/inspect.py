@@ -1,7 +1,7 @@
 """``inspect``: describe the state of a checkpoint without a JVM, and without opening state files (RocksDB: zips).
 
-Only ``entries``, ``age`` and ``sizes`` scan the state. A checkpoint without schemas (Spark before 3.1) has its stores
-and sizes shown, and raw bytes as entries.
+Only ``entries``, ``times``, ``age`` and ``sizes`` scan the state. A checkpoint without schemas (Spark before 3.1) has
+its stores and sizes shown, and raw bytes as entries.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ttlsnap.checkpoint.logs import FUTURE_ADVICE, find_future_watermark
 from ttlsnap.checkpoint.starting import describe_obstacles
 from ttlsnap.clock import Moment, TimeCharacteristic, clock_at
 from ttlsnap.engines.options import ReadOptions
-from ttlsnap.errors import CorruptionError, UnsupportedError, UsageError
+from ttlsnap.errors import CorruptionError, TtlsnapError, UnsupportedError, UsageError
 from ttlsnap.keywords import takes
 from ttlsnap.operators.registry import AnyOf, Selection, no_match, require_matches, states_of, unused_states_of
 from ttlsnap.publishing.hidden_batches import HiddenBatch, find_hidden_batches
@@ -24,11 +24,15 @@ from ttlsnap.publishing.reading import open_to_read
 from ttlsnap.publishing.runs import Runs
 from ttlsnap.publishing.stale_snapshots import warn_of_doubtful_snapshots
 from ttlsnap.reading.inspected import SAMPLE, Inspection, StateInspection
+from ttlsnap.storage.uris import is_local
 from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.open import lineage_of, open_state_store
 
 if TYPE_CHECKING:
     from ttlsnap.transform.protocols import StateSnapshotTransformerFactory
+
+CHEAP = 16 << 20
+"""The bytes of files up to which ``times`` alone reads a state."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +42,7 @@ class InspectRequest(ReadOptions):
     target: str = field(kw_only=False)
     batch: int | None = None
     entries: int = 0
+    times: bool = True
     age: bool = False
     sizes: bool = False
     timestamp: str | Sequence[str] | None = None
@@ -51,7 +56,9 @@ class InspectRequest(ReadOptions):
 def inspect(request: InspectRequest) -> Inspection:
     """Describe the checkpoint ``target`` as of its last committed batch, or as of the retained ``batch``.
 
-    ``entries`` is the number of decoded entries to show of each state. ``age`` counts all entries and sorts them by
+    ``entries`` is the number of decoded entries to show of each state. ``times`` counts the entries, and looks for the
+    fields that can hold their time, unless ``timestamp`` names one. Without ``age`` and ``sizes``, it does so only if
+    the files are local and have at most ``CHEAP`` bytes. ``age`` counts all entries and sorts them by
     age, according to ``timestamp`` or to the time that Spark stores. Names such as ``left:value.at`` are for one side
     of a join. ``time`` is the clock of that time.
 
@@ -116,20 +123,33 @@ def _look_at_entries(inspection: Inspection, request: InspectRequest, selection:
 
     The modules that decode entries take half a second to load; without entries they are not needed.
     """
-    if request.age or request.sizes:
+    times = request.times and not request.timestamp
+    is_cheap = times and not (request.age or request.sizes) and _is_cheap(inspection)
+    if request.age or request.sizes or is_cheap:
         from ttlsnap.reading.measuring import Measurement, measure
         from ttlsnap.transform.adapters import as_factory
 
         names = (request.timestamp,) if isinstance(request.timestamp, str) else tuple(request.timestamp or ())
         sample = None if request.age else request.sample
         rule = None if request.rule is None else as_factory(request.rule)
-        measurement = Measurement(request.sizes, request.age, names, request.time, rule, sample)
+        measurement = Measurement(request.sizes, request.age, names, request.time, rule, sample, times=times)
         clock = clock_at(request.now, inspection.checkpoint.batch).unchecked()
-        inspection.sizes = measure(inspection, measurement, clock, request.parallelism, request.listener)
+        try:
+            inspection.sizes = measure(inspection, measurement, clock, request.parallelism, request.listener)
+        except TtlsnapError as error:
+            if not is_cheap:
+                raise
+            inspection.warnings += ("The entries were not read: " + error.text,)
     if request.entries:
         from ttlsnap.reading.sample import take_samples
 
         inspection.samples = take_samples(inspection, request.entries, selection)
+
+
+def _is_cheap(inspection: Inspection) -> bool:
+    states = inspection.states()
+    is_small = sum(state.bytes or 0 for state in states) <= CHEAP
+    return is_small and is_local(inspection.checkpoint.files.root) and not any(state.problem for state in states)
 
 
 def _states(

@@ -16,6 +16,7 @@ from ttlsnap.schema.json import to_value
 
 if TYPE_CHECKING:
     from ttlsnap.reading.sizes import Sizes
+    from ttlsnap.reading.times import FieldTimes
 
 _EPOCH_CONFS = (
     ("spark.sql.streaming.statefulOperator.alwaysNullableOutput.enabled", ">=4.3"),
@@ -31,7 +32,8 @@ class StateInspection(Document):
     """One state.
 
     ``entries`` is None if neither a scan nor the files give the number, and ``bytes`` if the files do not give the
-    size. ``problem`` says why the state could not be read, or has no ages.
+    size. ``times`` are the fields that can hold the time of an entry, None if they were not looked for. ``problem``
+    says why the state could not be read, or has no ages.
     """
 
     descriptor: StateDescriptor | None
@@ -39,6 +41,7 @@ class StateInspection(Document):
     bytes: int | None
     entries: int | None = None
     age: dict[str, Any] | None = None
+    times: list[FieldTimes] | None = None
     problem: str | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -57,6 +60,7 @@ class StateInspection(Document):
             "bytes": self.bytes,
             **({"unused": True, "variable": variable_in(self.name)} if self.unused else {}),
             **({"age": self.age} if self.age is not None else {}),
+            **({"times": to_json(self.times)} if self.times is not None else {}),
             **({"problem": self.problem} if self.problem is not None else {}),
         }
 

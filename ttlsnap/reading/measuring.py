@@ -22,7 +22,7 @@ from ttlsnap.engines.progress import SilentWorkListener, WorkListener
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.entries.timestamps import WrittenField, explain_unnamed, field_listing, split_unit
 from ttlsnap.errors import UnsupportedError, UsageError
-from ttlsnap.operators.registry import Selection, behind_join, describe, links_of
+from ttlsnap.operators.registry import Selection, behind_join, describe, explain_untouched, links_of
 from ttlsnap.publishing.runs import Runs
 from ttlsnap.reading.ages import AgeField, Ages, age_field, name_for, split_side
 from ttlsnap.reading.distribution import Distribution
@@ -37,6 +37,7 @@ from ttlsnap.reading.partition_sizes import (
     measure_partition,
 )
 from ttlsnap.reading.sizes import PartitionSizes, RuleOutcome, Sizes, StateSizes, StoreSizes
+from ttlsnap.reading.times import find_times, merge_times
 from ttlsnap.stores.open import open_state_store, partitions_of
 from ttlsnap.stores.partitions import StorePartition
 from ttlsnap.transform.protocols import TransformerFactory
@@ -57,6 +58,7 @@ class Measurement:
     rule        what would drop entries
     limit       the bytes of files to read at most; None for no limit
     most        how many of the largest entries and keys to find
+    times       the fields that can hold a time
     """
 
     sizes: bool = False
@@ -66,6 +68,7 @@ class Measurement:
     rule: TransformerFactory | None = None
     limit: int | None = None
     most: int = MOST
+    times: bool = False
 
 
 def measure(
@@ -114,11 +117,13 @@ def measure(
             )
             for number, (state, work) in enumerate(zip(plan.states, plan.work, strict=True))
         ]
-        for state, merged_sizes in zip(plan.states, states[-len(plan.states) :], strict=True):
+        for state, work, merged_sizes in zip(plan.states, plan.work, states[-len(plan.states) :], strict=True):
             if stores[-1].is_complete:
                 state.entries = merged_sizes.entries
             if measurement.ages:
                 state.age = merged_sizes.ages.to_json() if merged_sizes.ages is not None else None
+            if work.times is not None:
+                state.times = merge_times(part.times for part in merged_sizes.parts)
     if not measurement.sizes:
         return None
     keys = sum(part.stored_keys for state in states for part in state.parts)
@@ -167,6 +172,7 @@ def _plan(inspection: Inspection, measurement: Measurement, clock: Clock) -> lis
     for operator, stores in inspection.operators:
         followers = _followers(checkpoint, operator) if measurement.rule is not None else {}
         for store, states in stores:
+            can_drop = measurement.times and _find_refusal(checkpoint, operator, store) is None
             work, reasons = [], []
             for state in states:
                 descriptor = state.descriptor
@@ -174,9 +180,19 @@ def _plan(inspection: Inspection, measurement: Measurement, clock: Clock) -> lis
                 is_rule_applied = measurement.rule is not None and place in left_alone and left_alone[place] is None
                 age, no_ages = _age(state, measurement, clock.of(operator.id), is_rule_applied)
                 rules = (measurement.rule,) if is_rule_applied and measurement.rule is not None else ()
+                times = None
+                if can_drop and descriptor is not None and explain_untouched(descriptor) is None:
+                    times = tuple(find_times(descriptor, clock.of(operator.id)))
                 work.append(
                     StateWork(
-                        state.name, descriptor, age, rules, clock.of(operator.id), measurement.sizes, measurement.most
+                        state.name,
+                        descriptor,
+                        age,
+                        rules,
+                        clock.of(operator.id),
+                        measurement.sizes,
+                        measurement.most,
+                        times,
                     )
                 )
                 reason = None
@@ -237,13 +253,7 @@ def _apply(inspection: Inspection, rule: TransformerFactory, clock: Clock) -> di
     descriptors: list[StateDescriptor] = []
     for operator, stores in inspection.operators:
         for store, states in stores:
-            try:
-                describe(checkpoint, Selection(operator.id, store.name))
-                refusal = None
-            except UnsupportedError as error:
-                refusal = error.text
-            except UsageError:
-                refusal = None  # all of its states are derived
+            refusal = _find_refusal(checkpoint, operator, store)
             for state in states:
                 if state.descriptor is not None and refusal is None:
                     descriptors.append(state.descriptor)
@@ -252,6 +262,17 @@ def _apply(inspection: Inspection, rule: TransformerFactory, clock: Clock) -> di
     for descriptor, reason in zip(descriptors, explain_left_alone(descriptors, [rule], clock), strict=True):
         reasons[descriptor.operator, descriptor.store, descriptor.state] = reason
     return reasons
+
+
+def _find_refusal(checkpoint: Checkpoint, operator: Operator, store: Store) -> str | None:
+    """Return why no run can drop entries from a store; None if one can."""
+    try:
+        describe(checkpoint, Selection(operator.id, store.name))
+    except UnsupportedError as error:
+        return error.text
+    except UsageError:  # all of its states are derived
+        pass
+    return None
 
 
 def _followers(checkpoint: Checkpoint, operator: Operator) -> dict[tuple[str, str], tuple[str, ...]]:

@@ -24,6 +24,7 @@ from ttlsnap.operators.showing import show_key
 from ttlsnap.reading.ages import AgeField, Ages
 from ttlsnap.reading.distribution import Distribution
 from ttlsnap.reading.rows_by_key import KeyCount, RowsByKey, has_many_rows
+from ttlsnap.reading.times import FieldTimes
 from ttlsnap.storage.open import open_for_reading
 from ttlsnap.stores.protocols import EntryBatch, StoredSizes
 from ttlsnap.transform.chain import StateTransformers
@@ -39,7 +40,8 @@ class StateWork:
     """The work on one state: ``state`` is None if the checkpoint has no schema for it.
 
     ``rules`` would drop some of its entries, at the time of ``clock``. Without ``sizes``, entries are only counted, by
-    their ages as well. ``most`` is how many of the largest entries and keys the result has.
+    their ages as well. ``most`` is how many of the largest entries and keys the result has. ``times`` are the fields
+    that can hold a time; None if nothing can expire.
     """
 
     name: str
@@ -49,6 +51,7 @@ class StateWork:
     clock: Clock
     sizes: bool
     most: int
+    times: tuple[FieldTimes, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -101,6 +104,7 @@ class StatePart:
     """The sizes of a state in one partition, in bytes as stored; ``stored_keys`` counts a list once.
 
     ``with_rows`` is None if each key of the state has one entry; ``ages`` and ``freed`` if they were not counted.
+    ``times`` are those of the fields that can hold a time.
     """
 
     partition: int
@@ -114,6 +118,7 @@ class StatePart:
     with_rows: tuple[KeyWithRows, ...] | None = None
     ages: Ages | None = None
     freed: Freed | None = None
+    times: tuple[FieldTimes, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -159,6 +164,7 @@ class _StateScan:
             self._rules = StateTransformers(self._state, work.rules, work.clock)
         self._entries = self._stored_keys = self._key_bytes = self._value_bytes = 0
         self._freed = Freed()
+        self._fields = tuple(replace(times) for times in work.times or ())
 
     def add(self, batch: EntryBatch) -> None:
         self._entries += len(batch)
@@ -177,11 +183,13 @@ class _StateScan:
                 if sizes.owner is not None:
                     rows = np.bincount(sizes.owner, minlength=len(rows))
                 self._by_key.add(batch.stored[2], rows, sizes.keys + sizes.records)
-        if self._state is None or (self._ages is None and self._rules is None):
+        if self._state is None or (self._ages is None and self._rules is None and not self._fields):
             return
         entries = StateEntries.of(self._state, batch.keys, batch.values, self._times)
         if self._ages is not None:
             self._ages.add(entries, weights)
+        for times in self._fields:
+            times.add(entries)
         if self._rules is not None and sizes is not None:
             self._freed += _freed(len(batch), self._rules.run(entries), sizes)
 
@@ -201,6 +209,7 @@ class _StateScan:
             with_rows,
             self._ages,
             self._freed if self._rules is not None else None,
+            self._fields,
         )
 
     def _show_largest(self) -> list[LargeEntry]:

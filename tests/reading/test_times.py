@@ -1,0 +1,97 @@
+"""``inspect`` counts a small state, and shows which fields hold a time and what a TTL would drop."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ttlsnap.reading import inspect as reading
+
+from ..cli.running import Ttlsnap
+from ..judge.queries import Event, Query
+from ..judge.spark import Judge
+from ..samples import SAMPLES, sample
+
+FIELDS = {
+    "agg-deltas-lz4-4.2": ["default value.max"],
+    "rocksdb-4.2": ["default value.max"],
+    "dedup-within-4.2": ["default value.expiresAtMicros:us"],
+    "window-append-snappy-4.0": ["default key.window.start", "default key.window.end"],
+    "groups-3.1": ["default value.groupState.seen:s", "default value.timeoutTimestamp:ms"],
+    "lists-4.2": ["all value.seen:s", "recent value.ttlExpirationMs:ms"],
+}
+
+
+def states_in(document: dict[str, Any]) -> list[dict[str, Any]]:
+    return [state for operator in document["operators"] for store in operator["stores"] for state in store["states"]]
+
+
+def times_in(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the times of all states, by the state and the field."""
+    return {
+        f"{state['name']} {times['timestamp']}": times
+        for state in states_in(document)
+        for times in state.get("times", ())
+    }
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_each_number_is_what_a_dry_run_drops(ttlsnap: Ttlsnap, name: str) -> None:
+    path = SAMPLES / name
+    found = times_in(ttlsnap("inspect", path, "--format", "json").json)
+    assert list(found) == FIELDS[name]
+    for place, times in found.items():
+        state, field = place.split()
+        rule = ("--ttl", "7d", "--timestamp", field, "--state", state, "--max-drop", "100%")
+        run = ttlsnap("compact", path, *rule, "--dry-run", "--engine", "local", "--format", "json")
+        (counted,) = [one for one in run.json["stores"] if one["state"] == state]
+        assert (times["entries"], times["would_drop"]) == (counted["entries"], counted["dropped"])
+        for fact in ("oldest", "newest", "time"):
+            assert times[fact] == counted[fact]
+
+
+def test_the_next_command_runs_and_drops_what_was_shown(ttlsnap: Ttlsnap) -> None:
+    text = ttlsnap("inspect", SAMPLES / "agg-deltas-lz4-4.2").out
+    assert "value.max    processing  2026-10-23 23:10  2026-11-21 08:00    369 of 480 (77 %)" in text
+    words = text.splitlines()[-1].removeprefix("Next: ttlsnap ").split()
+    assert "would drop 369 of 480 entries" in ttlsnap(*words).out
+
+
+def test_a_large_state_is_read_only_with_an_option(ttlsnap: Ttlsnap, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = SAMPLES / "agg-deltas-lz4-4.2"
+    monkeypatch.setattr(reading, "CHEAP", 100)
+    run = ttlsnap("inspect", path)
+    assert "would drop" not in run.out
+    words = run.out.splitlines()[-1].removeprefix("Next: ttlsnap ").partition(" (")[0].split()
+    assert "369 of 480 (77 %)" in ttlsnap(*words).out
+    assert times_in(ttlsnap("inspect", path, "--age", "--timestamp", "value.max", "--format", "json").json) == {}
+
+
+def test_a_number_is_a_time_only_in_one_unit_and_in_all_partitions(ttlsnap: Ttlsnap) -> None:
+    # The counts and sums beside the times are never offered, and no time is offered in a second unit.
+    fields = [field for name in FIELDS for field in FIELDS[name]]
+    assert not [field for field in fields if "count" in field or "sum" in field or field.endswith("ns")]
+
+
+def test_damage_in_a_state_file_is_a_warning(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
+    path = sample("agg-deltas-lz4-4.2", tmp_path)
+    (path / "state/0/0/5.delta").write_bytes(b"no delta")
+    run = ttlsnap("inspect", path, "--format", "json")
+    assert run.code == 0
+    assert [state["entries"] for state in states_in(run.json)] == [None]
+    (warning,) = run.json["warnings"]
+    assert warning.startswith("The entries were not read: ")
+    assert "5.delta" in warning
+
+
+def test_nothing_is_proposed_for_the_state_of_a_limit(ttlsnap: Ttlsnap) -> None:
+    assert ttlsnap("inspect", SAMPLES / "limit-3.1").out.splitlines()[-1].split() == ["value.value", "bigint"]
+
+
+def test_a_state_without_a_time_leads_to_written(ttlsnap: Ttlsnap, inputs: Judge) -> None:
+    written = inputs.write(Query("dedup_key"), [[Event("a", 1, 1)]])
+    assert ttlsnap("inspect", written.path).out.splitlines()[-1] == (
+        "No field holds a time. --timestamp @written takes the time at which an entry was last written."
+    )
