@@ -165,8 +165,18 @@ class TtlTransformerFactory(TransformerFactory):
         time = self._time(state)
         now, event_times = clock.now(time), self._find_event_times(state)
         implied = self._implied and not self.old_ttl_us
+        is_chosen = self._chosen_time(state) is not None or clock.event_us == now
         return _TtlTransformer(
-            state, self._field(state), ttl, now, time, event_times, clock.watermark_us, implied, self.old_ttl_us
+            state,
+            self._field(state),
+            ttl,
+            now,
+            time,
+            event_times,
+            clock.watermark_us,
+            implied,
+            self.old_ttl_us,
+            None if is_chosen else clock.event_us,
         )
 
     def with_names(self, spelled: Callable[[str], str]) -> TtlTransformerFactory:
@@ -252,6 +262,11 @@ class TtlTransformerFactory(TransformerFactory):
         return timestamp_field(state, name)
 
     def _time(self, state: StateDescriptor) -> TimeCharacteristic:
+        """Return the clock of the times: processing time, if nothing says which."""
+        return self._chosen_time(state) or TimeCharacteristic.PROCESSING
+
+    def _chosen_time(self, state: StateDescriptor) -> TimeCharacteristic | None:
+        """Return the clock that the user or the checkpoint names; None if neither does."""
         if self._name(state) == WRITTEN:
             if self.time is TimeCharacteristic.EVENT:
                 raise UsageError(f"{WRITTEN} is in processing time: omit --time event")
@@ -266,7 +281,7 @@ class TtlTransformerFactory(TransformerFactory):
         # A field of the same column is on the same clock: for example a window's start and its end.
         if self._field(state).field.column in columns:
             return TimeCharacteristic.EVENT
-        return TimeCharacteristic.PROCESSING
+        return None
 
 
 class _TtlTransformer(Transformer):
@@ -281,8 +296,10 @@ class _TtlTransformer(Transformer):
         watermark: int | None,
         implied: bool,
         old_ttl: int,
+        event_us: int | None,
     ) -> None:
         self._field, self._ttl, self._now, self._time, self._old_ttl = field, ttl, now, time, old_ttl
+        self._event_us = event_us
         # Before the first watermark, Spark has closed nothing.
         self._watermark, self._implied = MIN_INT64 if watermark is None else watermark, implied
         self._emits = state.emits_on_close
@@ -358,6 +375,7 @@ class _TtlTransformer(Transformer):
             max(self._now - self._ttl, MIN_INT64),
             self._older,
             self._older_than,
+            self._event_us,
         )
 
 

@@ -45,15 +45,15 @@ class StateReport(Document):
     it was compared. Entries up to ``cutoff_us`` have expired. ``null_timestamps`` entries had none and were kept.
     ``unclosed`` counts dropped groups that the watermark had not reached: an append-mode query would still have emitted
     them. ``older`` entries were written before ``older_than_us``, where the known history begins, and count as written
-    then. ``unmatched`` counts a join's dropped rows that had not matched yet. ``left_alone`` says why no transformer
-    saw the state. ``rewrites``, for a RocksDB store's first state, counts its partitions by how they are written:
-    ``full``, as ``tombstones``, or ``untouched``. ``whole`` is False if an incremental run visited only some of the
-    partitions.
+    then. ``event_us`` is the current event time, if nobody chose the clock. ``unmatched`` counts a join's dropped rows
+    that had not matched yet. ``left_alone`` says why no transformer saw the state. ``rewrites``, for a RocksDB store's
+    first state, counts its partitions by how they are written: ``full``, as ``tombstones``, or ``untouched``. ``whole``
+    is False if an incremental run visited only some of the partitions.
     """
 
     JSON_ORDER = (
         "state counts timestamp unit time now_us cutoff_us oldest_us newest_us null_timestamps unclosed timeout "
-        "unmatched left_alone written_before"
+        "unmatched left_alone event_us written_before"
     )
 
     state: StateDescriptor = field(metadata=in_json(convert=_name, inline=True))
@@ -69,6 +69,7 @@ class StateReport(Document):
     unclosed: int = 0
     older: int = field(default=0, metadata=in_json(hidden=True))
     older_than_us: int | None = field(default=None, metadata=in_json(hidden=True))
+    event_us: int | None = field(default=None, metadata=in_json("event_now", convert=iso, optional=True))
     unmatched: int = field(default=0, metadata=in_json("unmatched_dropped"))
     left_alone: str | None = None
     rewrites: Mapping[str, int] | None = field(default=None, metadata=in_json("partitions", optional=True))
@@ -229,6 +230,7 @@ def _with_times(report: StateReport, times: Sequence[TimeSummary]) -> StateRepor
         older_than_us=max(
             (summary.older_than_us for summary in times if summary.older_than_us is not None), default=None
         ),
+        event_us=times[0].event_us,
     )
 
 

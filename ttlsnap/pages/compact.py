@@ -217,6 +217,15 @@ def notes(document: Document) -> Iterator[tuple[str, bool]]:
         if state["null_timestamps"]:
             kept_text = count(state["null_timestamps"], "entry that has", "entries that have")
             yield f"{name or operator}: kept {kept_text} no timestamp", False
+        if "event_now" in state:
+            yield (
+                (
+                    f"{operator}: {state['timestamp']} is compared with the time of the last batch. If it is an event "
+                    f"time, add --time event (in a policy: time): that compares it with the watermark "
+                    f"{second(state['event_now'])}"
+                ),
+                False,
+            )
         if "written_before" in state:
             yield f"{name}: {describe_history(state['written_before'])}", False
         if state.get("unclosed"):

@@ -89,6 +89,7 @@ class TimeSummary:
     ``time`` names the clock, ``event`` or ``processing``. ``unit`` is the unit of a field that is a number.
     ``cutoff_us`` is the last time that has expired; None if other entries of the state are treated in another way.
     ``older`` entries were written before ``older_than_us``, where the known history begins, and count as written then.
+    ``event_us`` is the other current time, of event time, if nobody chose the clock; None if there is no doubt.
     """
 
     field: str
@@ -102,6 +103,7 @@ class TimeSummary:
     cutoff_us: int | None = None
     older: int = 0
     older_than_us: int | None = None
+    event_us: int | None = None
 
 
 class Transformer:
