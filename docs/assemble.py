@@ -1,12 +1,13 @@
 """Assemble the sources of the documentation site in build/site-sources, for ``make docs``.
 
-Pages keep their places in the repository, so that their links work both there and on the site. The page of commands is
-made from their own help.
+Pages keep their places in the repository, so that their links work both there and on the site. Only docs/index.md, the
+landing page, moves to the top of the site, where README.md would be. The pages of commands are made from their help.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,16 +15,19 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 SOURCES = ROOT / "build" / "site-sources"
-COMMANDS = (
-    "inspect", "export", "import", "diff", "compact", "explain", "migrate", "maintain", "rollback", "recover",
-    "history", "doctor", "contract", "check", "transformers",
-)  # fmt: skip
+GUIDES = {
+    "inspect": "sizes.md", "export": "export.md", "import": "import.md", "diff": "export.md", "compact":
+    "getting-started.md", "explain": "explain.md", "migrate": "migrate.md", "maintain": "maintenance.md", "rollback":
+    "publishing.md", "recover": "publishing.md", "history": "publishing.md", "doctor": "doctor.md", "contract":
+    "contract.md", "check": "check.md", "transformers": "transformers.md",
+}  # fmt: skip
+"""The commands, and the page of ``docs/`` about each."""
 
 
 def assemble() -> None:
-    """Copy the pages and what they link to, and write the page of commands."""
+    """Copy the pages and what they link to, and write the landing page and those of the commands."""
     shutil.rmtree(SOURCES, ignore_errors=True)
-    patterns = ["*.md", "docs/images", "examples", "ttlsnap/contract/*.json", "LICENSE"]
+    patterns = ["*.md", "docs/images", "docs/site.css", "examples", "ttlsnap/contract/*.json", "LICENSE"]
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *patterns],
         cwd=ROOT, check=True, capture_output=True, text=True,
@@ -32,15 +36,26 @@ def assemble() -> None:
         if not name.startswith("."):
             (SOURCES / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, SOURCES / name)
-    (SOURCES / "docs" / "commands.md").write_text(commands_page())
+    (SOURCES / "README.md").unlink()
+    landing = (SOURCES / "docs" / "index.md").rename(SOURCES / "index.md")
+    landing.write_text(from_top(landing.read_text()))
+    (SOURCES / "docs" / "commands").mkdir()
+    for command in GUIDES:
+        (SOURCES / "docs" / "commands" / f"{command}.md").write_text(command_page(command))
 
 
-def commands_page() -> str:
-    """Return the page with the help of every command."""
-    parts = ["# Commands\n\nThis page shows the help of each command, as `ttlsnap COMMAND --help` prints it.\n"]
-    for command in COMMANDS:
-        parts.append(f"## {command}\n\n```text\n{help_of(command)}\n```\n")
-    return "\n".join(parts)
+def from_top(page: str) -> str:
+    """Return a page of ``docs/`` with links that begin at the top of the site."""
+    return re.sub(r"(?<=\]\()(?!https?:|#)([^)]+)", lambda link: os.path.normpath(f"docs/{link[0]}"), page)
+
+
+def command_page(command: str) -> str:
+    """Return the page of a command: its help, and a link to its guide."""
+    guide = GUIDES[command]
+    title = re.search(r"^# (.+)$", (ROOT / "docs" / guide).read_text(), re.MULTILINE)
+    assert title is not None
+    intro = f"`ttlsnap {command} --help` prints this. Guide: [{title[1]}](../{guide}). [Exit codes](../exit-codes.md)."
+    return f"# ttlsnap {command}\n\n{intro}\n\n```text\n{help_of(command)}\n```\n"
 
 
 def help_of(command: str) -> str:

@@ -132,7 +132,7 @@ class _Calls:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Wait for the functions that run, and let none begin meanwhile."""
+        """Wait for the functions that run, and let none begin until the block ends."""
         with self._changed:
             self._changed.wait_for(lambda: not self._running)
             yield
