@@ -82,6 +82,7 @@ WITHOUT_A_MODEL = {
 }
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_write_produces_the_requested_layout(judge: Judge, layout: str) -> None:
     checkpoint = judge.write_with_spark(Input(Query(partitions=3), tuple(map(tuple, BATCHES)), layout))
@@ -130,6 +131,7 @@ def test_a_dropped_entry_behaves_as_if_it_had_never_existed(judge: Judge) -> Non
     assert judge.restart(checkpoint, MORE) == model.run(MORE)
 
 
+@pytest.mark.wide
 def test_a_state_with_all_its_entries_differs_from_the_compacted_model(judge: Judge) -> None:
     checkpoint = judge.write(Query(), BATCHES)
     assert checkpoint.expected.drop(expired("value.max", T + 9 * H)) > 0
@@ -144,6 +146,7 @@ def test_expired_is_inclusive_and_spares_nulls() -> None:
     assert [found.at("key.key") for found in gone] == ["at"]
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("operator", ["agg_update", "agg_append"])
 def test_a_batch_that_was_never_committed_runs_again(judge: Judge, operator: str) -> None:
     checkpoint = judge.write(Query(operator), BATCHES, layout="both", uncommitted=MORE[0])
@@ -157,6 +160,7 @@ def test_a_batch_that_was_never_committed_runs_again(judge: Judge, operator: str
     assert again == checkpoint.expected.run(MORE[2:])
 
 
+@pytest.mark.wide
 def test_settings_are_pinned_in_the_checkpoint(judge: Judge) -> None:
     query = Query(codec="zstd", partitions=3, row_checksum=True, aggregation_format=1)
     checkpoint = judge.write(query, BATCHES, layout="both")
@@ -171,6 +175,7 @@ def test_settings_are_pinned_in_the_checkpoint(judge: Judge) -> None:
     assert judge.restart(checkpoint, MORE) == checkpoint.expected.run(MORE)
 
 
+@pytest.mark.wide
 def test_operators_without_a_model_run_too(judge: Judge) -> None:
     assert set(OPERATORS) - set(MODELLED) == WITHOUT_A_MODEL
     checkpoint = judge.write(Query("join"), BATCHES[:1], layout="snapshot")
@@ -192,6 +197,7 @@ def test_refusal_returns_sparks_error_and_fails_if_spark_restarts(judge: Judge) 
         judge.restart(replace(checkpoint, query=Query("agg_append")), MORE)
 
 
+@pytest.mark.wide
 def test_write_fails_if_spark_and_the_model_differ(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
     def forgetful(model: Model, batches: object, crash: bool = False) -> list[object]:
         return []

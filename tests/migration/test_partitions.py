@@ -157,6 +157,7 @@ def test_a_query_continues_on_a_new_checkpoint(judge: Judge, query: Query, numbe
     assert emit_the_same(judge, written, judge.at(written, copy), MORE_WHOLE)
 
 
+@pytest.mark.wide
 def test_a_query_continues_without_a_planned_batch(judge: Judge) -> None:
     written = judge.write(Query("agg_update"), WHOLE)
     settled(written.path)
@@ -197,6 +198,7 @@ def test_a_rollback_is_refused_once_the_query_has_begun_a_batch(judge: Judge) ->
     assert judge.restart(written, MORE_WHOLE[1:]) == model.run(MORE_WHOLE)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("operator", narrow(["dedup_interval", "dedup_void"]))
 def test_keys_with_a_hash_of_their_own_continue(judge: Judge, operator: str) -> None:
     continues(judge, Query(operator), NEWEST)
@@ -237,6 +239,7 @@ def test_a_limit_stays_in_one_partition(inputs: Judge) -> None:
         migrate(str(written.path), partitions=3, stopped=True)
 
 
+@pytest.mark.wide
 def test_a_batch_that_was_not_committed_runs_again(judge: Judge) -> None:
     written = judge.write(Query("agg_update"), WHOLE, uncommitted=MORE_WHOLE[0])
     settled(written.path)
@@ -245,6 +248,7 @@ def test_a_batch_that_was_not_committed_runs_again(judge: Judge) -> None:
     assert judge.restart(written, MORE_WHOLE[1:]) == written.expected.run(MORE_WHOLE[1:])
 
 
+@pytest.mark.wide
 def test_a_second_migration_keeps_the_planned_batch(judge: Judge) -> None:
     written = judge.write(Query("agg_update"), WHOLE)
     settled(written.path)
@@ -264,6 +268,7 @@ def test_a_second_migration_keeps_the_planned_batch(judge: Judge) -> None:
     assert judge.restart(written, MORE_WHOLE) == model.run(MORE_WHOLE)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("name", narrow(list(REPORTED), 6))
 def test_queries_of_public_reports_continue(judge: Judge, name: str) -> None:
     continues(judge, rocksdb(name, changelog=True) if name in IN_ROCKSDB else Query(name), NEWEST)

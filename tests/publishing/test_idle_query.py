@@ -88,12 +88,11 @@ def test_an_idle_query_stops_before_it_writes_anything(judge: Judge, case: Case)
     assert judge.restart(written, more[1:]) == told(query, model.run(more[1:]))
 
 
-@pytest.mark.parametrize("number", [1, 5])
 @pytest.mark.parametrize(
-    ("version", "store"),
-    [(version, store) for version in VERSIONS for store in stores(version)]
+    ("version", "store", "number"),
+    [(version, store, number) for version in VERSIONS for store in stores(version) for number in (1, 5)]
     if FULL
-    else [(NEWEST, HDFS), (NEWEST, IDS)],
+    else [(NEWEST, HDFS, 5), (NEWEST, IDS, 1)],
 )
 def test_an_idle_query_stops_after_a_migration(judge: Judge, version: str, store: dict[str, Any], number: int) -> None:
     query = Query("agg_update", **store)
@@ -218,6 +217,7 @@ def test_the_planned_batch_does_not_change_which_rows_are_late(judge: Judge, que
     assert any(batch.rows for batch in found)
 
 
+@pytest.mark.wide
 def test_without_the_planned_batch_the_fence_is_just_removed(judge: Judge) -> None:
     written = judge.write(Query("agg_update"), BATCHES)
     report = drop_expired(written.path, written.query, planned_batch=False)
@@ -228,6 +228,7 @@ def test_without_the_planned_batch_the_fence_is_just_removed(judge: Judge) -> No
     assert judge.restart(written, MORE) == model.run(MORE)
 
 
+@pytest.mark.wide
 def test_a_second_run_keeps_the_planned_batch(judge: Judge) -> None:
     written = judge.write(Query("agg_update"), BATCHES)
     first = drop_expired(written.path, written.query)
