@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -13,8 +15,8 @@ from ttlsnap.cli.groups import given, separate
 from ttlsnap.cli.help import Command
 from ttlsnap.cli.inspect_report import show_inspection
 from ttlsnap.cli.options import Format, FormatOption, NowOption, ParallelismOption, StateOptions, Target
-from ttlsnap.cli.output import console, number, print_json, table
-from ttlsnap.cli.pages import PageFile, PageOptions, write_pages
+from ttlsnap.cli.output import console, number, print_json, table, write_whole
+from ttlsnap.cli.pages import PageFile, PageOptions, require_outside, require_place, write_pages
 from ttlsnap.cli.sizes import show_sizes
 from ttlsnap.errors import UsageError
 from ttlsnap.printable import shell_word
@@ -29,6 +31,9 @@ Examples:
 
   # what uses the space, and what a rule would free
   ttlsnap inspect ck --sizes --ttl 30d --timestamp value.max
+
+  # the same numbers as metrics for Prometheus
+  ttlsnap inspect ck --sizes --metrics ck.prom
 
   # show 5 entries of each state
   ttlsnap inspect ck --entries 5 --format json
@@ -84,6 +89,10 @@ class LookOptions:
             "fit, but at least one. all: read everything. Default: 2GB.",
         ),
     ] = None
+    metrics: Annotated[
+        Path | None,
+        typer.Option("--metrics", metavar="FILE", help="With --sizes: write the sizes as Prometheus metrics."),
+    ] = None
     batch: Annotated[
         int | None,
         typer.Option(
@@ -101,7 +110,7 @@ class LookOptions:
         from ttlsnap.schema.units import parse_size
 
         if not self.sizes:
-            for option in given(self, "ttl", "sample"):
+            for option in given(self, "ttl", "sample", "metrics"):
                 raise UsageError(f"{option} needs --sizes")
         if self.age and self.sample and self.sample != "all":
             raise UsageError(
@@ -147,10 +156,13 @@ def inspect(
     from ttlsnap.storage.open import open_directory
 
     pages = page.parse([target])
+    if look.metrics is not None:
+        require_place(look.metrics, "--metrics")
+        require_outside(look.metrics, "--metrics", [target])
     if is_table(open_directory(target)):
         from ttlsnap.cli.tables import inspect_table, refuse
 
-        for_checkpoints = [*given(look, "batch", "sizes", "ttl", "sample", "time"), *given(states)]
+        for_checkpoints = [*given(look, "batch", "sizes", "ttl", "sample", "time", "metrics"), *given(states)]
         refuse(target, [*for_checkpoints, *(["--parallelism"] if parallelism else [])], "checkpoints")
         if look.timestamp and len(look.timestamp) > 1:
             raise UsageError("a Delta table has one --timestamp")
@@ -164,7 +176,7 @@ def inspect(
         )
         write_pages(pages, "inspect", in_table.to_json())
         return
-    if _list_checkpoints(target, output_format, pages):
+    if _list_checkpoints(target, look.metrics, output_format, pages):
         return
     arguments = {**look.arguments(), **states.arguments()}
     with ReadingProgress("measuring") as progress:
@@ -176,9 +188,13 @@ def inspect(
         if inspection.sizes is not None:
             show_sizes(console(), inspection.sizes)
     write_pages(pages, "inspect", inspection.to_json())
+    if look.metrics is not None and inspection.sizes is not None:
+        from ttlsnap.maintenance.metrics import size_metrics
+
+        write_whole(look.metrics, size_metrics(inspection, inspection.sizes, time.time()).encode())
 
 
-def _list_checkpoints(target: str, output_format: Format, pages: Sequence[PageFile]) -> bool:
+def _list_checkpoints(target: str, metrics: Path | None, output_format: Format, pages: Sequence[PageFile]) -> bool:
     """List the checkpoints in a folder that is not one itself; return whether there are any."""
     from ttlsnap.checkpoint import layout
     from ttlsnap.checkpoint.recognize import find_checkpoints
@@ -191,6 +207,10 @@ def _list_checkpoints(target: str, output_format: Format, pages: Sequence[PageFi
     names = find_checkpoints(files)
     if not names:
         return False
+    if metrics is not None:
+        raise UsageError(
+            f"--metrics is for one checkpoint, and {target} contains {number(len(names))}; name one of them"
+        )
     paths = [f"{files.root}/{name}" for name in names]
     summaries = [_summarize(path) for path in paths]
     document = {"target": target, "kind": "folder", "checkpoints": paths, "summaries": summaries}

@@ -150,7 +150,7 @@ def maintain(
     A target that fails does not stop the others. The exit code is the highest of all targets. The policy says what to
     do if a query is running, if a run was interrupted, and if a checkpoint is damaged or unknown.
     """
-    from ttlsnap.maintenance.metrics import metrics as measured
+    from ttlsnap.maintenance.metrics import run_metrics
     from ttlsnap.maintenance.plans import write_plan
     from ttlsnap.maintenance.policy import read_policy
     from ttlsnap.maintenance.runs import have_tables, targets_of, worst_exit_code
@@ -201,7 +201,7 @@ def maintain(
             write_whole(plan.plan_out, write_plan(parsed_policy, results), [result.target for result in results])
         write_pages(pages, "maintain", document)
         if metrics is not None:
-            write_whole(metrics, measured(results, time.time()).encode())
+            write_whole(metrics, run_metrics(results, time.time()).encode())
         signum = received.take()
     raise typer.Exit(worst_exit_code(results) if signum is None else 128 + signum)
 

@@ -1,4 +1,4 @@
-"""The results of a policy's run for Prometheus, as a file for node exporter's textfile collector.
+"""The results of ``maintain`` and of ``inspect --sizes`` for Prometheus, as files for the textfile collector.
 
 There are only gauges, and the last line is OpenMetrics' end mark, a comment for Prometheus. So the text is valid in
 both formats.
@@ -7,12 +7,14 @@ Source: Prometheus' text format 0.0.4, and OpenMetrics 1.0.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import get_args
 
 from ttlsnap.compaction.report import Counts
 from ttlsnap.maintenance.runs import Status, TargetResult, worst_exit_code
 from ttlsnap.printable import printable_label
+from ttlsnap.reading.inspected import Inspection
+from ttlsnap.reading.sizes import Sizes, StateSizes
 
 _COUNTS: tuple[tuple[str, str, Callable[[Counts], int | None]], ...] = (
     ("entries", "Entries, or rows, that were scanned.", lambda counts: counts.entries),
@@ -23,49 +25,100 @@ _COUNTS: tuple[tuple[str, str, Callable[[Counts], int | None]], ...] = (
 )
 
 
-def metrics(results: Sequence[TargetResult], finished_s: float) -> str:
-    """Return the text. ``finished_s`` is the time when the run ended, in seconds since the epoch."""
-    lines = list(_gauge("run_finished_timestamp_seconds", "When the policy was last carried out.", [("", finished_s)]))
-    lines += _gauge("run_exit_code", "The highest exit code of its targets.", [("", worst_exit_code(results))])
-    lines += _gauge(
-        "target_status",
-        "1 for the status of a target, 0 for the other statuses.",
-        [
-            (f'{{target="{_escape(result.target)}",status="{status}"}}', int(status == result.status))
-            for result in results
-            for status in get_args(Status)
-        ],
-    )
-    lines += _gauge(
-        "target_exit_code",
-        "A target's exit code.",
-        [(_labels(target_result), target_result.exit_code) for target_result in results],
-    )
-    lines += _gauge(
-        "target_duration_seconds",
-        "How long a target took.",
-        [(_labels(target_result), target_result.seconds) for target_result in results],
-    )
+_SIZES: tuple[tuple[str, str, Callable[[StateSizes], int | None]], ...] = (
+    ("entries", "Entries of a state.", lambda state: state.estimated_entries),
+    ("bytes", "Bytes of the keys and values of a state.", lambda state: state.estimated_bytes),
+    (
+        "expired_entries",
+        "Entries of a state that the rule would drop.",
+        lambda state: state.rule.estimated_entries if state.rule else None,
+    ),
+    (
+        "expired_bytes",
+        "Bytes of the keys and values that the rule would drop.",
+        lambda state: state.rule.estimated_bytes if state.rule else None,
+    ),
+)
+
+
+def run_metrics(results: Sequence[TargetResult], finished_s: float) -> str:
+    """Return the metrics of a policy's run, which ended at ``finished_s`` seconds since the epoch."""
+    lines = [
+        *_gauge("run_finished_timestamp_seconds", "When the policy was last carried out.", [({}, finished_s)]),
+        *_gauge("run_exit_code", "The highest exit code of its targets.", [({}, worst_exit_code(results))]),
+        *_gauge(
+            "target_status",
+            "1 for the status of a target, 0 for the other statuses.",
+            [
+                ({"target": result.target, "status": status}, int(status == result.status))
+                for result in results
+                for status in get_args(Status)
+            ],
+        ),
+        *_gauge(
+            "target_exit_code",
+            "A target's exit code.",
+            [({"target": result.target}, result.exit_code) for result in results],
+        ),
+        *_gauge(
+            "target_duration_seconds",
+            "How long a target took.",
+            [({"target": result.target}, result.seconds) for result in results],
+        ),
+    ]
     for name, help_text, count in _COUNTS:
         samples = [
-            (_labels(target_result), count(target_result.report.totals))
-            for target_result in results
-            if target_result.report is not None
+            ({"target": result.target}, count(result.report.totals)) for result in results if result.report is not None
         ]
-        lines += _gauge(
-            f"target_{name}", help_text, [(labels, value) for labels, value in samples if value is not None]
-        )
-    return "\n".join([*lines, "# EOF"]) + "\n"
+        lines += _gauge(f"target_{name}", help_text, samples)
+    return _join(lines)
 
 
-def _gauge(name: str, help_text: str, samples: Sequence[tuple[str, float]]) -> Iterator[str]:
+def size_metrics(inspection: Inspection, sizes: Sizes, measured_s: float) -> str:
+    """Return the metrics of a checkpoint's state, which was measured at ``measured_s`` seconds since the epoch.
+
+    Sizes are estimates if only a sample was read.
+    """
+    target = {"target": inspection.checkpoint.target}
+    batch = inspection.checkpoint.batch
+    lines = [
+        *_gauge("measured_timestamp_seconds", "When the state was measured.", [(target, measured_s)]),
+        *_gauge("measured_share", "The share of the bytes of files that was read.", [(target, sizes.share)]),
+        *_gauge("batch", "The last committed batch.", [(target, batch.id)]),
+        *_gauge(
+            "batch_timestamp_seconds", "When the last committed batch began.", [(target, batch.timestamp_ms / 1000)]
+        ),
+        *_gauge(
+            "store_file_bytes",
+            "Bytes of the files of a store.",
+            [
+                ({**target, "operator": str(store.operator), "store": store.store}, store.file_bytes)
+                for store in sizes.stores
+            ],
+        ),
+    ]
+    for name, help_text, measure in _SIZES:
+        samples = [({**target, **_labels_of(state)}, measure(state)) for state in sizes.states]
+        lines += _gauge(f"state_{name}", help_text, samples)
+    return _join(lines)
+
+
+def _labels_of(state: StateSizes) -> dict[str, str]:
+    return {"operator": str(state.operator), "store": state.store, "state": state.state}
+
+
+def _gauge(name: str, help_text: str, samples: Iterable[tuple[dict[str, str], float | None]]) -> Iterator[str]:
+    """Yield the lines of a metric. A sample whose value is None is unknown, and left out."""
     yield f"# HELP ttlsnap_{name} {help_text}"
     yield f"# TYPE ttlsnap_{name} gauge"
-    yield from (f"ttlsnap_{name}{labels} {value}" for labels, value in samples)
+    for labels, value in samples:
+        if value is not None:
+            pairs = ",".join(f'{label}="{_escape(text)}"' for label, text in labels.items())
+            yield f"ttlsnap_{name}{{{pairs}}} {value}" if pairs else f"ttlsnap_{name} {value}"
 
 
-def _labels(result: TargetResult) -> str:
-    return f'{{target="{_escape(result.target)}"}}'
+def _join(lines: Iterable[str]) -> str:
+    return "\n".join([*lines, "# EOF"]) + "\n"
 
 
 def _escape(text: str) -> str:
