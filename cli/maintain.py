@@ -153,7 +153,7 @@ def maintain(
     from ttlsnap.maintenance.metrics import run_metrics
     from ttlsnap.maintenance.plans import write_plan
     from ttlsnap.maintenance.policy import read_policy
-    from ttlsnap.maintenance.runs import have_tables, targets_of, worst_exit_code
+    from ttlsnap.maintenance.runs import describe_failures, have_tables, targets_of, worst_exit_code
     from ttlsnap.maintenance.runs import maintain as run
     from ttlsnap.maintenance.workers import Workers
 
@@ -202,6 +202,10 @@ def maintain(
         write_pages(pages, "maintain", document)
         if metrics is not None:
             write_whole(metrics, run_metrics(results, time.time()).encode())
+        failures = describe_failures(policy, results)
+        if parsed_policy.on_failure is not None and failures is not None and not plan.changes_nothing:
+            for warning in parsed_policy.on_failure.send(failures):
+                log.warn(warning)
         signum = received.take()
     raise typer.Exit(worst_exit_code(results) if signum is None else 128 + signum)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ttlsnap.cli.output import number, place, tell
+from ttlsnap.cli.output import number, place, print_warning, tell
 from ttlsnap.printable import printable, printable_json
 
 if TYPE_CHECKING:
@@ -61,6 +61,13 @@ class Log:
         level = "info" if exit_code == 0 else "error"
         event = "planned" if self._plan else "done"
         self._say(level, event, f"{event} in {seconds:.1f} s", exit_code=exit_code, seconds=round(seconds, 3))
+
+    def warn(self, text: str) -> None:
+        """Print a warning, as a line of the log if that is JSON."""
+        if self._format is LogFormat.JSON:
+            self._say("warning", "warning", text, warning=text)
+        else:
+            print_warning(text)
 
     def _say(self, level: str, event: str, text: str, **facts: Any) -> None:
         if self._format is LogFormat.TEXT:

@@ -66,12 +66,11 @@ def test_inspect_writes_the_sizes_that_it_shows(tmp_path: Path, capsys: pytest.C
         assert values["ttlsnap_store_file_bytes", *place] == store["file_bytes"]
     expired = 0
     for state in sizes["states"]:
-        place = (str(target), str(state["operator"]), state["store"], state["state"])
-        assert values["ttlsnap_state_entries", *place] == state["estimated_entries"]
-        assert values["ttlsnap_state_bytes", *place] == state["estimated_bytes"]
-        freed = state["would_free"]
-        assert values["ttlsnap_state_expired_entries", *place] == freed["estimated_entries"]
-        assert values["ttlsnap_state_expired_bytes", *place] == freed["estimated_bytes"]
+        labels, freed = (str(target), str(state["operator"]), state["store"], state["state"]), state["would_free"]
+        assert values["ttlsnap_state_entries", *labels] == state["estimated_entries"]
+        assert values["ttlsnap_state_bytes", *labels] == state["estimated_bytes"]
+        assert values["ttlsnap_state_expired_entries", *labels] == freed["estimated_entries"]
+        assert values["ttlsnap_state_expired_bytes", *labels] == freed["estimated_bytes"]
         expired += freed["estimated_entries"]
     assert len(sizes["states"]) > 1 and expired > 0
 

@@ -28,6 +28,7 @@ from ttlsnap.clock import TimeCharacteristic, moment_of
 from ttlsnap.compaction.incremental import Incremental
 from ttlsnap.compaction.options import CompactOptions
 from ttlsnap.errors import TtlsnapError, UsageError
+from ttlsnap.maintenance.on_failure import OnFailure
 from ttlsnap.migration.changes import Changes
 from ttlsnap.operators.registry import Selection
 from ttlsnap.schema.ddl import parse_schemas
@@ -111,7 +112,7 @@ class Policy:
     """A policy file. Relative paths begin at ``folder``, and ``run`` has the options of the engine.
 
     ``wall_us`` is the time of ``now = "wall"``, in microseconds since the epoch. ``document`` is the file's content,
-    with environment variables inserted.
+    with environment variables inserted. ``on_failure`` has the hooks that learn which targets failed.
     """
 
     path: str
@@ -120,6 +121,7 @@ class Policy:
     targets: tuple[TargetPolicy, ...]
     wall_us: int
     document: Mapping[str, Any]
+    on_failure: OnFailure | None = None
 
 
 def read_policy(path: str, environment: Mapping[str, str] = os.environ, wall_us: int | None = None) -> Policy:
@@ -168,9 +170,10 @@ class _Reader:
         self._raise_errors()
         defaults = document.get("defaults", {})
         targets = [self._target(target, defaults, number) for number, target in enumerate(document["target"])]
+        on_failure = self._on_failure(document["on_failure"]) if "on_failure" in document else None
         self._raise_errors()
         run = document.get("run", {})
-        return Policy(self._path, self._folder, run, tuple(filter(None, targets)), self._wall_us, document)
+        return Policy(self._path, self._folder, run, tuple(filter(None, targets)), self._wall_us, document, on_failure)
 
     def _raise_errors(self) -> None:
         if self._errors:
@@ -217,7 +220,7 @@ class _Reader:
                 if place[-1] == "path":
                     table["path"] = "-"
                 elif isinstance(place[-1], int):
-                    table[place[-1]] = {"path": "-"} if place[-2] == "target" else {}
+                    table[place[-1]] = {"target": {"path": "-"}, "command": "-"}.get(str(place[-2]), {})
                 else:
                     del table[place[-1]]
 
@@ -314,6 +317,14 @@ class _Reader:
             options=compact,
             **options,
         )
+
+    def _on_failure(self, table: Mapping[str, Any]) -> OnFailure | None:
+        timeout_s = 30.0
+        with self._at(("on_failure", "timeout")):
+            timeout_s = parse_duration(table.get("timeout", "30s")) / 1_000_000
+        with self._at(("on_failure", "webhook")):
+            return OnFailure(self._folder, tuple(table.get("command", ())), table.get("webhook"), timeout_s)
+        return None
 
     def _changes(self, target: Mapping[str, Any], place: KeyPath) -> Changes | None:
         """Return what a migration changes in a target; None if it names no change."""

@@ -199,6 +199,35 @@ def worst_exit_code(results: Sequence[TargetResult]) -> int:
     return max((result.exit_code for result in results), default=0)
 
 
+def describe_failures(policy: str, results: Sequence[TargetResult]) -> dict[str, Any] | None:
+    """Return a document about the failed targets of a policy, without keys and values of entries; None without any.
+
+    ``text`` is for chats, which show the key of that name.
+    """
+    failed_results = [result for result in results if result.exit_code]
+    if not failed_results:
+        return None
+    exit_code = worst_exit_code(failed_results)
+    summary = (
+        f"ttlsnap maintain {policy}: {len(failed_results)} of {len(results)} targets failed, exit code {exit_code}"
+    )
+    return {
+        "policy": policy,
+        "exit_code": exit_code,
+        "text": "\n".join([summary, *(f"{result.target}: {result.status}" for result in failed_results)]),
+        "targets": [
+            {
+                "target": result.target,
+                "status": result.status,
+                "exit_code": result.exit_code,
+                "error": result.error.text.without_keys if result.error else None,
+                "error_type": type(result.error).__name__ if result.error else None,
+            }
+            for result in failed_results
+        ],
+    }
+
+
 def _targets(folder: str, policy: TargetPolicy) -> Iterator[MatchedTarget]:
     path = from_folder(folder, policy.path)
     if is_local(path) and "://" not in path:

@@ -1,0 +1,184 @@
+"""The hooks of a policy get the failed targets. They never change the exit code, and no message has their secrets."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ttlsnap.cli.app import run
+
+from .targets import damaged, fresh
+
+FAILING = '[[target]]\npath = "good"\nstopped = true\ntransformer = "failing_with_keys:fail"\n'
+CODE = 'def fail(key, value):\n    raise ValueError(f"cannot take {key}")\n'
+
+
+class Server:
+    """A server of a webhook, which records what it gets, and answers with ``status``."""
+
+    def __init__(self) -> None:
+        self.received: list[tuple[str, str, Any]] = []
+        self.status = 200
+        self.answer = threading.Event()
+        self.answer.set()
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                server.received.append((self.path, self.headers["Content-Type"], json.loads(body)))
+                server.answer.wait()
+                self.send_response(server.status)
+                self.send_header("Location", "/elsewhere")
+                self.end_headers()
+
+            do_GET = do_POST
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self.http = HTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.http.serve_forever, daemon=True).start()
+
+    @property
+    def host(self) -> str:
+        return f"127.0.0.1:{self.http.server_address[1]}"
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    server = Server()
+    yield server
+    server.answer.set()
+    server.http.shutdown()
+    server.http.server_close()
+
+
+def policy_of(folder: Path, text: str, hooks: str) -> str:
+    path = folder / "policy.toml"
+    path.write_text(f"{text}\n[on_failure]\n{hooks}\n")
+    return str(path)
+
+
+def keeping(file: str) -> str:
+    """Return a command that keeps its standard input in a file of the policy's folder."""
+    code = f"import sys; open({file!r}, 'wb').write(sys.stdin.buffer.read())"
+    return f"command = {json.dumps([sys.executable, '-c', code])}"
+
+
+def test_the_command_and_the_webhook_get_the_failed_targets(tmp_path: Path, server: Server) -> None:
+    fresh(tmp_path, "good")
+    target = damaged(tmp_path, "damaged")
+    text = '[[target]]\npath = "*"\nstopped = true\nttl = "7d"\ntimestamp = "value.max"\n'
+    policy = policy_of(tmp_path, text, f'{keeping("got.json")}\nwebhook = "http://{server.host}/token"')
+    assert run(["maintain", policy, "--engine", "local"]) == 5
+    document = json.loads((tmp_path / "got.json").read_text())
+    assert server.received == [("/token", "application/json", document)]
+    (failed,) = document.pop("targets")
+    assert document.pop("text").splitlines() == [
+        f"ttlsnap maintain {policy}: 1 of 2 targets failed, exit code 5", f"{target}: failed"
+    ]  # fmt: skip
+    assert document == {"policy": policy, "exit_code": 5}
+    assert (failed["target"], failed["status"], failed["exit_code"]) == (str(target), "failed", 5)
+    assert failed["error_type"].endswith("Error") and failed["error"]
+
+
+def test_hooks_get_no_keys_of_entries(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fresh(tmp_path, "good")
+    (tmp_path / "failing_with_keys.py").write_text(CODE)
+    policy = policy_of(tmp_path, FAILING, keeping("got.json"))
+    assert run(["maintain", policy, "--engine", "local"]) == 2
+    got = (tmp_path / "got.json").read_text()
+    assert "user-0" in capsys.readouterr().out
+    assert json.loads(got)["targets"][0]["error_type"] == "TransformerError"
+    assert "user-0" not in got
+
+
+@pytest.mark.parametrize("option", ["--plan", None])
+def test_hooks_get_nothing_of_plans_and_of_runs_without_failures(tmp_path: Path, option: str | None) -> None:
+    (damaged if option else fresh)(tmp_path, "target")
+    text = '[[target]]\npath = "target"\nstopped = true\nttl = "7d"\ntimestamp = "value.max"\n'
+    policy = policy_of(tmp_path, text, keeping("got.json"))
+    assert run(["maintain", policy, "--engine", "local", *filter(None, [option])]) == (5 if option else 0)
+    assert not (tmp_path / "got.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("hooks", "told"),
+    [
+        ('command = ["false", "--password=hunter2"]', "the command false ended with exit code 1"),
+        ('command = ["./nonesuch", "hunter2"]', "the command ./nonesuch cannot be started: No such file or directory"),
+        ('command = ["sh", "-c", "sleep 600 & sleep 600"]\ntimeout = "1s"', "the command sh was stopped after 1 s"),
+        ('webhook = "http://HOST/hunter2"', "the webhook at http://HOST answered with status 500"),
+        ('webhook = "http://127.0.0.1:1/hunter2"', "the webhook at http://127.0.0.1:1 cannot be reached: Connection"),
+    ],
+)
+def test_a_hook_that_fails_is_a_warning(
+    tmp_path: Path, server: Server, capfd: pytest.CaptureFixture[str], hooks: str, told: str
+) -> None:
+    damaged(tmp_path, "damaged")
+    server.status = 500
+    text = '[[target]]\npath = "damaged"\nstopped = true\nttl = "7d"\ntimestamp = "value.max"\n'
+    policy = policy_of(tmp_path, text, hooks.replace("HOST", server.host))
+    assert run(["maintain", policy, "--engine", "local", "--format", "json"]) == 5
+    captured = capfd.readouterr()
+    assert len(json.loads(captured.out)["targets"]) == 1
+    assert f"Warning: on_failure: {told.replace('HOST', server.host)}" in captured.err
+    assert "hunter2" not in captured.err
+
+
+def test_a_redirect_is_not_followed(tmp_path: Path, server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    damaged(tmp_path, "damaged")
+    server.status = 302
+    text = '[[target]]\npath = "damaged"\nstopped = true\nttl = "7d"\ntimestamp = "value.max"\n'
+    policy = policy_of(tmp_path, text, f'webhook = "http://{server.host}/first"')
+    assert run(["maintain", policy, "--engine", "local", "--log-format", "json"]) == 5
+    assert [path for path, _, _ in server.received] == ["/first"]
+    last = json.loads(capsys.readouterr().err.splitlines()[-1])
+    assert (last["level"], last["event"]) == ("warning", "warning")
+    assert "answered with status 302" in last["warning"]
+
+
+def test_a_webhook_that_does_not_answer_is_given_up(
+    tmp_path: Path, server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    damaged(tmp_path, "damaged")
+    server.answer.clear()
+    text = '[[target]]\npath = "damaged"\nstopped = true\nttl = "7d"\ntimestamp = "value.max"\n'
+    policy = policy_of(tmp_path, text, f'webhook = "http://{server.host}/token"\ntimeout = "1s"')
+    assert run(["maintain", policy, "--engine", "local"]) == 5
+    assert "Warning: on_failure: the webhook at" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("hooks", "told"),
+    [
+        ("", "on_failure needs a command or a webhook"),
+        ('command = "notify hunter2"', "on_failure, command must be array"),
+        ("command = []", "on_failure, command must contain at least 1 items"),
+        ("command = [3]", "on_failure, command 1 must be string, not 3"),
+        ('webhook = "file:///etc/hunter2"', "webhook is not an address such as https://example.com/hook"),
+        ('webhook = "https://a:hunter2@example.com/"', "webhook has a user or a password before the host"),
+        ('webhook = "https://a:hunter2"', "webhook is not an address"),
+        ('webhook = "https://a/ hunter2"', "webhook is not an address"),
+        ('command = ["a"]\ntimeout = "soon"', "'soon' is not a duration"),
+        ('comand = ["a"]', "did you mean command?"),
+    ],
+)
+def test_mistakes_in_hooks_are_errors(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], hooks: str, told: str
+) -> None:
+    target = fresh(tmp_path, "target")
+    policy = policy_of(tmp_path, '[[target]]\npath = "target"\n', hooks)
+    assert run(["maintain", policy]) == 2
+    error = capsys.readouterr().err
+    assert told in error
+    assert "command =" in hooks or "hunter2" not in error
+    assert not (target / "_ttlsnap").exists()
