@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ttlsnap.cli.help import Command
-from ttlsnap.cli.output import is_special, print_marked, print_warning, write_whole
+from ttlsnap.cli.output import is_special, print_json, print_marked, print_warning, tell, write_whole
 from ttlsnap.cli.pages import HTML, ShowKeysOption, check_pages, require_outside, require_place, write_pages
 from ttlsnap.cli.renames import parse_rename
+from ttlsnap.printable import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from ttlsnap.check.findings import CheckReport, Verdict
+    from ttlsnap.check.findings import CheckReport, StateFindings, Verdict
     from ttlsnap.check.ignores import Ignore
+    from ttlsnap.contract import Contract, TableContract
 
 EXAMPLES = """
 Examples:
@@ -38,6 +40,9 @@ Examples:
 
   # accept one finding in one place
   ttlsnap check state.json new.json --ignore value-added:0.default
+
+  # compare changed contracts with those of the last commit
+  ttlsnap check --base HEAD jobs/*.state.json
 
   # write reports for CI
   ttlsnap check ck new.json --format github --report junit=check.xml
@@ -79,6 +84,9 @@ class FailOn(StrEnum):
     INCOMPATIBLE = "incompatible"
 
 
+_ONE_REPORT = (CheckFormat.JUNIT, CheckFormat.SARIF)
+"""The formats of stdout whose document has one report."""
+
 _Renamed = Annotated[
     list[str] | None,
     typer.Option(
@@ -100,8 +108,20 @@ def check(
         str, typer.Argument(metavar="OLD", help="The existing state: a checkpoint, a Delta table, or a contract file.")
     ],
     new: Annotated[
-        str, typer.Argument(metavar="NEW", help="The new query: a contract file, a checkpoint, or a Delta table.")
-    ],
+        list[str] | None,
+        typer.Argument(
+            metavar="NEW", help="The new query: a contract file, a checkpoint, or a Delta table.", show_default=False
+        ),
+    ] = None,
+    base: Annotated[
+        str | None,
+        typer.Option(
+            "--base",
+            metavar="COMMIT",
+            help="Compare each named contract file with the same file in this commit of git. auto: the commit with "
+            "which pre-commit compares, by default HEAD.",
+        ),
+    ] = None,
     direction: Annotated[
         Direction,
         typer.Option(
@@ -159,39 +179,92 @@ def check(
     finding says where it is, what Spark does about it, and what to do. check also lists what it could not compare: a
     checkpoint, for example, does not record windows, aggregates and functions. With --strict, this fails.
     """
-    from ttlsnap.check import check as compare
     from ttlsnap.check.findings import Verdict
-    from ttlsnap.check.ignores import apply
-    from ttlsnap.check.state import examine_state
-    from ttlsnap.check.targets import load_contract
-    from ttlsnap.new_query.findings import find_command, find_repairs
+    from ttlsnap.errors import UsageError
 
+    files = [old, *(new or ())]
+    if base is None and len(files) != 2:
+        raise UsageError(f"check needs OLD and NEW, and got {len(files)} names. With --base, each name is a contract")
+    if len(files) > 1 and base is not None and (reports or output_format in _ONE_REPORT):
+        raise UsageError("--report, junit and sarif are for one comparison; call check for each contract")
     requested_reports = [_report(text) for text in reports or ()]
     _distinct([path for _, path in requested_reports])
-    files = [(CheckFormat(form), path) for form, path in requested_reports if form != HTML]
-    pages = check_pages([path for form, path in requested_reports if form == HTML], show_keys, (old, new))
-    ignores = _ignores(ignored or (), ignore_file)
-    contracts = load_contract(old), load_contract(new)
-    names, state = _renames(renamed or ()), examine_state(old)
-    compared = compare(
-        *contracts, direction=direction.value, renamed=names, names=(old, new), state=state, find_repairs=find_repairs
-    )
-    report = apply(compared, ignores)
-    report = replace(report, next=find_command(report, names))
-    threshold = Verdict(fail_on.value)
-    _print(report, output_format, threshold)
-    _write(report, files, threshold)
-    write_pages(pages, "check", report.to_json())
-    if CheckFormat.GITHUB in (output_format, *(form for form, _ in files)):
-        _job_summary(report, threshold)
-    code = exit_code(report, threshold)
-    if not code and strict and report.unseen:
-        print_marked(
-            "Error:", "bold red", f"--strict: {len(report.unseen)} things could not be compared (see the report)"
+    report_files = [(CheckFormat(form), path) for form, path in requested_reports if form != HTML]
+    pages = check_pages([path for form, path in requested_reports if form == HTML], show_keys, files)
+    ignores, names = _ignores(ignored or (), ignore_file), _renames(renamed or ())
+    compared = _compare_with_base(base, files) if base is not None else [_compare_two(*files)]
+    documents: list[dict[str, Any]] = []
+    worst_code, threshold = 0, Verdict(fail_on.value)
+    for one in compared:
+        report = one.report(direction, names, ignores)
+        documents.append(report.to_json())
+        if base is None or output_format is not CheckFormat.JSON:
+            _print(report, output_format, threshold)
+        _write(report, report_files, threshold)
+        write_pages(pages, "check", documents[-1])
+        if CheckFormat.GITHUB in (output_format, *(form for form, _ in report_files)):
+            _job_summary(report, threshold)
+        code = exit_code(report, threshold)
+        if not code and strict and report.unseen:
+            print_marked(
+                "Error:", "bold red", f"--strict: {len(report.unseen)} things could not be compared (see the report)"
+            )
+            code = 3
+        worst_code = max(worst_code, code)
+    if base is not None and output_format is CheckFormat.JSON:
+        print_json(documents)
+    if worst_code:
+        raise typer.Exit(worst_code)
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """Two contracts to compare, with their names. ``in_commit`` says that the old one is in a commit of git."""
+
+    names: tuple[str, str]
+    contracts: tuple[Contract | TableContract, Contract | TableContract]
+    state: StateFindings
+    in_commit: bool
+
+    def report(self, direction: Direction, renamed: dict[str, str], ignores: Sequence[Ignore]) -> CheckReport:
+        """Return the report of the comparison."""
+        from ttlsnap.check import check as compare
+        from ttlsnap.check.ignores import apply
+        from ttlsnap.new_query.findings import find_command, find_repairs
+
+        compared = compare(
+            *self.contracts,
+            direction=direction.value,
+            renamed=renamed,
+            names=self.names,
+            state=self.state,
+            find_repairs=find_repairs,
         )
-        code = 3
-    if code:
-        raise typer.Exit(code)
+        report = apply(compared, ignores)
+        return replace(report, next=find_command(report, renamed, self.in_commit))
+
+
+def _compare_two(old: str, new: str) -> _Compared:
+    from ttlsnap.check.state import examine_state
+    from ttlsnap.check.targets import load_contract
+
+    return _Compared((old, new), (load_contract(old), load_contract(new)), examine_state(old), False)
+
+
+def _compare_with_base(base: str, files: Sequence[str]) -> Iterator[_Compared]:
+    """Yield each file with the one in the commit ``base``. A file that the commit does not have is new, and passes."""
+    from ttlsnap.check.findings import StateFindings
+    from ttlsnap.check.revisions import find_base, load_from, name_in
+    from ttlsnap.check.targets import load_contract
+
+    revision = find_base(base)
+    for file in files:
+        new = load_contract(file)
+        old = None if revision is None else load_from(name_in(revision, file))
+        if revision is None or old is None:
+            tell(printable(f"{file} is new: {revision or 'the repository'} has no contract to compare it with"))
+        else:
+            yield _Compared((name_in(revision, file), file), (old, new), StateFindings(), True)
 
 
 def exit_code(report: CheckReport, fail_on: Verdict) -> int:

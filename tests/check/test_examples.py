@@ -1,4 +1,4 @@
-"""The examples for build servers: they are YAML, call commands that exist, and do what their comments say.
+"""The action, the hook of pre-commit and the job of GitLab: they call commands that exist, and do what they say.
 
 Their shell code runs in a repository of its own, with the real ``ttlsnap check``. ``ttlsnap contract`` of a query would
 need a JVM. So the real command only parses its options, and a contract made before is copied to the output.
@@ -10,6 +10,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -22,11 +23,11 @@ import typer.main
 from ttlsnap.cli.app import app
 from ttlsnap.contract import contract_of_checkpoint
 
+from ..new_query.contracts import JOIN, column, contract, left
 from ..samples import SAMPLES
 from .yaml_subset import load
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
-HOOK = EXAMPLES / "pre-commit" / "check-staged-contracts.sh"
+ROOT = Path(__file__).parents[2]
 TTLSNAP = """#!/bin/sh
 if [ "$1" = contract ]; then
     for argument in "$@"; do printf '%s\\n' "$argument"; done > "$LOG"
@@ -35,6 +36,10 @@ if [ "$1" = contract ]; then
     exit
 fi
 exec "$PYTHON" -c 'from ttlsnap.cli import main; main()' "$@"
+"""
+PYTHON = """#!/bin/sh
+if [ "$1 $2" = "-m pip" ]; then printf '%s\\n' "$@" > "$LOG.pip"; exit; fi
+exec "$PYTHON" "$@"
 """
 
 
@@ -47,10 +52,15 @@ class Repository:
         self.made = folder / "made.json"
         tools = folder / "tools"
         tools.mkdir()
-        (tools / "ttlsnap").write_text(TTLSNAP)
-        (tools / "ttlsnap").chmod(0o755)
+        for name, script in (("ttlsnap", TTLSNAP), ("python", PYTHON)):
+            (tools / name).write_text(script)
+            (tools / name).chmod(0o755)
         self.environment = {
-            **{name: value for name, value in os.environ.items() if not name.startswith(("GITHUB_", "CI_", "GIT_"))},
+            **{
+                name: value
+                for name, value in os.environ.items()
+                if not name.startswith(("GITHUB_", "CI_", "GIT_", "PRE_COMMIT"))
+            },
             "PATH": f"{tools}:{os.environ['PATH']}",
             "PYTHON": sys.executable,
             "LOG": str(self.log),
@@ -77,9 +87,9 @@ class Repository:
     @staticmethod
     def text(*, without: int = 0) -> str:
         """Return the contract without the first columns of its key."""
-        contract: dict[str, Any] = contract_of_checkpoint(str(SAMPLES / "agg-deltas-lz4-4.2")).to_json()
-        del contract["operators"][0]["stores"][0]["states"][0]["key"][:without]
-        return json.dumps(contract, indent=2) + "\n"
+        document: dict[str, Any] = contract_of_checkpoint(str(SAMPLES / "agg-deltas-lz4-4.2")).to_json()
+        del document["operators"][0]["stores"][0]["states"][0]["key"][:without]
+        return json.dumps(document, indent=2) + "\n"
 
     def change(self, *, to: str, committed: bool = True) -> None:
         """Change the contract that the query makes, and commit it if asked to."""
@@ -108,23 +118,32 @@ def repository(tmp_path: Path) -> Repository:
 
 
 def example(name: str) -> Any:
-    return load((EXAMPLES / name).read_text())
+    return load((ROOT / name).read_text())
 
 
 # GitHub
 
 
 class Runner:
-    """A runner of the steps of a composite action, with as much of GitHub as this action needs."""
+    """A runner of the steps of the composite action, with the variables that GitHub sets."""
 
     def __init__(self, repository: Repository, **given: str) -> None:
-        self.repository, self.action = repository, example("github-action/action.yml")
+        self.repository, self.action = repository, example("action.yml")
         inputs = {name: spec.get("default", "") for name, spec in self.action["inputs"].items()}
         values = {f"inputs.{name}": value for name, value in (inputs | given).items()}
         self.temp = repository.root.parent / "runner"
         self.temp.mkdir()
         self.values = {**values, "runner.temp": str(self.temp), "github.event.pull_request.base.sha": repository.base}
         self.output, self.summary = self.temp / "output", self.temp / "summary"
+        event = self.temp / "event.json"
+        event.write_text(json.dumps({"pull_request": {"base": {"sha": repository.base}}}))
+        self.variables = {
+            "CI": "true", "GITHUB_ACTIONS": "true", "GITHUB_ACTION_PATH": str(ROOT), "GITHUB_BASE_REF": "main",
+            "GITHUB_EVENT_NAME": "pull_request", "GITHUB_EVENT_PATH": str(event), "GITHUB_HEAD_REF": "change",
+            "GITHUB_OUTPUT": str(self.output), "GITHUB_REF": "refs/pull/1/merge", "GITHUB_REPOSITORY": "owner/jobs",
+            "GITHUB_SHA": repository.git("rev-parse", "HEAD"), "GITHUB_STEP_SUMMARY": str(self.summary),
+            "GITHUB_WORKSPACE": str(repository.root), "RUNNER_OS": "Linux", "RUNNER_TEMP": str(self.temp),
+        }  # fmt: skip
 
     def run(self) -> tuple[dict[str, int], str]:
         """Run the steps. Return the exit codes of those that ran, by name, and the whole output."""
@@ -132,28 +151,36 @@ class Runner:
         printed = ""
         for step in self.action["runs"]["steps"]:
             assert step["shell"] == "bash"
-            if step["name"] == "Install ttlsnap" or not self._wanted(step.get("if"), codes):
+            if not self._wanted(step.get("if"), codes):
                 continue
             environment = {name: self._filled(value) for name, value in step["env"].items()}
-            assert "${{" not in step["run"], "what comes from outside goes by the environment"
-            done = self.repository.run(
-                "bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"], **environment,
-                GITHUB_OUTPUT=str(self.output), GITHUB_STEP_SUMMARY=str(self.summary),
-                GITHUB_WORKSPACE=str(self.repository.root),
-            )  # fmt: skip
+            assert "${{" not in step["run"], "a script gets values from outside only by the environment"
+            command = ("bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"])
+            done = self.repository.run(*command, **self.variables, **environment)
             codes[step["name"]] = done.returncode
             printed += done.stdout + done.stderr
         return codes, printed
 
+    @property
+    def outputs(self) -> dict[str, str]:
+        """The outputs of the action."""
+        written = dict(line.split("=") for line in self.output.read_text().splitlines())
+        references = {name: spec["value"] for name, spec in self.action["outputs"].items()}
+        assert references == {name: f"${{{{ steps.check.outputs.{name} }}}}" for name in written}
+        return written
+
     def _filled(self, text: str) -> str:
         return re.sub(r"\$\{\{ ([^}]+) \}\}", lambda match: self.values[match[1]], text)
 
-    def _wanted(self, condition: str | None, codes: dict[str, int]) -> bool:
-        if condition is None or "found" in condition:
-            found = condition is None or "found=true" in (self.output.read_text() if self.output.exists() else "")
-            return found and not any(codes.values())
+    @staticmethod
+    def _wanted(condition: str | None, codes: dict[str, int]) -> bool:
+        if condition is None:
+            return not any(codes.values())
         assert condition == "${{ !cancelled() && steps.new.outcome == 'success' }}"
-        return codes.get("The contract of the changed query") == 0
+        return codes.get("Write the contract of the changed query") == 0
+
+
+COMMITTED = "Compare the committed contract with that of the query"
 
 
 def action(repository: Repository, contract: str = "jobs/a.state.json", **given: str) -> Runner:
@@ -166,8 +193,9 @@ def test_the_action_passes_an_unchanged_contract(repository: Repository) -> None
         repository, schema="jobs/events.ddl\nusers=jobs/users.ddl\n", conf="spark.sql.shuffle.partitions=64"
     )
     codes, printed = runner.run()
-    assert len(codes) == 4
+    assert len(codes) == 5
     assert set(codes.values()) == {0}, printed
+    assert Path(f"{repository.log}.pip").read_text().splitlines()[-1] == str(ROOT)
     assert runner.summary.read_text().startswith("## ttlsnap check: as_is")
     options = repository.contract_options()
     assert str(options.pop("output")) == "jobs/a.state.json"
@@ -183,35 +211,44 @@ def test_the_action_compares_with_the_base_and_annotates_the_contract(repository
     runner = action(repository)
     codes, printed = runner.run()
     assert codes["Check"] == 1
-    assert codes["The committed contract is that of the query"] == 0
+    assert codes[COMMITTED] == 0
     assert re.search(r"^::error file=jobs/a.state.json,line=\d+,title=incompatible", printed, re.MULTILINE)
     assert ElementTree.parse(runner.temp / "ttlsnap-check.xml").getroot().get("failures") != "0"
     assert json.loads((runner.temp / "ttlsnap-check.sarif").read_text())["runs"][0]["results"]
-    outputs = dict(line.split("=") for line in runner.output.read_text().splitlines())
-    assert outputs["junit"] == str(runner.temp / "ttlsnap-check.xml")
+    assert runner.outputs == {
+        kind: f"{runner.temp}/ttlsnap-check.{end}" for kind, end in (("junit", "xml"), ("sarif", "sarif"))
+    }
 
 
 def test_the_action_fails_on_an_uncommitted_contract(repository: Repository) -> None:
     repository.change(to=repository.text() + "\n", committed=False)
     codes, printed = action(repository).run()
-    assert (codes["Check"], codes["The committed contract is that of the query"]) == (0, 1)
-    assert "::error::jobs/a.state.json is not that of the query" in printed
+    assert (codes["Check"], codes[COMMITTED]) == (0, 1)
+    assert "::error::jobs/a.state.json is not the contract of the query" in printed
 
 
-def test_the_action_does_not_check_a_new_contract(repository: Repository) -> None:
+def test_the_action_passes_a_new_contract(repository: Repository) -> None:
     repository.change(to=repository.text())
-    codes, printed = action(repository, contract="jobs/b.state.json").run()
-    assert "Check" not in codes
-    assert "::notice::jobs/b.state.json is new" in printed
-    assert codes["The committed contract is that of the query"] == 1, "it is not committed yet"
+    runner = action(repository, contract="jobs/b.state.json")
+    codes, printed = runner.run()
+    assert codes["Check"] == 0
+    assert f"jobs/b.state.json is new: {repository.base} has no contract" in printed
+    assert not runner.output.exists()
+    assert codes[COMMITTED] == 1, "it is not committed yet"
 
 
 def test_the_action_fails_without_a_base(repository: Repository) -> None:
     repository.change(to=repository.text())
     repository.base = ""
     codes, printed = action(repository).run()
-    assert codes == {"The contract of the branch": 2}
+    assert codes == {"Install ttlsnap": 0, "Fetch the base of the pull request": 2}
     assert "::error::" in printed
+
+
+def test_the_action_installs_the_named_package(repository: Repository) -> None:
+    repository.change(to=repository.text())
+    action(repository, package="ttlsnap==0.3.0").run()
+    assert Path(f"{repository.log}.pip").read_text().splitlines()[-1] == "ttlsnap==0.3.0"
 
 
 # GitLab
@@ -222,7 +259,7 @@ def test_the_gitlab_job_fails_with_the_check_and_keeps_its_report(
     repository: Repository, without: int, code: int
 ) -> None:
     repository.change(to=repository.text(without=without))
-    job = example("gitlab/.gitlab-ci.yml")["state-contract"]
+    job = example("examples/gitlab/.gitlab-ci.yml")["state-contract"]
     variables = {**job["variables"], "CONTRACT": "jobs/a.state.json", "CI_MERGE_REQUEST_DIFF_BASE_SHA": repository.base}
     done = repository.run("bash", "-e", "-c", "\n".join(job["script"]), **variables)
     assert done.returncode == code, done.stderr
@@ -233,23 +270,23 @@ def test_the_gitlab_job_fails_with_the_check_and_keeps_its_report(
 
 
 def test_the_gitlab_job_lets_a_new_contract_pass(repository: Repository) -> None:
-    job = example("gitlab/.gitlab-ci.yml")["state-contract"]
+    job = example("examples/gitlab/.gitlab-ci.yml")["state-contract"]
+    repository.change(to=repository.text())
     variables = {**job["variables"], "CI_MERGE_REQUEST_DIFF_BASE_SHA": repository.base}
     done = repository.run("bash", "-e", "-c", "\n".join(job["script"]), **variables)
-    assert (done.returncode, done.stdout) == (0, "jobs/sessions.state.json is new\n")
+    assert done.returncode == 0, done.stderr
+    assert "jobs/sessions.state.json is new" in done.stderr
 
 
 # pre-commit
 
 
-def test_the_hook_runs_the_script_beside_it() -> None:
-    (hook,) = example("pre-commit/.pre-commit-hooks.yaml")
-    assert {"id", "name", "entry", "language"} <= hook.keys()
-    assert hook["language"] == "script"
-    assert (EXAMPLES / "pre-commit" / hook["entry"]) == HOOK
-    assert os.access(HOOK, os.X_OK)
+def hook_words() -> list[str]:
+    (hook,) = example(".pre-commit-hooks.yaml")
+    assert hook["language"] == "python"
     assert re.search(hook["files"], "jobs/a.state.json")
     assert not re.search(hook["files"], "jobs/astate.json")
+    return shlex.split(hook["entry"])
 
 
 @pytest.mark.parametrize(
@@ -259,10 +296,9 @@ def test_the_hook_runs_the_script_beside_it() -> None:
         ("jobs/new.state.json", 0),
         ("jobs/new.state.json jobs/a.state.json jobs/new.state.json", 1),
         ("'with space.state.json'", 0),
-        ("--format json -- jobs/a.state.json", 1),
-        ("--nonsense -- jobs/a.state.json", 2),
-        ("--fail-on incompatible --", 0),
-        ("", 0),
+        ("--format json jobs/a.state.json", 1),
+        ("--nonsense jobs/a.state.json", 2),
+        ("--strict --fail-on incompatible 'with space.state.json'", 3),
     ],
 )
 def test_the_hook_compares_with_the_last_commit(repository: Repository, arguments: str, code: int) -> None:
@@ -270,16 +306,83 @@ def test_the_hook_compares_with_the_last_commit(repository: Repository, argument
     repository.git("add", ".")
     repository.git("commit", "--quiet", "-m", "more")
     repository.contract.write_text(repository.text(without=1))
-    (repository.root / "jobs" / "new.state.json").write_text("{}")
-    done = repository.run(str(HOOK), *shlex.split(arguments))
+    (repository.root / "jobs" / "new.state.json").write_text(repository.text())
+    done = repository.run(*hook_words(), *shlex.split(arguments))
     assert done.returncode == code, done.stderr
-    assert done.stdout.startswith("{") is ("json --" in arguments)
-    assert ("verdict" in done.stdout) is (code == 1 or "space" in arguments)
+    assert done.stdout.startswith("[\n  {") is ("--format json" in arguments)
+    assert ("verdict" in done.stdout) is (code in (1, 3) or "space" in arguments)
+
+
+def test_the_hook_compares_with_the_commit_from_which_pre_commit_starts(repository: Repository) -> None:
+    repository.change(to=repository.text(without=1))
+    words = [*hook_words(), "jobs/a.state.json"]
+    assert repository.run(*words).returncode == 0
+    done = repository.run(*words, PRE_COMMIT_FROM_REF="main", PRE_COMMIT_TO_REF="HEAD")
+    assert done.returncode == 1
+    assert "main:./jobs/a.state.json -> jobs/a.state.json" in done.stdout
 
 
 def test_the_hook_lets_a_first_commit_pass(repository: Repository) -> None:
     repository.git("update-ref", "-d", "HEAD")
-    assert repository.run(str(HOOK), "jobs/a.state.json").returncode == 0
+    done = repository.run(*hook_words(), "jobs/a.state.json")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr == "jobs/a.state.json is new: the repository has no contract to compare it with\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--base", "0123456789", "jobs/a.state.json"), "git finds no commit 0123456789"),
+        (("--base", "--output=x", "jobs/a.state.json"), "--base --output=x is not a commit"),
+        (("jobs/a.state.json",), "check needs OLD and NEW, and got 1 names"),
+        (("a", "b", "c"), "check needs OLD and NEW, and got 3 names"),
+        (("--base", "HEAD", "jobs/b.state.json"), "jobs/b.state.json does not exist"),
+        (("--base", "HEAD", "a", "b", "--report", "junit=x.xml"), "are for one comparison"),
+        (("--base", "HEAD", "a", "b", "--format", "sarif"), "are for one comparison"),
+    ],
+)
+def test_mistakes_in_a_comparison_with_a_commit_are_errors(
+    repository: Repository, words: tuple[str, ...], told: str
+) -> None:
+    done = repository.run("ttlsnap", "check", *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert told in done.stderr
+
+
+def test_base_needs_a_repository(repository: Repository) -> None:
+    done = repository.run("bash", "-c", "cd / && ttlsnap check --base HEAD jobs/a.state.json")
+    assert done.returncode == 2
+    assert "git finds no commit HEAD in the repository of the current folder" in done.stderr
+
+
+def test_the_migration_reads_the_contract_from_the_commit(repository: Repository) -> None:
+    target = shutil.copytree(SAMPLES / JOIN, repository.root.parent / "target")
+    repository.change(to=json.dumps(contract(target, lambda document: None)))
+    repository.contract.write_text(
+        json.dumps(contract(target, lambda document: left(document).append(column("extra", "integer", nullable=False))))
+    )
+    done = repository.run("ttlsnap", "check", "--base", "HEAD", "jobs/a.state.json")
+    found = re.search(r"^next: (.*)", done.stdout, re.MULTILINE)
+    assert found is not None, done.stdout
+    assert "--from <(git show HEAD:./jobs/a.state.json)" in found[1]
+    command = f"{found[1].replace('CHECKPOINT', str(target)).replace('LITERAL', '0')} --stopped --engine local"
+    migrated = repository.run("bash", "-c", command)
+    assert migrated.returncode == 0, migrated.stderr
+    assert repository.run("ttlsnap", "check", str(target), "jobs/a.state.json").returncode == 0
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize(("without", "code"), [(0, 0), (1, 1)])
+def test_pre_commit_runs_the_hook_of_a_clone(repository: Repository, tmp_path: Path, without: int, code: int) -> None:
+    """``pre-commit try-repo`` installs ttlsnap from a clone, and runs its hook."""
+    clone = tmp_path / "ttlsnap"
+    repository.git("clone", "--quiet", "--no-local", str(ROOT), str(clone), within=tmp_path)
+    repository.contract.write_text(repository.text(without=without).replace("  ", "   "))
+    repository.git("add", ".")
+    words = ("-m", "pre_commit", "try-repo", str(clone), "ttlsnap-check", "--files", "jobs/a.state.json", "--verbose")
+    done = repository.run(sys.executable, *words, PRE_COMMIT_HOME=str(tmp_path / "home"), PYTHONPATH="")
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "HEAD:./jobs/a.state.json -> jobs/a.state.json" in done.stdout
 
 
 # The reader of these tests
