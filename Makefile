@@ -78,7 +78,7 @@ chromium:
 ENVIRONMENTS := $(BIN)/python tests/environments.py
 
 venvs: $(VENV)/installed
-	$(ENVIRONMENTS) spark-3.5 spark-4.0 spark-4.1 spark-4.2.1 spark-4.3 airflow
+	$(ENVIRONMENTS) spark-3.5 spark-4.0 spark-4.1 spark-4.2.1 spark-4.3 airflow actionlint
 
 old-venvs: $(VENV)/installed
 	$(ENVIRONMENTS) spark-3.1 spark-3.2 spark-3.3 spark-3.4

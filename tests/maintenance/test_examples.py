@@ -87,12 +87,8 @@ def test_the_dockerfile_passes_hadolint() -> None:
     assert (done.returncode, done.stdout) == (0, "")
 
 
-def test_the_github_workflow_is_valid(tmp_path: Path) -> None:
-    workflow = EXAMPLES / "github-action/maintain.yml"
-    words = ["-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows", str(workflow)]
-    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    steps = yaml.safe_load(workflow.read_text())["jobs"]["maintain"]["steps"]
+def test_the_github_workflow_runs_a_known_command() -> None:
+    steps = yaml.safe_load((EXAMPLES / "github-action/maintain.yml").read_text())["jobs"]["maintain"]["steps"]
     (command,) = [step["run"] for step in steps if step.get("run", "").startswith("ttlsnap")]
     require_known(shlex.split(command.partition(">")[0])[1:])
 
