@@ -11,7 +11,7 @@ SPARK := pyspark==4.2.0
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-fast test-sparks test-matrix test-lowest samples lint docs benchmark wheels clean clean-venvs
-.PHONY: venvs old-venvs more-venvs servers strace chromium
+.PHONY: venvs old-venvs more-venvs servers strace chromium prometheus
 
 demo: $(VENV)/installed
 	$(BIN)/python sample_checkpoints/demo.py
@@ -28,11 +28,11 @@ test-fast: $(VENV)/tested strace
 	$(BIN)/python $(PYTEST) -m 'not spark and not wide' tests
 
 # The wider slice, and the other versions of Spark.
-test-sparks: $(VENV)/tested venvs strace chromium
+test-sparks: $(VENV)/tested venvs strace chromium prometheus
 	$(BIN)/python $(PYTEST) -m wide tests
 
 # Every combination, which takes hours.
-test-matrix: $(VENV)/tested venvs old-venvs more-venvs servers strace chromium
+test-matrix: $(VENV)/tested venvs old-venvs more-venvs servers strace chromium prometheus
 	TTLSNAP_MATRIX=full $(BIN)/python $(PYTEST) tests
 	$(MAKE) test-lowest
 
@@ -41,7 +41,7 @@ samples: $(VENV)/tested venvs
 	$(BIN)/python -m tests.judge.renew --all
 
 # The tests with the oldest release of each dependency that pyproject.toml allows, except Spark and Delta.
-test-lowest: $(LOWEST)/tested venvs strace chromium
+test-lowest: $(LOWEST)/tested venvs strace chromium prometheus
 	$(LOWEST)/bin/python $(PYTEST) tests
 
 lint: $(VENV)/tested
@@ -73,6 +73,11 @@ strace:
 # The tests of pages look at them in a browser.
 chromium:
 	command -v chromium >/dev/null || (apt-get -q update && apt-get -q install -y chromium)
+
+# The tests of metrics have Prometheus scrape them through node exporter. RUNLEVEL=1 keeps their services from starting.
+prometheus:
+	(command -v promtool && command -v prometheus-node-exporter) >/dev/null || (apt-get -q update && \
+		RUNLEVEL=1 apt-get -q install -y --no-install-recommends prometheus prometheus-node-exporter)
 
 # The other environments of the tests, in a folder that all clones share: see tests/environments.py.
 ENVIRONMENTS := $(BIN)/python tests/environments.py

@@ -24,18 +24,22 @@ def test_transcripts_show_the_current_output(page: Path) -> None:
         assert settled(block) == settled(replayed(block)), "python -m tests.docs.transcripts writes them anew"
 
 
-def test_the_picture_shows_the_current_output() -> None:
+@pytest.mark.parametrize(
+    ("script", "shown"),
+    [("picture", "compact"), pytest.param("dashboard", "dashboard", marks=pytest.mark.wide)],  # needs Prometheus
+)
+def test_a_picture_shows_the_current_output(script: str, shown: str) -> None:
     # In a process of its own, because an active Spark session in this one would change the engine.
-    picture = ROOT / "docs/picture.py"
+    picture = ROOT / f"docs/{script}.py"
     draw = f"import runpy; print(runpy.run_path({str(picture)!r})['draw']())"
     drawn = subprocess.run([sys.executable, "-c", draw], capture_output=True, text=True, check=True, cwd=ROOT).stdout
-    shown = (ROOT / "docs/images/compact.svg").read_text()
-    assert _text(shown) == _text(drawn), "python docs/picture.py draws it again"
+    stored = (ROOT / f"docs/images/{shown}.svg").read_text()
+    assert _text(stored) == _text(drawn), f"python docs/{script}.py draws it again"
 
 
 def _text(svg: str) -> str:
     """Return the text of a picture without its layout, which depends on the version of Rich."""
-    return re.sub(r"<[^>]*>|\s|&#160;", "", svg[svg.index("</defs>") :])
+    return re.sub(r"<[^>]*>|\s|&#160;", "", svg[svg.find("</defs>") + 1 :])
 
 
 def test_the_readme_has_transcripts() -> None:

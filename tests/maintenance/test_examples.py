@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import kubernetes_validate
 import pytest
@@ -70,15 +71,43 @@ def test_the_systemd_units_are_valid(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_the_kubernetes_cron_job_is_valid() -> None:
-    text = (KUBERNETES / "cronjob.yaml").read_text()
-    document = yaml.safe_load(text)
-    kubernetes_validate.validate(document, kubernetes_validate.latest_version(), strict=True)
-    (container,) = document["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
-    require_known(container["args"])
-    assert {mount["name"] for mount in container["volumeMounts"]} == {
-        volume["name"] for volume in document["spec"]["jobTemplate"]["spec"]["template"]["spec"]["volumes"]
+def manifest(name: str) -> Any:
+    """Return a manifest, which fits the schema of its kind."""
+    document = yaml.safe_load((KUBERNETES / f"{name}.yaml").read_text())
+    if "monitoring" not in document["apiVersion"]:  # a custom resource
+        kubernetes_validate.validate(document, kubernetes_validate.latest_version(), strict=True)
+    return document
+
+
+def container_of(pod: Any) -> Any:
+    """Return the only container of a pod, which mounts every volume."""
+    (container,) = pod["containers"]
+    assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
+    return container
+
+
+def test_the_kubernetes_manifests_run_maintain_and_serve_its_metrics() -> None:
+    cron_job, exporter, monitor = map(manifest, ("cronjob", "exporter", "podmonitor"))
+    job = container_of(cron_job["spec"]["jobTemplate"]["spec"]["template"]["spec"])
+    require_known(job["args"])
+    (file,) = (Path(word.partition("=")[2]) for word in job["args"] if word.startswith("--metrics="))
+    pod = exporter["spec"]["template"]
+    server = container_of(pod["spec"])
+    assert f"--collector.textfile.directory={file.parent}" in server["args"] and file.suffix == ".prom"
+    assert [mount["name"] for mount in job["volumeMounts"] if mount["mountPath"] == str(file.parent)] == ["checkpoints"]
+    assert pod["spec"]["volumes"][0]["persistentVolumeClaim"]["claimName"] == "streaming-checkpoints"
+    (port,) = server["ports"]
+    assert f"--web.listen-address=:{port['containerPort']}" in server["args"]
+    annotations = pod["metadata"]["annotations"]
+    assert annotations == {
+        "prometheus.io/scrape": "true",
+        "prometheus.io/port": str(port["containerPort"]),
+        "prometheus.io/path": "/metrics",
     }
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    assert (endpoint["port"], endpoint["path"]) == (port["name"], "/metrics")
+    labels = exporter["spec"]["selector"]["matchLabels"]
+    assert labels == monitor["spec"]["selector"]["matchLabels"] == pod["metadata"]["labels"]
 
 
 def test_the_dockerfile_passes_hadolint() -> None:
