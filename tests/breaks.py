@@ -711,6 +711,27 @@ BREAKS = (
         "",
     ),
     Break(
+        "hooks get the keys of entries",
+        "maintenance/runs.py",
+        "result.error.text.without_keys if result.error",
+        "str(result.error) if result.error",
+        "test_on_failure.py",
+    ),
+    Break(
+        "a webhook follows redirects",
+        "maintenance/on_failure.py",
+        "build_opener(_NoRedirect)",
+        "build_opener()",
+        "test_on_failure.py",
+    ),
+    Break(
+        "check compares with HEAD although pre-commit names another commit",
+        "check/revisions.py",
+        "environment.get(_OF_PRE_COMMIT) or _HEAD",
+        "_HEAD",
+        "test_examples.py",
+    ),
+    Break(
         "excluded targets are compacted",
         "maintenance/runs.py",
         "names = [name for name in _find_folders(path) if place_of(name) not in excluded_places]",
