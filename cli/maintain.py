@@ -16,7 +16,7 @@ from ttlsnap.cli.help import Command
 from ttlsnap.cli.maintenance_log import Log, LogFormat
 from ttlsnap.cli.options import EngineName, Format, FormatOption, JarsOption, MasterOption
 from ttlsnap.cli.output import MISSING, console, number, place, print_json, size, table, write_whole
-from ttlsnap.cli.pages import PageOptions, write_pages
+from ttlsnap.cli.pages import PageOptions, require_outside, require_place, write_pages
 from ttlsnap.cli.places import look_beside
 from ttlsnap.errors import UsageError
 from ttlsnap.interrupts import defer_signals
@@ -161,9 +161,10 @@ def maintain(
         raise UsageError("--apply cannot be used with --plan or --plan-out")
     if plan.changes_nothing and metrics is not None:
         raise UsageError("--metrics reports what was done; it cannot be used with --plan or --plan-out")
-    for file in filter(None, (metrics, plan.plan_out)):
-        if not file.absolute().parent.is_dir():
-            raise UsageError(f"{file}: there is no folder {file.parent} for it")
+    for option, file in (("--metrics", metrics), ("--plan-out", plan.plan_out)):
+        if file is not None:
+            require_place(file, option)
+            require_outside(file, option)
     reviewed = plan.read()
     look_beside(policy)
     parsed_policy = read_policy(policy, wall_us=reviewed.wall_us if reviewed else None)

@@ -75,6 +75,18 @@ def test_inspect_writes_the_sizes_that_it_shows(tmp_path: Path, capsys: pytest.C
     assert len(sizes["states"]) > 1 and expired > 0
 
 
+@pytest.mark.parametrize("option", ["--metrics", "--plan-out"])
+def test_maintain_writes_no_file_into_a_checkpoint(
+    option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target, policy = fresh(tmp_path, "good"), tmp_path / "policy.toml"
+    policy.write_text('[[target]]\npath = "good"\nstopped = true\nttl = "7d"\ntimestamp = "value.max"\n')
+    before = tree(target)
+    assert run(["maintain", str(policy), "--engine", "local", option, f"{target}/file"]) == 2
+    assert f"{option} is inside {target}" in capsys.readouterr().err
+    assert tree(target) == before
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
