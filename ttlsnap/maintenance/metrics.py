@@ -1,18 +1,13 @@
-"""The results of ``maintain`` and of ``inspect --sizes`` for Prometheus, as files for the textfile collector.
-
-There are only gauges, and the last line is OpenMetrics' end mark, a comment for Prometheus. So the text is valid in
-both formats.
-Source: Prometheus' text format 0.0.4, and OpenMetrics 1.0.
-"""
+"""The results of ``maintain`` and of ``inspect --sizes`` for Prometheus, as files for the textfile collector."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import get_args
 
 from ttlsnap.compaction.report import Counts
+from ttlsnap.gauges import gauge, join_gauges
 from ttlsnap.maintenance.runs import Status, TargetResult, worst_exit_code
-from ttlsnap.printable import printable_label
 from ttlsnap.reading.inspected import Inspection
 from ttlsnap.reading.sizes import Sizes, StateSizes
 
@@ -44,9 +39,9 @@ _SIZES: tuple[tuple[str, str, Callable[[StateSizes], int | None]], ...] = (
 def run_metrics(results: Sequence[TargetResult], finished_s: float) -> str:
     """Return the metrics of a policy's run, which ended at ``finished_s`` seconds since the epoch."""
     lines = [
-        *_gauge("run_finished_timestamp_seconds", "When the policy was last carried out.", [({}, finished_s)]),
-        *_gauge("run_exit_code", "The highest exit code of its targets.", [({}, worst_exit_code(results))]),
-        *_gauge(
+        *gauge("run_finished_timestamp_seconds", "When the policy was last carried out.", [({}, finished_s)]),
+        *gauge("run_exit_code", "The highest exit code of its targets.", [({}, worst_exit_code(results))]),
+        *gauge(
             "target_status",
             "1 for the status of a target, 0 for the other statuses.",
             [
@@ -55,12 +50,12 @@ def run_metrics(results: Sequence[TargetResult], finished_s: float) -> str:
                 for status in get_args(Status)
             ],
         ),
-        *_gauge(
+        *gauge(
             "target_exit_code",
             "A target's exit code.",
             [({"target": result.target}, result.exit_code) for result in results],
         ),
-        *_gauge(
+        *gauge(
             "target_duration_seconds",
             "How long a target took.",
             [({"target": result.target}, result.seconds) for result in results],
@@ -70,8 +65,8 @@ def run_metrics(results: Sequence[TargetResult], finished_s: float) -> str:
         samples = [
             ({"target": result.target}, count(result.report.totals)) for result in results if result.report is not None
         ]
-        lines += _gauge(f"target_{name}", help_text, samples)
-    return _join(lines)
+        lines += gauge(f"target_{name}", help_text, samples)
+    return join_gauges(lines)
 
 
 def size_metrics(inspection: Inspection, sizes: Sizes, measured_s: float) -> str:
@@ -82,13 +77,13 @@ def size_metrics(inspection: Inspection, sizes: Sizes, measured_s: float) -> str
     target = {"target": inspection.checkpoint.target}
     batch = inspection.checkpoint.batch
     lines = [
-        *_gauge("measured_timestamp_seconds", "When the state was measured.", [(target, measured_s)]),
-        *_gauge("measured_share", "The share of the bytes of files that was read.", [(target, sizes.share)]),
-        *_gauge("batch", "The last committed batch.", [(target, batch.id)]),
-        *_gauge(
+        *gauge("measured_timestamp_seconds", "When the state was measured.", [(target, measured_s)]),
+        *gauge("measured_share", "The share of the bytes of files that was read.", [(target, sizes.share)]),
+        *gauge("batch", "The last committed batch.", [(target, batch.id)]),
+        *gauge(
             "batch_timestamp_seconds", "When the last committed batch began.", [(target, batch.timestamp_ms / 1000)]
         ),
-        *_gauge(
+        *gauge(
             "store_file_bytes",
             "Bytes of the files of a store.",
             [
@@ -99,28 +94,9 @@ def size_metrics(inspection: Inspection, sizes: Sizes, measured_s: float) -> str
     ]
     for name, help_text, measure in _SIZES:
         samples = [({**target, **_labels_of(state)}, measure(state)) for state in sizes.states]
-        lines += _gauge(f"state_{name}", help_text, samples)
-    return _join(lines)
+        lines += gauge(f"state_{name}", help_text, samples)
+    return join_gauges(lines)
 
 
 def _labels_of(state: StateSizes) -> dict[str, str]:
     return {"operator": str(state.operator), "store": state.store, "state": state.state}
-
-
-def _gauge(name: str, help_text: str, samples: Iterable[tuple[dict[str, str], float | None]]) -> Iterator[str]:
-    """Yield the lines of a metric. A sample whose value is None is unknown, and left out."""
-    yield f"# HELP ttlsnap_{name} {help_text}"
-    yield f"# TYPE ttlsnap_{name} gauge"
-    for labels, value in samples:
-        if value is not None:
-            pairs = ",".join(f'{label}="{_escape(text)}"' for label, text in labels.items())
-            yield f"ttlsnap_{name}{{{pairs}}} {value}" if pairs else f"ttlsnap_{name} {value}"
-
-
-def _join(lines: Iterable[str]) -> str:
-    return "\n".join([*lines, "# EOF"]) + "\n"
-
-
-def _escape(text: str) -> str:
-    text = printable_label(text)
-    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
