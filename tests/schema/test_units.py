@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ttlsnap.errors import UsageError
-from ttlsnap.schema.units import parse_duration, parse_retention, parse_share, parse_size
+from ttlsnap.schema.units import parse_duration, parse_growth, parse_retention, parse_share, parse_size
 
 
 @pytest.mark.parametrize(
@@ -77,3 +77,11 @@ def test_percentages_and_fractions_are_parsed(text: str, share: float) -> None:
 def test_ambiguous_and_invalid_shares_are_refused(text: str, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         parse_share(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "share", "days"),
+    [("20%/d", 0.2, 1), ("150 % / 7d", 1.5, 7), ("0.5%/12h", 0.005, 0.5), ("5%/week", 0.05, 7)],
+)
+def test_growth_is_a_share_in_a_time(text: str, share: float, days: float) -> None:
+    assert parse_growth(text) == (share, days * 86_400_000_000)

@@ -29,6 +29,7 @@ _PIECE = re.compile(r"([0-9]{1,19})\s*([A-Za-z]+)")
 _N = "([0-9]{1,19})"
 _ISO = re.compile(rf"P(?:{_N}W)?(?:{_N}D)?(?:T(?:{_N}H)?(?:{_N}M)?(?:{_N}(?:\.([0-9]{{1,6}}))?S)?)?", re.IGNORECASE)
 _SHARE = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,9})?)\s*(%)?")
+_GROWTH = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,9})?)\s*%\s*/\s*(.+)")
 _SIZE = re.compile(r"([0-9]{1,15})(?:([kKmMgGtT])(i?))?[bB]?")
 
 
@@ -112,3 +113,15 @@ def parse_size(text: str) -> int:
     exponent = " kmgt".index((match[2] or " ").lower())
     unit: int = (1024 if match[3] else 1000) ** exponent
     return int(match[1]) * unit
+
+
+def parse_growth(text: str) -> tuple[float, int]:
+    """Return the share and the microseconds of a growth in a time: ``20%/d``, ``5%/12h``, ``150%/7d``.
+
+    Raises UsageError for anything else.
+    """
+    match = _GROWTH.fullmatch(text.strip())
+    if match is None or not Decimal(match[1]):
+        raise UsageError(f"{text!r} is not a growth; write 20%/d for 20 % in a day, or 5%/12h")
+    period = match[2].strip()
+    return float(Decimal(match[1]) / 100), parse_duration(f"1{period}" if period in _UNIT_OF else period)

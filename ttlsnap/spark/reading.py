@@ -1,4 +1,4 @@
-"""Functions for PySpark: the state of a checkpoint as a distributed DataFrame."""
+"""The state of a checkpoint as a distributed DataFrame of PySpark."""
 
 from __future__ import annotations
 
