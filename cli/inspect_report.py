@@ -21,11 +21,12 @@ def show_inspection(out: Console, inspection: Inspection) -> None:
     from ttlsnap.reading.inspected import spark_version, uncommitted_batch
 
     checkpoint = inspection.checkpoint
-    batch = checkpoint.batch
+    batch, proven = checkpoint.batch, checkpoint.proven_layout
     lines = [
         place(checkpoint.target),
         f"  query {checkpoint.query_id or 'unknown'}, Spark {spark_version(batch.conf)}, "
-        f"provider {checkpoint.provider}, codec {checkpoint.codec}"
+        f"provider {checkpoint.recorded_provider}, {f'layout {proven} as proven by all files, ' if proven else ''}"
+        f"codec {checkpoint.codec}"
         f"{', row checksums' if checkpoint.row_checksums else ''}",
         f"  batch {batch.id} committed, begun {iso(batch.timestamp_ms * 1000)}, watermark "
         f"{iso(batch.watermark_ms * 1000) if batch.watermark_ms else 'none'}",

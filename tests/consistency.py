@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ttlsnap.checkpoint import Checkpoint
-from ttlsnap.diagnosis.partition import scan_version
 from ttlsnap.operators.registry import links_of
+from ttlsnap.reading.whole_scan import scan_version
 from ttlsnap.stores.open import lineage_of, open_state_store
 
 

@@ -103,7 +103,8 @@ UNKNOWN: dict[str, tuple[int, Callable[[Path], None], str]] = {
     "a store with an endless name": (5, _edit(METADATA, '"default"', f'"{"x" * 300}"'), "File name too long"),
     "operator metadata of nothing": (5, _put(METADATA, b"v1\n"), "not the operator metadata Spark writes"),
 }  # fmt: skip
-NOT_SEEN_BY_A_SCAN = ("operator",)  # inspect shows the state of an operator that it does not know
+# inspect shows the state of an operator that it does not know, and state that proves to have a known layout
+NOT_SEEN_BY_A_SCAN = ("operator", "provider")
 
 
 @pytest.mark.parametrize("case", UNKNOWN)

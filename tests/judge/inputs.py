@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from .processes import NEWEST
-from .queries import ENDLESS, SCALA, Event, Query
+from .queries import ENDLESS, OTHER_PROVIDERS, SCALA, Event, Query
 from .reported import REPORTED
 
 STORED = Path(__file__).with_name("stored")
@@ -73,7 +73,7 @@ class Input:
     def archive(self) -> Path:
         """The place of its archive."""
         with _PARSING:
-            text = json.dumps([self.to_json(), _code(self.query.operator)])
+            text = json.dumps([self.to_json(), _code(self.query.operator, self.query.provider)])
         return STORED / f"{self.query.operator}-{hashlib.sha256(text.encode()).hexdigest()[:16]}.tar.xz"
 
     def to_json(self) -> dict[str, Any]:
@@ -214,7 +214,7 @@ def _parts(layout: str, batches: Sequence[Sequence[Event]]) -> list[tuple[Sequen
 
 
 @cache
-def _code(operator: str) -> str:
+def _code(operator: str, provider: str) -> str:
     """Return the code on which a checkpoint depends, without comments and docstrings."""
     here = Path(__file__).parent
     code = [
@@ -227,8 +227,8 @@ def _code(operator: str) -> str:
     ]
     if operator in REPORTED:
         code.append(code_of(here / "reported.py", operator))
-    if operator in SCALA:
-        code.append((here / SCALA[operator]).read_text())
+    for source in filter(None, (SCALA.get(operator), OTHER_PROVIDERS.get(provider))):
+        code.append((here / source).read_text())
     return "\n".join(code)
 
 

@@ -133,6 +133,11 @@ SCALA = {
     "groups_for_ever_scala": "groups.scala",
 }
 """Operators in Scala, and their source files. A server compiles a file when a test needs it."""
+OTHER_PROVIDERS = {
+    "com.databricks.sql.streaming.state.RocksDBStateStoreProvider": "providers.scala",
+    "com.example.state.Provider": "providers.scala",
+}
+"""State store providers that are not Spark's own, and their source files."""
 
 
 def operator(build: Operator) -> Operator:

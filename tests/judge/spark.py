@@ -29,7 +29,7 @@ from .layouts import has_begun, layout_of, snapshots_in, store_folders
 from .model import MODELLED, Model
 from .outcomes import Batch, Entry, canonical, entry
 from .processes import NEWEST, OWN, PYTHON, WITH_DELTA, JudgeError, Server, SparkFailed, User
-from .queries import BATCH_A_RUN, SCALA, Event, Query
+from .queries import BATCH_A_RUN, OTHER_PROVIDERS, SCALA, Event, Query
 from .sources import put_events
 
 Events = Sequence[Event]
@@ -394,8 +394,9 @@ class Judge:
             return told(checkpoint.query, [batch for done in runs for batch in done])
         server = self._server(version or checkpoint.version, checkpoint.query, checkpoint.ran_on, fresh)
         checkpoint.ran_on.add(server.name)
-        if checkpoint.query.operator in SCALA:
-            self._compile(SCALA[checkpoint.query.operator], server)
+        query = checkpoint.query
+        for source in filter(None, (SCALA.get(query.operator), OTHER_PROVIDERS.get(query.provider))):
+            self._compile(source, server)
         self._put_events(checkpoint, batches)
         inspected = support.inspect_compacted(checkpoint)
         done = server.ask(

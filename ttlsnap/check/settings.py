@@ -75,17 +75,17 @@ def _compare_pinned(comparison: Comparison) -> None:
         if old[name] != new[name] and name in outcomes:
             texts = (f"{name}={settings[name]}" for settings in (old, new))
             words = {"name": name, "value": new[name], "pinned": old[name]}
-            option = _find_option(name, new[name])
+            option = _find_option(name, old[name], new[name])
             fix = (CHANGE_SETTING if option else KEEP_SETTING).format(**words, option=option)
             comparison.add(outcomes[name], _QUERY, *texts, **words, fix=fix)
 
 
-def _find_option(name: str, value: str) -> str | None:
-    """Return the option of ``ttlsnap migrate`` that gives a checkpoint the value of a setting; None if none does."""
+def _find_option(name: str, pinned: str, value: str) -> str | None:
+    """Return the option of ``ttlsnap migrate`` that changes the pinned value of a setting; None if none does."""
     if name == PARTITIONS:
         return f"--partitions {shell_word(value)}"
     if name == _PROVIDER:
-        return f"--provider {PROVIDERS[value]}" if value in PROVIDERS else None
+        return f"--provider {PROVIDERS[value]}" if {pinned, value} <= PROVIDERS.keys() else None
     from ttlsnap.migration.changes import SETTINGS  # a slow import, which a check of equal settings does not need
 
     short = next((short for short, (spark, values) in SETTINGS.items() if spark == name and value in values), None)

@@ -17,7 +17,7 @@ from ttlsnap.entries.place import Place
 from ttlsnap.errors import CorruptionError, UnsupportedError
 from ttlsnap.operators.deduplication import can_have_two_orders, is_deduplication
 from ttlsnap.operators.registry import states_of
-from ttlsnap.publishing.reading import open_to_read
+from ttlsnap.reading.opening import open_to_read
 from ttlsnap.schema.types import DoubleType, FloatType, contains
 from ttlsnap.storage.open import open_directory
 from ttlsnap.stores.open import open_state_store, partitions_of

@@ -93,13 +93,18 @@ def is_void_key(key: StructType) -> bool:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The records of a checkpoint as of ``batch``: its last committed batch, unless another one was requested."""
+    """The records of a checkpoint as of ``batch``: its last committed batch, unless another one was requested.
+
+    ``proven_layout`` is ``hdfs`` or ``rocksdb`` if the provider is not one of Spark's own, and the files prove to have
+    this layout.
+    """
 
     files: Directory
     query_id: str | None
     logs: Logs
     batch: MicroBatch
     operators: tuple[Operator, ...]
+    proven_layout: str | None = None
 
     @property
     def target(self) -> str:
@@ -113,7 +118,13 @@ class Checkpoint:
 
     @property
     def provider(self) -> str:
-        """``hdfs``, ``rocksdb``, or the class name of a provider that ttlsnap does not know."""
+        """The layout of the state files: ``hdfs``, ``rocksdb``, or the class name of a provider without a proof."""
+        recorded = self.recorded_provider
+        return recorded if recorded in PROVIDERS.values() else self.proven_layout or recorded
+
+    @property
+    def recorded_provider(self) -> str:
+        """``hdfs``, ``rocksdb``, or the class name of a provider that is not one of Spark's own."""
         name = self.batch.conf.get(PROVIDER, HDFS_PROVIDER)
         # Spark pins the class, and ignores another one of the session (OffsetSeqMetadata).
         return PROVIDERS.get(name, name)

@@ -1,6 +1,7 @@
 """Contracts from checkpoints. This needs no JVM.
 
-It opens no state file, except RocksDB's zips if state variables were removed: they name what Spark has kept.
+It opens no state file, with two exceptions. If state variables were removed, RocksDB's zips name what Spark has kept.
+If the provider is not one of Spark's own, all files must prove to have a known layout.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import CorruptionError, UnsupportedError
 from ttlsnap.operators import aggregation, transform_with_state
 from ttlsnap.operators.registry import states_of
-from ttlsnap.publishing.reading import open_to_read
 from ttlsnap.publishing.runs import Runs
 from ttlsnap.reading.inspected import spark_version
+from ttlsnap.reading.opening import open_to_read
 from ttlsnap.stores.open import lineages_of, open_state_store
 
 
@@ -37,7 +38,7 @@ def describe_checkpoint(checkpoint: Checkpoint) -> Contract:
     return Contract(
         made_from="checkpoint",
         spark=spark_version(facts.conf),
-        provider=checkpoint.provider,
+        provider=checkpoint.recorded_provider,
         encoding=checkpoint.encoding,
         codec=checkpoint.codec,
         checkpoint_format=facts.checkpoint_format,

@@ -7,8 +7,7 @@ is damaged.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ttlsnap.checkpoint import layout
@@ -21,17 +20,13 @@ from ttlsnap.operators.deduplication import can_have_two_orders
 from ttlsnap.operators.key_order import KeySample, KeySampling
 from ttlsnap.operators.links import Link, StateId
 from ttlsnap.operators.placement import Misplaced, PlacementCheck, is_placed_by_hash
-from ttlsnap.operators.work import begin_work
 from ttlsnap.publishing.journal import FileFacts, is_same
+from ttlsnap.reading.whole_scan import UnfitError, check_whole_rows, scan_version
 from ttlsnap.storage.directory import Directory, cache_listings, hide_files
 from ttlsnap.storage.open import open_directory
 from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.protocols import StateStore
-from ttlsnap.stores.scan import scan_partition
 from ttlsnap.stores.stale import DoubtfulSnapshot, has_doubtful, judge_snapshots
-from ttlsnap.unsaferow.check import check_rows
-from ttlsnap.unsaferow.decode import decode
-from ttlsnap.unsaferow.gather import Mask
 from ttlsnap.unsaferow.rows import Rows
 
 _AFTER_A_RESTART = (
@@ -92,14 +87,6 @@ class PartitionFindings:
     keys: dict[StateId, KeySample] = field(default_factory=dict)
     misplaced: dict[StateId, Misplaced] = field(default_factory=dict)
     changed: list[str] = field(default_factory=list)
-
-
-class _Unfit(CorruptionError):
-    """Damage of a known kind."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 def examine_partition(task: PartitionCheck, progress: Progress) -> PartitionFindings:
@@ -398,7 +385,7 @@ class _Examination:
 
             def look(name: str, keys: Rows, values: Rows, states: Mapping[str, StateDescriptor] = states) -> None:
                 if name in states:
-                    _check_rows(states[name], keys, values)
+                    check_whole_rows(states[name], keys, values)
 
             for path, error in self._task.state_store.find_damaged(
                 files, lineage, wanted_paths, look, self._task.scratch
@@ -449,70 +436,7 @@ def _snapshots_only(damaged_files: Sequence[tuple[str | None, TtlsnapError]]) ->
     return damaged_snapshots if len(damaged_snapshots) == len(damaged_files) else {}
 
 
-def scan_version(
-    files: Directory,
-    lineages: Mapping[str, Lineage],
-    state_store: StateStore,
-    states: Mapping[StateId, StateDescriptor],
-    links: Sequence[Link],
-    scratch: str | None = None,
-    progress: Progress = lambda entries, dropped: None,
-    look_at_keys: Callable[[StateId, Rows], None] = lambda place, keys: None,
-) -> int:
-    """Read one version of a partition completely, and check all links. Return the number of its entries.
-
-    ``look_at_keys`` gets the keys of each state.
-
-    Raise CorruptionError if a row does not fit its schema, or linked entries do not match.
-    """
-    partition_folder = next(iter(lineages.values())).new_snapshot.rpartition("/")[0]
-    links_with_work = [(link, begin_work(link, f"{files.root}/{partition_folder}")) for link in links]
-    entries = 0
-    with contextlib.ExitStack() as stack:
-        for store, lineage in lineages.items():
-            stored_partition = stack.enter_context(state_store.open(files, lineage, scratch))
-            states_of_store = {
-                name: state for (store_of_state, name), state in states.items() if store_of_state == store
-            }
-            for batch, state in scan_partition(stored_partition, states_of_store, check=_check_rows):
-                entries += len(batch)
-                progress(len(batch), 0)
-                if state is not None:
-                    look_at_keys(state.place, batch.keys)
-                for link, work in links_with_work:
-                    if state is not None and state.place in link.places:
-                        with _raise_as("broken-links"):
-                            work.look(state.place, batch.keys, batch.values)
-        for _, work in links_with_work:
-            with _raise_as("broken-links"):
-                work.resolve({}, _fetch_nothing)
-    return entries
-
-
 def _code_of(error: TtlsnapError) -> str:
-    if isinstance(error, _Unfit):
+    if isinstance(error, UnfitError):
         return error.code
     return "wrong-count" if isinstance(error, CountError) else "damaged-file"
-
-
-@contextlib.contextmanager
-def _raise_as(code: str) -> Iterator[None]:
-    try:
-        yield
-    except CorruptionError as error:
-        raise _Unfit(code, str(error)) from error
-
-
-def _check_rows(state: StateDescriptor, keys: Rows, values: Rows) -> None:
-    """Raise CorruptionError unless every field of every row can be decoded."""
-    with _raise_as("row-does-not-fit-schema"):
-        for side, rows, schema in (("key", keys, state.key_schema), ("value", values, state.value_schema)):
-            try:
-                check_rows(rows, schema)
-                decode(rows, schema)
-            except CorruptionError as error:
-                raise CorruptionError(f"{state}: a {side} does not fit its schema: {error}") from error
-
-
-def _fetch_nothing(place: StateId, mask: Mask) -> Rows:
-    raise AssertionError(f"the values of {place} are not needed, since nothing is written")

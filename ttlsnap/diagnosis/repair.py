@@ -9,12 +9,13 @@ plans the batches after it again. This repair gives up committed batches, so it 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ttlsnap.checkpoint import layout, open_checkpoint
-from ttlsnap.checkpoint.checkpoint import partition_folders, query_id, state_files
+from ttlsnap.checkpoint.checkpoint import HDFS_PROVIDER, PROVIDER, PROVIDERS, partition_folders, query_id, state_files
 from ttlsnap.checkpoint.listing import Listing
 from ttlsnap.checkpoint.logs import Logs, read_conf, read_logs, shuffle_partitions
 from ttlsnap.checkpoint.own_paths import SCHEMA_PATHS, SOURCE_PATHS, find_own_paths, operator_metadata
@@ -29,6 +30,7 @@ from ttlsnap.publishing.journal import Journal, facts_of, find_backup, staged_pa
 from ttlsnap.publishing.liveness import refuse_if_running
 from ttlsnap.publishing.runs import Runs, new_run_id, refuse_if_interrupted
 from ttlsnap.storage.directory import Directory
+from ttlsnap.stores.open import unknown_provider
 from ttlsnap.stores.protocols import StagedFile
 from ttlsnap.transaction.change import Change
 from ttlsnap.transaction.steps import Run, WorkPlace, change_in_place
@@ -91,9 +93,22 @@ def repair(
                 f"--fix {name}: doctor cannot repair this safely. Nothing was changed. {problems_by_code[name].fix}"
             )
     _refuse_out_of_order(names)
+    _refuse_unknown_provider(files)
     refuse_if_running(runs, _query_id(files), stopped=stopped)
     run = Repair(runs, report, before, list(dict.fromkeys(names)), confirm)
     return run.id if change_in_place(run) else None
+
+
+def _refuse_unknown_provider(files: Directory) -> None:
+    """Raise UnsupportedError if the newest batch whose settings can be read has a provider that is not Spark's own."""
+    for batch in reversed(read_logs(files).offsets):
+        with contextlib.suppress(CorruptionError, UnsupportedError):
+            name = read_conf(files, batch).get(PROVIDER, HDFS_PROVIDER)
+            break
+    else:
+        return
+    if name not in PROVIDERS:
+        raise unknown_provider(files.root, name)
 
 
 class Repair(Run):

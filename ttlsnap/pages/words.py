@@ -153,6 +153,8 @@ def describe_next(document: Document) -> str | None:
         or "sizes" in document
         or document["fence"]
         or document["stops_spark"]
+        # ttlsnap only reads the state of other providers.
+        or any(operator["provider"] not in ("hdfs", "rocksdb") for operator in document["operators"])
         or any("age" in state or "problem" in state for state in states)
     ):
         return None

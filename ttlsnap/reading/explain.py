@@ -24,9 +24,9 @@ from ttlsnap.keywords import takes
 from ttlsnap.operators.links import StateId
 from ttlsnap.operators.placement import STRICT
 from ttlsnap.operators.registry import TimerPolicy
-from ttlsnap.publishing.reading import open_to_read
 from ttlsnap.reading.explained_entries import Explanation, Work
 from ttlsnap.reading.explained_key import Key, StateKey, key_text
+from ttlsnap.reading.opening import open_to_read
 from ttlsnap.transform.protocols import StateSnapshotTransformerFactory
 
 SHOWN = 100

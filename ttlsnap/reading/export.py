@@ -24,12 +24,12 @@ from ttlsnap.engines.progress import SilentWorkListener, WorkListener
 from ttlsnap.errors import StorageError, UsageError, tidy_after_error
 from ttlsnap.keywords import takes
 from ttlsnap.operators.registry import AnyOf, Selection
-from ttlsnap.publishing.reading import open_to_read
 from ttlsnap.publishing.stale_snapshots import warn_of_doubtful_snapshots
 from ttlsnap.reading.conditions import Condition
 from ttlsnap.reading.export_plan import ExportPlan, ExportTask, TableChoice, plan_export
 from ttlsnap.reading.export_sinks import DeltaTables, ParquetFolder, TableSink, TextStream, require_outside
 from ttlsnap.reading.export_text import CsvLines, JsonLines
+from ttlsnap.reading.opening import open_to_read
 from ttlsnap.storage.access import open_private
 from ttlsnap.storage.directory import Directory, scratch_name
 from ttlsnap.storage.open import open_local

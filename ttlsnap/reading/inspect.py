@@ -20,10 +20,10 @@ from ttlsnap.keywords import takes
 from ttlsnap.operators.registry import AnyOf, Selection, no_match, require_matches, states_of, unused_states_of
 from ttlsnap.publishing.hidden_batches import HiddenBatch, find_hidden_batches
 from ttlsnap.publishing.missing import MissingFiles, find_missing_files
-from ttlsnap.publishing.reading import open_to_read
 from ttlsnap.publishing.runs import Runs
 from ttlsnap.publishing.stale_snapshots import warn_of_doubtful_snapshots
 from ttlsnap.reading.inspected import SAMPLE, Inspection, StateInspection
+from ttlsnap.reading.opening import open_to_read
 from ttlsnap.storage.uris import is_local
 from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.open import lineage_of, open_state_store

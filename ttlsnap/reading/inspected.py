@@ -131,7 +131,7 @@ class Inspection(Document):
                 {
                     "id": operator.id,
                     "name": operator.name,
-                    "provider": checkpoint.provider,
+                    "provider": checkpoint.recorded_provider,
                     "partitions": max((len(store.partitions) for store in operator.stores), default=0),
                     "stores": [{"name": store.name, "states": to_json(states)} for store, states in stores],
                 }

@@ -29,7 +29,8 @@ class Lineage:
     later versions, left by a batch that was planned and never committed. ``new_snapshot`` is the path for a snapshot of
     ``version``.
 
-    ``entries`` is the number of entries, if the files record it. ``only_for`` is the version of Spark that alone can
+    ``entries`` is the number of entries, if the files record it. ``counted`` says that the snapshot records the number
+    of its own entries, or that there is none that could. ``only_for`` is the version of Spark that alone can
     read such files, if there is only one. ``families`` are the column families that the snapshot names; none if its
     keys carry no ids.
     """
@@ -41,6 +42,7 @@ class Lineage:
     new_snapshot: str
     shared: tuple[StateFile, ...] = ()
     entries: int | None = None
+    counted: bool = True
     only_for: str | None = None
     families: frozenset[str] = frozenset()
 

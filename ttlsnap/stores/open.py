@@ -27,7 +27,17 @@ def open_state_store(checkpoint: Checkpoint) -> StateStore:
         from ttlsnap.stores.rocksdb.store import RocksDbStore
 
         return RocksDbStore.of(checkpoint)
-    raise UnsupportedError(f"{checkpoint.target}: the state store provider {checkpoint.provider} is unknown")
+    raise unknown_provider(checkpoint.target, checkpoint.provider)
+
+
+def unknown_provider(target: str, name: str) -> UnsupportedError:
+    """Return the error for work on a checkpoint whose provider is not one of Spark's own, and has no proven layout."""
+    return UnsupportedError(
+        f"{target}: the state store provider {name} is not one of Spark's own, so ttlsnap changes nothing here. "
+        "`ttlsnap export`, `inspect --sizes`, `contract` and `check` read the state if all files prove to have the "
+        "layout of Spark's. To change it, export it, and import it into the checkpoint of a query with a provider of "
+        "Spark's"
+    )
 
 
 def lineage_of(checkpoint: Checkpoint, state_store: StateStore, store: Store, partition: int) -> Lineage:

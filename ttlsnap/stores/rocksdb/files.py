@@ -79,6 +79,7 @@ def find_lineage(
         if base_name and metadata
         else (),
         entries=metadata.entries if metadata and len(names) == 1 else None,
+        counted=metadata is None or metadata.entries is not None,
         only_for=_only_for(files, metadata, last_path, unique_id is not None)
         if last_path and written_before_4_2
         else None,
