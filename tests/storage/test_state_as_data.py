@@ -44,7 +44,7 @@ def test_what_is_read_is_the_same_as_on_a_disk(
     uri = upload(local, f"{place}/query/checkpoint")
     old = objects_of(uri)
     both = (uri, str(local))
-    key = same(capsys, both, "inspect", "--entries", "1")["entries"][0]["key"]["key"]
+    key = same(capsys, both, "inspect", "--entries", "1", "--age")["entries"][0]["key"]["key"]
     sizes = same(capsys, both, "inspect", "--sizes", *TTL)
     assert "sizes" in sizes
     assert same(capsys, both, "explain", "--key", f'"{key}"', *TTL)["found"] == 1
