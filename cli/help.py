@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterable
 from typing import Any
 
 from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
+
+
+class Commands(TyperGroup):
+    """All commands. Their help shows no types of flags."""
+
+    def get_params(self, ctx: Any) -> Any:
+        return _without_types(super().get_params(ctx))
 
 
 class Command(TyperCommand):
@@ -18,6 +26,9 @@ class Command(TyperCommand):
         super().__init__(*args, **options)
         paragraphs = inspect.cleandoc(self.help or "").split("\n\n")
         self.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+
+    def get_params(self, ctx: Any) -> Any:
+        return _without_types(super().get_params(ctx))
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         # Some versions of Typer join the lines of an epilog, and others do not.
@@ -31,3 +42,12 @@ class Command(TyperCommand):
             text.highlight_regex(r"(?m)^[A-Z][^:\n]*:", "bold")
             text.highlight_regex(r"(?m)^ +#.*$", "dim")
             Console(highlight=False).print(Padding(text, (0, 1, 1, 1)))
+
+
+def _without_types(parameters: Iterable[Any]) -> list[Any]:
+    """Return parameters whose help does not have ``<bool>`` after a flag, which takes no value."""
+    parameters = list(parameters)
+    for parameter in parameters:
+        if getattr(parameter, "is_flag", False):
+            parameter.metavar = ""
+    return parameters

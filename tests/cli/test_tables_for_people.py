@@ -139,3 +139,9 @@ def test_help_keeps_examples_and_words_whole(
     shown = set(" ".join(lines).split())
     for parameter in declared.params:
         assert set(parameter.help.split()) <= shown, parameter.name
+    assert "<bool>" not in shown
+
+
+def test_the_help_of_all_commands_shows_no_types_of_flags(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--help"]) == 0
+    assert "<bool>" not in capsys.readouterr().out
