@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -20,7 +20,10 @@ class Commands(TyperGroup):
 
 
 class Command(TyperCommand):
-    """A command whose help keeps the lines of its epilog, which are examples, and wraps those of its description."""
+    """A command whose help keeps the lines of its epilog, which are examples, and wraps those of its description.
+
+    The help shows the first long name of an option. The others are older names, which work, too.
+    """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -33,10 +36,15 @@ class Command(TyperCommand):
     def format_help(self, ctx: Any, formatter: Any) -> None:
         # Some versions of Typer join the lines of an epilog, and others do not.
         epilog, self.epilog = self.epilog, None
+        names = {parameter: parameter.opts for parameter in self.params}
+        for parameter in self.params:
+            parameter.opts = _shown_names(parameter.opts)
         try:
             super().format_help(ctx, formatter)
         finally:
             self.epilog = epilog
+            for parameter, all_names in names.items():
+                parameter.opts = all_names
         if epilog is not None:
             text = Text(epilog.strip())
             text.highlight_regex(r"(?m)^[A-Z][^:\n]*:", "bold")
@@ -51,3 +59,9 @@ def _without_types(parameters: Iterable[Any]) -> list[Any]:
         if getattr(parameter, "is_flag", False):
             parameter.metavar = ""
     return parameters
+
+
+def _shown_names(names: Sequence[str]) -> list[str]:
+    """Return the names of a parameter without those after its first long name, except short ones."""
+    long_names = [name for name in names if name.startswith("--")]
+    return [name for name in names if name not in long_names[1:]]

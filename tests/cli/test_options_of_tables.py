@@ -22,7 +22,7 @@ PAGE = {"--report", "--show-keys"}
 TABLE = {"--key", "--jars", "--max-files", "--max-bytes", "--erase", "--retention"}
 FOR_TABLES = {
     "compact": RULES | RUN | PAGE | TABLE,
-    "inspect": {"--entries", "--age", "--timestamp", "--now", "--format"} | PAGE,
+    "inspect": {"--show", "--age", "--timestamp", "--now", "--format"} | PAGE,
     "migrate": QUERY | RUN | {"--jars"},
 }
 VALUES = {
