@@ -17,7 +17,7 @@ def test_a_selection_that_matches_nothing_is_an_error(
     capsys: pytest.CaptureFixture[str], option: tuple[str, str], more: tuple[str, ...]
 ) -> None:
     assert run(["inspect", str(SAMPLES / NAME), *option, *more]) == 2
-    assert "has nothing that matches --operator, --store and --state; it has 0.default" in capsys.readouterr().err
+    assert f"has nothing that matches {' '.join(option)}; it has 0.default" in capsys.readouterr().err
 
 
 def test_a_wrong_state_gets_the_names_of_the_states(capsys: pytest.CaptureFixture[str]) -> None:

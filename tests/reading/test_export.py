@@ -122,7 +122,7 @@ def test_columns_are_chosen(tmp_path: Path) -> None:
         }
         for row in everything
     ]
-    with pytest.raises(UsageError, match=r"has no column batches; it has partition, batch, key, value"):
+    with pytest.raises(UsageError, match=r"has no column batches \(did you mean batch\?\); it has partition, batch, key, value"):
         lines(AGG, columns=["batches"])
     with pytest.raises(UsageError, match=r"has no column value.nothing"):
         lines(AGG, columns=["value.nothing"])
@@ -182,7 +182,7 @@ def test_an_older_batch_is_exported() -> None:
         (AGG, "folder", {"timestamp": "value.max", "where": ["age > soon"]}, "'soon' is not a duration"),
         (AGG, "folder", {"columns": []}, "a name is empty"),
         (AGG, "state.parquet", {}, "export writes a folder, or a file that ends with .csv"),
-        (JOIN, "folder", {"tables": ["left"]}, "has no table left; it has 0.left, 0.right"),
+        (JOIN, "folder", {"tables": ["left"]}, r"has no table left \(did you mean 0.left\?\); it has 0.left, 0.right"),
         (GROUPS, "folder", {"where": ["age > 1d"]}, r"does not record the clock of its times.*Use --time"),
         (
             AGG,

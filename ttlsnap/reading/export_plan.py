@@ -18,7 +18,7 @@ from ttlsnap.clock import Clock, TimeCharacteristic
 from ttlsnap.engines.local import PartitionReading
 from ttlsnap.entries.batch import RowEntries, StateEntries
 from ttlsnap.entries.descriptor import StateDescriptor
-from ttlsnap.entries.timestamps import WrittenField, field_listing, has_time, split_unit, timestamp_field
+from ttlsnap.entries.timestamps import WrittenField, has_time, list_fields, split_unit, timestamp_field
 from ttlsnap.errors import UnsupportedError, UsageError
 from ttlsnap.operators import join
 from ttlsnap.operators.registry import (
@@ -38,6 +38,7 @@ from ttlsnap.storage.open import open_for_reading
 from ttlsnap.stores.open import open_state_store, partitions_of
 from ttlsnap.stores.protocols import StoredPartition
 from ttlsnap.stores.scan import scan_partition
+from ttlsnap.suggestions import did_you_mean
 from ttlsnap.unsaferow.gather import Mask
 from ttlsnap.written.history import History, WrittenTimes, history_of
 
@@ -187,15 +188,16 @@ def plan_export(checkpoint: Checkpoint, table_choice: TableChoice, clock: Clock)
     """
     tables, left_out = _tables(checkpoint, table_choice, clock)
     if unknown_names := [name for name in table_choice.tables if name not in {table.name for table in tables}]:
-        table_names = ", ".join(table.name for table in tables)
-        raise UsageError(f"{checkpoint.target} has no table {unknown_names[0]}; it has {table_names}")
+        names = [table.name for table in tables]
+        hint = did_you_mean(unknown_names[0], names)
+        raise UsageError(f"{checkpoint.target} has no table {unknown_names[0]}{hint}; it has {', '.join(names)}")
     tables = [table for table in tables if not table_choice.tables or table.name in table_choice.tables]
     if not tables:
         reason = "; ".join(map(str, left_out)) or "the selected states are derived from others. Name them with --state"
         raise UnsupportedError(f"{checkpoint.target}: ttlsnap can read no state as a table: {reason}")
     name, states = split_unit(table_choice.timestamp or "")[0], [table.state for table in tables]
     if table_choice.timestamp is not None and not any(has_time(state, table_choice.timestamp) for state in states):
-        raise UsageError(f"no state has the field {name}.\nIts fields are:\n{field_listing(states)}")
+        raise UsageError(f"no state has the field {list_fields(name, states)}")
     complete_tables, errors = [], []
     for table in tables:
         try:
@@ -237,7 +239,7 @@ def _tables(checkpoint: Checkpoint, table_choice: TableChoice, clock: Clock) -> 
                 else:
                     has_derived = True
     if not tables and not left_out and not has_derived:
-        raise no_match(checkpoint)
+        raise no_match(checkpoint, table_choice.selection)
     names = names_of([table.state for table in tables])
     return [replace(table, name=name) for table, name in zip(tables, names, strict=True)], left_out
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ttlsnap.checkpoint import Checkpoint, Operator, Store
 from ttlsnap.documents import Document, to_json
 from ttlsnap.entries.descriptor import StateDescriptor
-from ttlsnap.errors import UsageError
+from ttlsnap.operators.registry import Selection, no_match
 from ttlsnap.operators.transform_with_state import variable_in
 from ttlsnap.schema.fields import Field, all_fields
 from ttlsnap.schema.json import to_value
@@ -107,7 +107,7 @@ class Inspection(Document):
                 for state_found in states:
                     if (operator_found.id, store_found.name, state_found.name) == (operator, store, state):
                         return state_found
-        raise UsageError(f"{self.checkpoint.target} has no state {state} in store {store} of operator {operator}")
+        raise no_match(self.checkpoint, Selection(operator, store, state))
 
     def to_json(self) -> dict[str, Any]:
         """Return the document of ``inspect --format json``, which is a tree; most of its facts are the checkpoint's."""
