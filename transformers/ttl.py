@@ -35,6 +35,7 @@ from ttlsnap.entries.timestamps import (
     timestamp_field,
 )
 from ttlsnap.errors import UsageError
+from ttlsnap.pages.words import SPARKS_TIMES
 from ttlsnap.quoting import quotes_nothing
 from ttlsnap.schema.units import format_duration, parse_duration
 from ttlsnap.suggestions import did_you_mean
@@ -104,7 +105,7 @@ class TtlTransformerFactory(TransformerFactory):
         if self._is_off:
             return f"off (update type {UpdateType.DISABLED})"
         if self.config is None:
-            return "Spark's expiry times"
+            return SPARKS_TIMES
         old = f" instead of {format_duration(self.old_ttl_us)}" if self.old_ttl_us else ""
         time = f"by {', '.join(self._names)}" if self._names else "after the time that Spark stores"
         return f"ttl {format_duration(self.config.ttl_us)}{old} {time}"

@@ -127,3 +127,23 @@ def test_a_mistyped_name_suggests_names_that_exist(
 ) -> None:
     assert run(words) == 2
     assert hint in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("name", ["agg-deltas-lz4-4.2", "join-4.2"])
+def test_compact_without_a_rule_names_the_options_if_no_state_stores_an_expiry(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "page.html"
+    assert run(["compact", str(sample(name, tmp_path)), "--stopped", "--report", f"html={page}"]) == 0
+    told = (
+        "Nothing to do: Spark stores in no state when an entry expires. Give a rule: --ttl DURATION --timestamp FIELD"
+    )
+    out = capsys.readouterr().out
+    assert told in out and "Total:" not in out and told in page.read_text()
+
+
+def test_compact_without_a_rule_counts_entries_if_a_state_stores_an_expiry(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["compact", str(SAMPLES / "dedup-within-4.2"), "--dry-run"]) == 0
+    assert "Total: would drop 0 of 19 entries" in capsys.readouterr().out

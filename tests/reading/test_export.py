@@ -122,7 +122,9 @@ def test_columns_are_chosen(tmp_path: Path) -> None:
         }
         for row in everything
     ]
-    with pytest.raises(UsageError, match=r"has no column batches \(did you mean batch\?\); it has partition, batch, key, value"):
+    with pytest.raises(
+        UsageError, match=r"has no column batches \(did you mean batch\?\); it has partition, batch, key, value"
+    ):
         lines(AGG, columns=["batches"])
     with pytest.raises(UsageError, match=r"has no column value.nothing"):
         lines(AGG, columns=["value.nothing"])

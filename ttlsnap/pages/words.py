@@ -15,6 +15,9 @@ Document = Mapping[str, Any]
 
 
 _OPTION_OR_KEY = re.compile(r"--[a-z-]+ \(in a policy: ([^)]+)\)")
+SPARKS_TIMES = "Spark's expiry times"
+"""The rule of a run without a rule."""
+
 DRY_RUN = "Dry run: nothing was changed."
 PLAN = "Plan: nothing was changed."
 """What ``maintain --plan`` says, which is a dry run of all targets."""
@@ -63,6 +66,16 @@ def known_totals(document: Document) -> Document:
         return {**document["totals"], "entries": None, "kept": None}
     totals: Document = document["totals"]
     return totals
+
+
+def describe_nothing_to_do(document: Document) -> str | None:
+    """Return that a run without a rule has nothing to do, and what to give it; None for any other run."""
+    if document.get("rules") != [SPARKS_TIMES] or known_totals(document)["entries"] is not None:
+        return None
+    return (
+        "Nothing to do: Spark stores in no state when an entry expires. Give a rule: --ttl DURATION --timestamp FIELD, "
+        "with a field that ttlsnap inspect shows, or @written"
+    )
 
 
 def of_entries(totals: Document) -> str:
