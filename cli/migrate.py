@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ttlsnap.cli.dropping import DroppedOptions, OperatorOptions, OrderedOptions
+from ttlsnap.cli.exit_codes import ExitCodeOption, end_as_run, require_dry_run
 from ttlsnap.cli.groups import given, separate, values_of
 from ttlsnap.cli.migrate_table import migrate_table
 from ttlsnap.cli.migration_report import show_report, show_stores
@@ -187,6 +188,8 @@ class PlanOptions:
         ),
     ] = None
 
+    exit_code: ExitCodeOption = False
+
     @property
     def changes_nothing(self) -> bool:
         """Whether the migration is only planned."""
@@ -197,6 +200,7 @@ class PlanOptions:
         from ttlsnap.migration.reviewed import read_plan
         from ttlsnap.storage.open import open_directory
 
+        require_dry_run(wanted=self.exit_code, dry_run=self.changes_nothing, options="--dry-run or --plan-out")
         if self.apply is not None and self.changes_nothing:
             raise UsageError("--apply cannot be used with --dry-run or --plan-out")
         if self.plan_out is not None and not self.plan_out.absolute().parent.is_dir():
@@ -256,7 +260,16 @@ def migrate(
         ]
         refuse(target, for_checkpoints, "checkpoints")
         spark = {"jars": jars, "master": engine.master}
-        migrate_table(target, new_query, publishing, dry_run=plan.dry_run, **spark, output_format=output_format)
+        require_dry_run(wanted=plan.exit_code, dry_run=plan.dry_run)
+        migrate_table(
+            target,
+            new_query,
+            publishing,
+            dry_run=plan.dry_run,
+            exit_code=plan.exit_code,
+            **spark,
+            output_format=output_format,
+        )
         return
     refuse(target, ["--jars"] if jars else [], "Delta tables")
     settings, *_ = dropped.group_settings()
@@ -304,13 +317,15 @@ def migrate(
         write_whole(plan_out, write_plan(report, rules, kept_options), [target])
     if not text:
         print_json(report.to_json())
-        return
-    show_report(console(), report, tables=not listener.shown, to=new_query.to, planned=plan.plan_out is not None)
-    if plan_out is not None:
+    else:
+        show_report(console(), report, tables=not listener.shown, to=new_query.to, planned=plan.plan_out is not None)
+    if text and plan_out is not None:
         publish_command = f"the same command, with --apply {shell_word(str(plan_out))}"
         console().print(f"The plan is in {plan_out}. To publish it: {publish_command}")
-    if factories and not report.stores:
+    if text and factories and not report.stores:
         console().print("To drop entries without a migration: ttlsnap compact, with the same options")
+    if plan.exit_code:
+        end_as_run(report.warnings)
 
 
 def _require_rules(
