@@ -19,7 +19,6 @@ from ttlsnap.cli.new_query import NewQueryOptions
 from ttlsnap.cli.options import (
     PUBLISH,
     RUN,
-    Checkpoint,
     EngineOptions,
     Format,
     FormatOption,
@@ -28,6 +27,7 @@ from ttlsnap.cli.options import (
     StateOptions,
 )
 from ttlsnap.cli.output import ask_person, console, number, print_json, print_warning, write_whole
+from ttlsnap.cli.planned_options import record_options, restore_options
 from ttlsnap.cli.progress import ReadingProgress, unclosed_words, warn_of_excess
 from ttlsnap.cli.published import describe_changes
 from ttlsnap.cli.tables import refuse
@@ -61,7 +61,7 @@ Examples:
 
   # write the plan to a file for review, and then do exactly that
   ttlsnap migrate ck --to new.json --plan-out plan.json
-  ttlsnap migrate ck --to new.json --apply plan.json --stopped
+  ttlsnap migrate --apply plan.json --stopped
 
   # several changes at once, in a new checkpoint
   ttlsnap migrate ck --partitions 400 --provider rocksdb --output new
@@ -183,7 +183,7 @@ class PlanOptions:
         typer.Option(
             "--apply",
             metavar="FILE",
-            help="Publish only if the migration is the one in this plan, which the same command wrote with --plan-out.",
+            help="Publish the migration in this plan, which --plan-out wrote, and nothing else. It has the options.",
             rich_help_panel=PUBLISH,
         ),
     ] = None
@@ -195,21 +195,16 @@ class PlanOptions:
         """Whether the migration is only planned."""
         return self.dry_run or self.plan_out is not None
 
-    def read(self, target: str) -> ReviewedMigration | None:
-        """Return the plan that somebody has reviewed. Raise UsageError if it is not one for ``target``."""
+    def read(self) -> ReviewedMigration | None:
+        """Return the plan that somebody has reviewed, if there is one."""
         from ttlsnap.migration.reviewed import read_plan
-        from ttlsnap.storage.open import open_directory
 
         require_dry_run(wanted=self.exit_code, dry_run=self.changes_nothing, options="--dry-run or --plan-out")
         if self.apply is not None and self.changes_nothing:
             raise UsageError("--apply cannot be used with --dry-run or --plan-out")
         if self.plan_out is not None and not self.plan_out.absolute().parent.is_dir():
             raise UsageError(f"{self.plan_out}: there is no folder {self.plan_out.parent} for it")
-        if self.apply is None:
-            return None
-        reviewed = read_plan(self.apply)
-        reviewed.require_target(open_directory(target).root)
-        return reviewed
+        return None if self.apply is None else read_plan(self.apply)
 
 
 def register(app: typer.Typer) -> None:
@@ -217,7 +212,14 @@ def register(app: typer.Typer) -> None:
 
 
 def migrate(
-    target: Checkpoint,
+    target: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="TARGET",
+            help="A checkpoint: a local path, or a URI (file, s3, gs, abfss, hdfs). With --apply it can be omitted.",
+            show_default=False,
+        ),
+    ] = None,
     *,
     new_query: NewQueryOptions,
     store: StoreOptions,
@@ -247,6 +249,10 @@ def migrate(
     from ttlsnap.migration.run import migrate as run
     from ttlsnap.storage.open import open_directory
 
+    reviewed = plan.read() if target is None else None
+    target = target if reviewed is None else reviewed.target
+    if target is None:
+        raise UsageError("name the checkpoint to migrate, or a plan with --apply")
     if is_table(open_directory(target)):
         for_checkpoints = [
             *given(new_query, "old"),
@@ -272,12 +278,29 @@ def migrate(
         )
         return
     refuse(target, ["--jars"] if jars else [], "Delta tables")
-    settings, *_ = dropped.group_settings()
+    reviewed = reviewed or plan.read()
+    published = PublishingOptions(output=publishing.output, no_planned_batch=publishing.no_planned_batch)
+    command = record_options([new_query, store, dropped, operators, states, published])
+    is_restored = reviewed is not None and not command
+    if reviewed is not None:
+        reviewed.require_target(open_directory(target).root)
+    if reviewed is not None and is_restored:
+        if reviewed.command is None:
+            raise UsageError(
+                "--apply needs the options of this plan, which does not contain them. Repeat that command, with "
+                "--apply for --plan-out"
+            )
+        new_query, store, dropped, operators, states, publishing = (
+            restore_options(new_query, reviewed.command),
+            restore_options(store, reviewed.command),
+            restore_options(dropped, reviewed.command),
+            restore_options(operators, reviewed.command),
+            restore_options(states, reviewed.command),
+            restore_options(publishing, reviewed.command),
+        )
+    settings, *settings_of_transformers = dropped.group_settings()
     factories, converters = dropped.make_rules()
     _require_rules(dropped, operators, states, is_for_new_query=new_query.to is not None)
-    reviewed = plan.read(target)
-    if reviewed is not None and not (given(new_query, "to", "drop") or given(store) or settings):
-        raise UsageError("--apply needs the options of the plan. Repeat that command, with --apply for --plan-out")
     options = CompactOptions(
         now="checkpoint" if dropped.now is None else dropped.now,
         dry_run=plan.changes_nothing,
@@ -295,7 +318,8 @@ def migrate(
     }
     if reviewed is not None:
         reviewed.require_rules(rules)
-        reviewed.require_options(kept_options)
+        if not is_restored:
+            reviewed.require_options(kept_options)
     asks = reviewed is None and publishing.asks(dry_run=options.dry_run)
     may_drop = publishing.yes or asks or reviewed is not None
     changes = Changes(
@@ -314,13 +338,17 @@ def migrate(
         print_warning(warning)
     plan_out = plan.plan_out if report.changed else None
     if plan_out is not None:
-        write_whole(plan_out, write_plan(report, rules, kept_options), [target])
+        # The options of a transformer may be secrets.
+        recorded = None if any(settings_of_transformers) else command
+        write_whole(plan_out, write_plan(report, rules, kept_options, recorded), [target])
     if not text:
         print_json(report.to_json())
     else:
         show_report(console(), report, tables=not listener.shown, to=new_query.to, planned=plan.plan_out is not None)
     if text and plan_out is not None:
-        publish_command = f"the same command, with --apply {shell_word(str(plan_out))}"
+        publish_command = f"ttlsnap migrate --apply {shell_word(str(plan_out))}"
+        if any(settings_of_transformers):
+            publish_command = f"the same command, with --apply {shell_word(str(plan_out))}"
         console().print(f"The plan is in {plan_out}. To publish it: {publish_command}")
     if text and factories and not report.stores:
         console().print("To drop entries without a migration: ttlsnap compact, with the same options")
