@@ -221,7 +221,7 @@ def _print(error: TtlsnapError, arguments: list[str], stop: Stop) -> None:
     advice = _describe_published(stop)
     if isinstance(error, OutputError) and not advice and not _only_reads(arguments):
         advice = "The command may have done its work: ttlsnap history TARGET shows whether a run was published."
-    if not any(run in str(error) for run in stop.published):
+    if not any(run in error.text for run in stop.published):
         error.advice = "\n".join(filter(None, [error.advice, advice]))
     print_error(error)
 

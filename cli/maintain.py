@@ -299,7 +299,7 @@ def _show(out: Console, results: list[TargetResult]) -> None:
         for warning in result.report.warnings if result.report else ():
             out.print(Text(f"{place(result.target)}: {for_policy(warning, result.target)}"))
         if result.error:
-            error = for_policy(str(result.error), result.target)
+            error = for_policy(result.error.text, result.target)
             out.print(Text(f"{place(result.target)} ({result.policy}): {error}"))
         for line in describe_published(document):
             out.print(f"{place(result.target)}: {line}")

@@ -102,7 +102,7 @@ def print_json(document: Any) -> None:
 
 def print_error(error: TtlsnapError, target: str | None = None) -> None:
     """Print an error on stderr with the advice of its kind, and the name of its ``target`` if there are several."""
-    text = name_target(str(error), target) + (f"\n{error.advice}" if error.advice else "")
+    text = name_target(error.text, target) + (f"\n{error.advice}" if error.advice else "")
     print_marked("Error:", "bold red", text)
 
 

@@ -36,6 +36,7 @@ from ttlsnap.entries.timestamps import (
 )
 from ttlsnap.errors import UsageError
 from ttlsnap.pages.words import SPARKS_TIMES
+from ttlsnap.parameters import convert
 from ttlsnap.quoting import quotes_nothing
 from ttlsnap.schema.units import format_duration, parse_duration
 from ttlsnap.suggestions import did_you_mean
@@ -75,6 +76,15 @@ class TtlTransformerFactory(TransformerFactory):
     time: TimeCharacteristic | None = None
     old_ttl_us: int = 0
     strategy: CollectionStrategy = CollectionStrategy.TRANSFORM_ALL
+
+    def __post_init__(self) -> None:
+        """Raise UsageError for values of other types. A list of names becomes a tuple, and a text a clock."""
+        if isinstance(self.config, str):
+            raise UsageError(f"config is {self.config!r}; pass StateTtlConfig.of({self.config!r})")
+        convert("config", self.config, StateTtlConfig | None)
+        timestamp = convert("timestamp", self.timestamp, str | Sequence[str] | None)
+        object.__setattr__(self, "timestamp", timestamp if isinstance(timestamp, str | None) else tuple(timestamp))
+        object.__setattr__(self, "time", convert("time", self.time, TimeCharacteristic | None))
 
     @classmethod
     def from_options(cls, options: dict[str, str]) -> TtlTransformerFactory:

@@ -31,6 +31,7 @@ import errno
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
+from ttlsnap.naming import for_python
 from ttlsnap.quoting import Quoting
 
 USERS_ERRORS = (Exception, SystemExit)
@@ -50,9 +51,14 @@ class TtlsnapError(Exception):
     exit_code = 5
     advice = ""
     summary: str | None = "The run failed."
+    names_parameters = False
 
     def __init__(self, message: str = "") -> None:
         super().__init__(shorten(message))
+
+    def __str__(self) -> str:
+        """Return the message. One that a function of the Python API raises names parameters, and no options."""
+        return for_python(self.message) if self.names_parameters else str(self.message)
 
     @property
     def message(self) -> str:

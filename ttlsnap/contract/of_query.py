@@ -40,6 +40,7 @@ from ttlsnap.contract.plan import AGGREGATE, SOURCE, PlannedOperator, sources, s
 from ttlsnap.contract.recording import Empty, Recording, Started, intercept_queries, record_functions, tag
 from ttlsnap.engines.launch import build_session, find_session, first_lines, launch_session, set_temporarily
 from ttlsnap.errors import NotACheckpointError, TtlsnapError, UsageError
+from ttlsnap.keywords import public
 from ttlsnap.operators import aggregation, deduplication, scala_order, session_window
 from ttlsnap.suggestions import did_you_mean
 from ttlsnap.user_code import find_names, import_named, list_found
@@ -59,6 +60,7 @@ _TIMEOUT_S = 300
 _NAMELESS = "defaultName"
 
 
+@public
 def contract_of_query(
     build: Build | str,
     schemas: Mapping[str, str] | str,
@@ -86,6 +88,7 @@ def contract_of_query(
         return _contract(spark, Started(frame, mode, None), recording, Path(folder))
 
 
+@public
 def contract_of_script(
     script: str,
     arguments: Sequence[str] = (),

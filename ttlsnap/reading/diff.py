@@ -10,7 +10,7 @@ from typing import Any
 from ttlsnap.checkpoint.checkpoint import Schemas
 from ttlsnap.checkpoint.logs import read_logs
 from ttlsnap.compaction.task import Progress
-from ttlsnap.documents import MILLISECONDS, Document, json_property
+from ttlsnap.documents import MILLISECONDS, Document, Result, json_property
 from ttlsnap.engines.local import read_all
 from ttlsnap.engines.options import ReadOptions
 from ttlsnap.engines.progress import SilentWorkListener
@@ -79,7 +79,7 @@ class StateDiff(Document):
 
 
 @dataclass(frozen=True)
-class DiffReport(Document):
+class DiffReport(Result):
     """The differences between the state ``old`` after a batch, and the state ``new``.
 
     ``left_out`` says which states are not compared, because ttlsnap cannot read them, and why. ``excluded`` are the
