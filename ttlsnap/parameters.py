@@ -65,6 +65,8 @@ def _fits(value: Any, hint: Any) -> bool:
         return is_many and (items[0] not in (str, int) or all(_fits(item, items[0]) for item in value))
     if origin is Callable:
         return callable(value)
+    if getattr(hint, "__module__", "") == "typing" and isinstance(hint, type):
+        return hasattr(value, "close")  # a file
     if getattr(hint, "_is_protocol", False):
         members = [name for name in dir(hint) if not name.startswith("_")]
         # A listener may lack methods that are never called.

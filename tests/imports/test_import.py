@@ -207,7 +207,7 @@ def test_what_does_not_fit_is_refused(
     with pytest.raises(error) as raised:
         import_state(str(target), source, tables=[table], stopped=True)
     assert words in str(raised.value)
-    assert ("--mode merge or replace" in str(raised.value)) is ("already has the key" in str(raised.value))
+    assert ("mode merge or replace" in str(raised.value)) is ("already has the key" in str(raised.value))
     assert bytes_of(target) == before
 
 

@@ -162,13 +162,13 @@ def test_an_older_batch_is_exported() -> None:
 @pytest.mark.parametrize(
     ("target", "to", "options", "words"),
     [
-        (JOIN, "x.csv", {}, "CSV can hold one state, and there are 2: 0.left, 0.right. Choose one with --table"),
+        (JOIN, "x.csv", {}, "CSV can hold one state, and there are 2: 0.left, 0.right. Choose one with tables"),
         (AGG, "x.csv", {"file_format": "parquet"}, "Parquet needs a folder"),
         (AGG, "folder", {"file_format": "avro"}, "unknown file format avro; use one of parquet, ndjson, csv"),
         (AGG, "delta:x", {"file_format": "csv"}, "csv needs a local file"),
         (AGG, "folder", {"where": ["count"]}, "is not a condition, such as"),
         (AGG, "folder", {"where": ["value.nothing = 1"]}, "has no column value.nothing"),
-        (AGG, "folder", {"where": ["value.count = many"]}, "--where 'value.count = many': this is not a bigint"),
+        (AGG, "folder", {"where": ["value.count = many"]}, "where 'value.count = many': this is not a bigint"),
         (AGG, "folder", {"where": ["value.count = null"]}, "nothing can be compared with null"),
         (AGG, "folder", {"where": ["value.count < 1.5"]}, "this is not a bigint"),
         (AGG, "folder", {"where": ["value.count == 1"]}, "use = instead of =="),
@@ -179,18 +179,18 @@ def test_an_older_batch_is_exported() -> None:
             AGG,
             "folder",
             {"where": ["timestamp = 2026-10-24"]},
-            "has no column timestamp; .* name a time with --timestamp",
+            "has no column timestamp; .* name a time with timestamp",
         ),
         (AGG, "folder", {"timestamp": "value.max", "where": ["age > soon"]}, "'soon' is not a duration"),
         (AGG, "folder", {"columns": []}, "a name is empty"),
         (AGG, "state.parquet", {}, "export writes a folder, or a file that ends with .csv"),
         (JOIN, "folder", {"tables": ["left"]}, r"has no table left \(did you mean 0.left\?\); it has 0.left, 0.right"),
-        (GROUPS, "folder", {"where": ["age > 1d"]}, r"does not record the clock of its times.*Use --time"),
+        (GROUPS, "folder", {"where": ["age > 1d"]}, r"does not record the clock of its times.*Use time"),
         (
             AGG,
             "folder",
             {"where": ["age > 3d"]},
-            "has no age: Spark stores no timestamp here. Name one with --timestamp",
+            "has no age: Spark stores no timestamp here. Name one with timestamp",
         ),
         (AGG, "folder", {"timestamp": "value.nothing"}, "no state has the field value.nothing"),
         (AGG, "folder", {"selection": Selection(operator=7)}, "nothing that matches"),
@@ -416,9 +416,9 @@ NO_SCHEMA = str(SAMPLES / "no-schema-3.0")
     [
         (
             "max TIMESTAMP, count BIGINT",
-            "--schema 0.default: the value schema does not describe the bytes of partition",
+            "schemas 0.default: the value schema does not describe the bytes of partition",
         ),
-        ("max STRING, count BIGINT, sum BIGINT", "--schema 0.default: the value schema does not describe the bytes"),
+        ("max STRING, count BIGINT, sum BIGINT", "schemas 0.default: the value schema does not describe the bytes"),
     ],
 )
 def test_a_wrong_schema_is_told(schema: str, words: str) -> None:
@@ -428,7 +428,7 @@ def test_a_wrong_schema_is_told(schema: str, words: str) -> None:
 
 
 def test_a_missing_schema_is_told() -> None:
-    with pytest.raises(UnsupportedError, match=r"has no state schema .*--schema 0.default='key-ddl \| value-ddl'"):
+    with pytest.raises(UnsupportedError, match=r"has no state schema .*schemas 0.default='key-ddl \| value-ddl'"):
         lines(NO_SCHEMA, selection=Selection(operator=0))
     given = parse_schemas(["0.default='key STRING | max TIMESTAMP, count BIGINT NOT NULL, sum BIGINT'"])
     assert len(lines(NO_SCHEMA, schemas=given)) == 29
