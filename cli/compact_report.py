@@ -77,7 +77,7 @@ def fit_table(states: Sequence[StateReport], width: int) -> TextTable:
         if fitted.width <= width:
             break
         fitted = _table(states, _SPARE[:spared_count])
-    return fitted
+    return fitted.fitted(width)
 
 
 def _table(states: Sequence[StateReport], spared_columns: Sequence[str]) -> TextTable:

@@ -14,7 +14,6 @@ from ttlsnap.cli.help import Command
 from ttlsnap.cli.options import Format, FormatOption, Target
 from ttlsnap.cli.output import MISSING, ask_person, console, number, print_json, say, size, table, tell
 from ttlsnap.cli.published import describe_changes
-from ttlsnap.cli.tabular import TextTable
 from ttlsnap.errors import RefusedError, UsageError, explain_errors
 from ttlsnap.printable import shell_word
 
@@ -216,21 +215,16 @@ def _show(rows: Sequence[dict[str, str]]) -> None:
     names = [
         name for name in rows[0] if name not in can_be_empty or any(row[name] not in ("0", MISSING) for row in rows)
     ]
-    text_table = _table(rows, names)
-    for spared_name in _SPARE:
-        if text_table.width <= out.width:
-            break
-        names = [name for name in names if name != spared_name]
-        text_table = _table(rows, names)
-    out.print(text_table)
-    for row in rows:
-        below = [row[name] for name in ("rule", "now") if name not in names and row.get(name, MISSING) != MISSING]
-        if below:
-            out.print(f"{row['run']}: {', now '.join(below)}")
-
-
-def _table(rows: Sequence[dict[str, str]], names: Sequence[str]) -> TextTable:
-    text_table = table(*names, right=("batch", "version", "dropped", "of", "rewritten"))
+    text_table = table(*names, right=("batch", "version", "dropped", "of", "rewritten"), spare=_SPARE)
     for row in rows:
         text_table.add_row(*(row[name] for name in names))
-    return text_table
+    text_table = text_table.fitted(out.width)
+    out.print(text_table)
+    for row in rows:
+        below = [
+            row[name]
+            for name in ("rule", "now")
+            if name not in text_table.columns and row.get(name, MISSING) != MISSING
+        ]
+        if below:
+            out.print(f"{row['run']}: {', now '.join(below)}")

@@ -46,7 +46,8 @@ def show_inspection(out: Console, inspection: Inspection) -> None:
     for operator, stores in inspection.operators:
         out.print()
         out.print(f"operator {operator.id} {operator.name or '(name not recorded)'}")
-        rows = table("store", "state", "partitions", "entries", "size", right=("partitions", "entries", "size"))
+        numbers = ("partitions", "entries", "size")
+        rows = table("store", "state", *numbers, right=numbers, spare=("partitions",))
         for store, states in stores:
             for state in states:
                 rows.add_row(

@@ -278,7 +278,7 @@ def _show(out: Console, results: list[TargetResult]) -> None:
     from ttlsnap.pages.words import after_publishing, describe_published, for_policy, known_totals
 
     numbers = ("entries", "dropped", "rewritten", "before", "after", "time")
-    rows = table("target", "status", *numbers, right=numbers)
+    rows = table("target", "status", *numbers, right=numbers, spare=("rewritten", "time", "before"))
     for result in results:
         report = result.report
         counts = known_totals(report.to_json()) if report else {}

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 import typer
@@ -132,7 +133,25 @@ class HarmlessConsole(Console):
 
     def print(self, *objects: Any, **options: Any) -> None:
         """See ``Console.print``."""
+        if self.file.isatty():
+            objects = tuple(_fit(each, self.width) for each in objects)
         super().print(*map(_make_harmless, objects), **options)
+
+
+def _fit(renderable: Any, width: int) -> Any:
+    """Return a table or a sentence that fits a terminal. A line with a command or JSON stays whole, to be copied."""
+    if isinstance(renderable, TextTable):
+        return renderable.fitted(width)
+    line = renderable if isinstance(renderable, str) else renderable.plain if isinstance(renderable, Text) else ""
+    if len(line) <= width or any(mark in line for mark in ("ttlsnap ", "{", "\n")):
+        return renderable
+    indent = " " * (len(line) - len(line.lstrip()))
+    lines = wrap(printable(line.strip()), width, initial_indent=indent, subsequent_indent=indent + "  ", **_AT_SPACES)
+    style = renderable.style if isinstance(renderable, Text) else ""
+    return Text("\n".join(lines), style)
+
+
+_AT_SPACES: Any = {"break_long_words": False, "break_on_hyphens": False}
 
 
 def _make_harmless(renderable: Any) -> Any:

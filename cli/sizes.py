@@ -13,7 +13,6 @@ from ttlsnap.cli.output import number, table
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ttlsnap.cli.tabular import TextTable
     from ttlsnap.reading.sizes import Sizes
 
 Document = Mapping[str, Any]
@@ -144,24 +143,14 @@ def _print(out: Console, title: str | None, rows: Sequence[Row], spare_names: Se
     """Print a table below its title, unless it is empty. A narrow terminal lacks some columns of ``spare_names``."""
     if not rows:
         return
-    names = [*rows[0]]
-    text_table = _table(rows, names)
-    for spared_name in spare_names:
-        if text_table.width <= out.width:
-            break
-        names.remove(spared_name)
-        text_table = _table(rows, names)
     if title is not None:
         out.print()
         out.print(title)
-    out.print(text_table)
-
-
-def _table(rows: Sequence[Row], names: Sequence[str]) -> TextTable:
-    text_table = table(*names, right=tuple(name for name in names if name not in _TEXTS))
+    right = tuple(name for name in rows[0] if name not in _TEXTS)
+    text_table = table(*rows[0], right=right, spare=tuple(spare_names))
     for row in rows:
-        text_table.add_row(*(row[name] for name in names))
-    return text_table
+        text_table.add_row(*row.values())
+    out.print(text_table.fitted(out.width))
 
 
 def _keys(entry: Document) -> str:
