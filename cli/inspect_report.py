@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from ttlsnap.cli.output import number, place, size, table
+from ttlsnap.naming import name_state
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -65,13 +66,14 @@ def show_inspection(out: Console, inspection: Inspection) -> None:
         for store, states in stores:
             for state in states:
                 if has_several:
-                    out.print(f"  {store.name}.{state.name}:")
+                    out.print(f"  {name_state(operator.id, store.name, state.name)}:")
                 show_fields(out, state)
                 if state.problem:
                     out.print(Text(f"  {state.problem}"))
                 show_times(out, state)
     for sample in inspection.samples or ():
-        state_place = f"{sample['operator']}.{sample['store']}.{sample['state']}[{sample['partition']}]"
+        name = name_state(sample["operator"], sample["store"], sample["state"])
+        state_place = f"{name}[{sample['partition']}]"
         show_sample(out, state_place, sample)
     if (next_step := describe_next({**inspection.to_json(), "target": place(checkpoint.target)})) is not None:
         out.print()

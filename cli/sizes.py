@@ -9,6 +9,7 @@ from rich.text import Text
 
 from ttlsnap.amounts import ratio
 from ttlsnap.cli.output import number, table
+from ttlsnap.naming import name_state
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -40,7 +41,7 @@ def show_sizes(out: Console, measured_sizes: Sizes) -> None:
 
 
 def _name(state: Document) -> str:
-    return f"{state['operator']}.{state['store']}.{state['state']}"
+    return name_state(state["operator"], state["store"], state["state"])
 
 
 def _show_states(out: Console, states: Sequence[Document]) -> None:

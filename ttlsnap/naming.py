@@ -1,4 +1,4 @@
-"""The names of options in messages.
+"""The names of states, and of options in messages.
 
 Messages name the options of the command line, which is what most readers use: ``repeat the command with --stopped``.
 Somebody who calls a function reads ``repeat the call with stopped=True``.
@@ -29,6 +29,11 @@ _COMMAND = re.compile(r"\bttlsnap [a-z]+\b.*?(?=\.(?:\s|$)|;\s|\n|`|$)")
 _OPTION = re.compile(r"(?<![\w-])--(?P<name>[a-z][a-z-]*[a-z])(?: \(in Python: (?P<python>[^)]*)\))?")
 _POLICY = re.compile(r" \(in a policy: [^)]*\)")
 _CALLS = (("--engine local", "LocalEngine()"), ("repeat the command", "repeat the call"))
+
+
+def name_state(operator: int, store: str, state: str) -> str:
+    """Return the name of a state: ``0.default.last``, or ``0.left-keyToNumValues`` for the only state of a store."""
+    return f"{operator}.{store}" + ("" if state == "default" else f".{state}")
 
 
 def for_python(message: str) -> str:

@@ -248,11 +248,10 @@ def test_names_in_a_checkpoint_lead_nowhere_else(tmp_path: Path) -> None:
 
     from ttlsnap.checkpoint import open_checkpoint
     from ttlsnap.operators.registry import describe
-    from ttlsnap.reading.export_plan import name_of
     from ttlsnap.storage.local import LocalDirectory
 
     (state, *_) = describe(open_checkpoint(LocalDirectory(AGG)))
-    names = [name_of(replace(state, state=name)) for name in ("../../x", "a/b", "..", "a b", "é")]
+    names = [replace(state, state=name).table for name in ("../../x", "a/b", "..", "a b", "é")]
     assert names == ["0...%2F..%2Fx", "0.a%2Fb", "0...", "0.a b", "0.%C3%A9"]
 
 

@@ -64,7 +64,7 @@ class Selection:
         return (
             self.operator in (None, state.operator)
             and self.store in (None, state.store)
-            and self.state in (None, state.state)
+            and self.state in (None, *state.names)
         )
 
     def includes_operator(self, operator: int) -> bool:
@@ -139,7 +139,7 @@ def require_matches(checkpoint: Checkpoint, selection: Selection | AnyOf) -> Non
     ]
     for name in ("operator", "store", "state"):
         for value in dict.fromkeys(getattr(part, name) for part in selection.parts):
-            if value is not None and all(getattr(state, name) != value for state in selected_states):
+            if value is not None and not any(Selection(**{name: value}).includes(state) for state in selected_states):
                 raise no_match(checkpoint, Selection(**{name: value}))
 
 
@@ -156,7 +156,8 @@ def no_match(checkpoint: Checkpoint, selection: Selection | AnyOf) -> UsageError
         values = [getattr(part, name) for part in getattr(selection, "parts", [selection])]
         for value in dict.fromkeys(value for value in values if value is not None):
             options.append(f"--{name} {value}")
-            hint = hint or did_you_mean(str(value), sorted({str(getattr(state, name)) for state in states}))
+            known_names = {str(getattr(state, name)) for state in states}
+            hint = hint or did_you_mean(str(value), sorted(known_names))
     states_text = ", ".join(
         _with_states(checkpoint, operator, store) for operator in checkpoint.operators for store in operator.stores
     )

@@ -42,9 +42,7 @@ def describe_left_alone(document: Document) -> Iterator[str]:
     """Yield a sentence for each state of a run that no rule can change, with the reason."""
     for state in document.get("stores", ()):
         if state.get("left_alone") and state["role"] == "primary":
-            operator, name = place({**state, "store": "default", "state": "default"}), place(state)
-            comma = "," if name != operator else ""
-            yield f"{name}{comma} is not changed: {state['left_alone']}"
+            yield f"{place(state)} is not changed: {state['left_alone']}"
 
 
 def describe_unused(states: Iterable[Document]) -> str | None:
@@ -231,7 +229,9 @@ def second(text: str | None) -> str:
 
 
 def place(state: Document) -> str:
-    """Return a state's place: ``0.left.default`` without the parts that are called default."""
-    names = [name for name in (state["store"], state["state"]) if name != "default"]
-    operator = [] if state["operator"] is None else [f"operator {state['operator']}"]
-    return ", ".join([*operator, ".".join(names)] if names else operator)
+    """Return the name of a state; only its operator if that has no other state, and "" for a table."""
+    if state["operator"] is None:
+        return ""
+    if (state["store"], state["state"]) == ("default", "default"):
+        return f"operator {state['operator']}"
+    return name_state(state["operator"], state["store"], state["state"])

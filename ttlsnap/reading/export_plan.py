@@ -253,7 +253,7 @@ def _table(
     # As in a compaction: a field that the user names is on the processing clock, unless Spark stores it.
     time = table_choice.time or (state.stored_time if name == state.stored_timestamp else TimeCharacteristic.PROCESSING)
     return StateTable(
-        name=name_of(state),
+        name=state.table,
         state=state,
         batch=checkpoint.batch.id,
         timestamp=timestamp_field(state, name) if name is not None else None,
@@ -273,21 +273,8 @@ def _now(clock: Clock, time: TimeCharacteristic) -> int | None:
 
 def names_of(states: Sequence[StateDescriptor]) -> list[str]:
     """Return the names of the states' tables, each of them different."""
-    names = [name_of(state) for state in states]
+    names = [state.table for state in states]
     repeated = {name for name, count in Counter(names).items() if count > 1}
     return [
         f"{name}.{quote(state.state)}" if name in repeated else name for name, state in zip(names, states, strict=True)
     ]
-
-
-def name_of(state: StateDescriptor) -> str:
-    """Return the name of a state's table: ``0.left`` for a side of a join, ``0.visits`` for a variable, ``0.state``.
-
-    It is safe as the name of a folder, whatever characters the names in the checkpoint have.
-    """
-    names = [name for name in (state.store, state.state) if name != "default"]
-    if state.kind == "row":
-        names = [str(state.side)]
-    elif state.kind == "timer":
-        names = [state.state.lstrip("$").partition("_")[0]]
-    return ".".join([str(state.operator), *(quote(name, safe=" $") for name in names or ["state"])])
