@@ -142,14 +142,19 @@ def _fit(renderable: Any, width: int) -> Any:
     """Return a table or a sentence that fits a terminal. A line with a command or JSON stays whole, to be copied."""
     if isinstance(renderable, TextTable):
         return renderable.fitted(width)
-    line = renderable if isinstance(renderable, str) else renderable.plain if isinstance(renderable, Text) else ""
-    if len(line) <= width or any(mark in line for mark in ("ttlsnap ", "{", "\n")):
+    if not isinstance(renderable, str) and not (isinstance(renderable, Text) and not renderable.spans):
+        return renderable
+    line = str(renderable)
+    if len(line) <= width or width < _NARROWEST or any(mark in line for mark in ("ttlsnap ", "{", "\n")):
         return renderable
     indent = " " * (len(line) - len(line.lstrip()))
     lines = wrap(printable(line.strip()), width, initial_indent=indent, subsequent_indent=indent + "  ", **_AT_SPACES)
     style = renderable.style if isinstance(renderable, Text) else ""
     return Text("\n".join(lines), style)
 
+
+_NARROWEST = 60
+"""The width below which sentences stay as they are."""
 
 _AT_SPACES: Any = {"break_long_words": False, "break_on_hyphens": False}
 

@@ -126,7 +126,7 @@ def unclosed_words(report: CompactionReport) -> str:
 
 
 class ReadingProgress:
-    """The progress of reading; see ``WorkListener``. ``prints``: the command writes data to stdout meanwhile."""
+    """The progress of reading; see ``WorkListener``. ``prints``: the command writes data to stdout during the work."""
 
     def __init__(self, activity: str = "reading", *, prints: bool = False) -> None:
         self._progress: Progress | None = None

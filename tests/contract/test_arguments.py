@@ -24,9 +24,9 @@ def without_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ("words", "message"),
     [
         (["spark_jobs_of_test:build"], "build needs the schema of its source: --schema FILE"),
-        (["spark_jobs_of_test:biuld", *DDL], "has no biuld (did you mean build?)"),
+        (["spark_jobs_of_test:bild", *DDL], "has no bild (did you mean build?)"),
         (["spark_jobs_of_tset:build", *DDL], "No module named 'spark_jobs_of_tset'"),
-        (["spark_jobs_of_test:build", *DDL, "--output-mode", "updat"], "updat (did you mean update?)"),
+        (["spark_jobs_of_test:build", *DDL, "--output-mode", "upd"], "upd (did you mean update?)"),
         (["spark_jobs_of_test:build", *DDL, "--output", "nowhere/x.json"], "there is no folder nowhere"),
         (["spark_jobs_of_test:build", *DDL, "--query", "a"], "--query needs --script"),
         (["spark_jobs_of_test:build", *DDL, "--conf", "a"], "--conf is NAME=VALUE"),
