@@ -64,7 +64,7 @@ class Selection:
         return (
             self.operator in (None, state.operator)
             and self.store in (None, state.store)
-            and self.state in (None, *state.names)
+            and (self.state is None or self.state in state.names)
         )
 
     def includes_operator(self, operator: int) -> bool:
