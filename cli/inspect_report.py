@@ -102,15 +102,10 @@ def show_times(out: Console, state: StateInspection) -> None:
 
     if not state.times:
         return
-    rows = times_rows(state.to_json())
-    for spared_columns in ((), ("--time",), ("--time", "newest")):
-        places = [place for place, column in enumerate(TIMES) if column not in spared_columns]
-        shown = table(*(TIMES[place] for place in places), right=TIMES[-1:], indent="  ")
-        for row in rows:
-            shown.add_row(*(row[place] for place in places))
-        if shown.width <= out.width:
-            break
-    out.print(shown)
+    shown = table(*TIMES, right=TIMES[-1:], spare=("--time", "newest"), indent="  ")
+    for row in times_rows(state.to_json()):
+        shown.add_row(*row)
+    out.print(shown.fitted(out.width))
 
 
 def show_fields(out: Console, state: StateInspection) -> None:

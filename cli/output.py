@@ -188,9 +188,12 @@ def console(*, stderr: bool = False, always: bool = False) -> HarmlessConsole:
     )
 
 
-def table(*columns: str, right: tuple[str, ...] = (), indent: str = "") -> TextTable:
-    """Return an empty table with these columns, those in ``right`` aligned to the right."""
-    return TextTable(columns, right, indent)
+def table(*columns: str, right: tuple[str, ...] = (), spare: tuple[str, ...] = (), indent: str = "") -> TextTable:
+    """Return an empty table with these columns, those in ``right`` aligned to the right.
+
+    A narrow terminal gets it without those in ``spare``.
+    """
+    return TextTable(columns, right, spare, indent)
 
 
 def place(target: str) -> str:

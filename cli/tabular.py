@@ -21,8 +21,13 @@ _SHORTEST = 12
 class TextTable:
     """A header and rows of cells; the columns ``right`` are aligned to the right. Rich can print it.
 
-    def __init__(self, columns: Sequence[str], right: Sequence[str] = (), indent: str = "") -> None:
-        self._columns, self._right, self._indent = list(columns), set(right), indent
+    ``spare`` are the columns that a narrow table leaves out, first to last.
+    """
+
+    def __init__(
+        self, columns: Sequence[str], right: Sequence[str] = (), spare: Sequence[str] = (), indent: str = ""
+    ) -> None:
+        self._columns, self._right, self._spare, self._indent = list(columns), set(right), spare, indent
         self._rows: list[list[Text]] = []
 
     def add_row(self, *cells: str | Text) -> None:
@@ -46,7 +51,7 @@ class TextTable:
 
     def _without(self, name: str) -> TextTable:
         places = [place for place, column in enumerate(self._columns) if column != name]
-        made = TextTable([self._columns[place] for place in places], tuple(self._right))
+        made = TextTable([self._columns[place] for place in places], tuple(self._right), indent=self._indent)
         made._rows = [[row[place] for place in places] for row in self._rows]
         return made
 
@@ -54,12 +59,12 @@ class TextTable:
         """Return the table with less of the widest columns of texts."""
         widths = self._widths
         texts = [place for place, name in enumerate(self._columns) if name not in self._right]
-        while sum(widths) + len(_GAP) * (len(widths) - 1) > width and texts:
+        while len(self._indent) + sum(widths) + len(_GAP) * (len(widths) - 1) > width and texts:
             widest = max(texts, key=lambda place: widths[place])
             if widths[widest] <= _SHORTEST:
                 break
             widths[widest] -= 1
-        made = TextTable(self._columns, tuple(self._right))
+        made = TextTable(self._columns, tuple(self._right), indent=self._indent)
         made._rows = [[_shorten(cell, most) for cell, most in zip(row, widths, strict=True)] for row in self._rows]
         return made
 

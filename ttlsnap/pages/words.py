@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ttlsnap.amounts import MISSING, number, share
+from ttlsnap.naming import name_state
 from ttlsnap.printable import shell_word
 
 Document = Mapping[str, Any]
