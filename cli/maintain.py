@@ -216,7 +216,7 @@ def maintain(
         signum = received.take()
     code = worst_exit_code(results)
     if plan.exit_code:
-        code = max(code, *(result.exit_code_of_run for result in results))
+        code = max([code, *(result.exit_code_of_run for result in results)])
     raise typer.Exit(code if signum is None else 128 + signum)
 
 

@@ -180,6 +180,8 @@ def test_a_policy_ends_its_plan_as_a_run_would(on_busy: str, code: int, tmp_path
     words = ["maintain", str(policy), "--engine", "local"]
     assert run([*words, "--plan"]) == 0
     assert run([*words, "--plan", "--exit-code"]) == code == run(words)
+    policy.write_text('[[target]]\npath = "nothing*"\n')
+    assert run([*words, "--plan", "--exit-code"]) == run(words)
 
 
 def test_the_exit_code_of_several_targets_is_the_highest(tmp_path: Path) -> None:
