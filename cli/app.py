@@ -31,6 +31,7 @@ from ttlsnap.cli import (
     rollback,
     transformers,
 )
+from ttlsnap.cli.help import Commands
 from ttlsnap.cli.output import OutputError, StandardOutput, print_error, print_marked, tell, verbosity
 from ttlsnap.errors import TtlsnapError, UsageError
 from ttlsnap.interrupts import Stop, catch_signals, prepare_exit, raise_received, set_exit_code
@@ -50,6 +51,7 @@ _READERS = ("inspect", "export", "diff", "explain", "contract", "check", "transf
 
 app = typer.Typer(
     name="ttlsnap",
+    cls=Commands,
     help="Drop expired entries from the state of Spark Structured Streaming checkpoints, offline and safely.",
     epilog=EXIT_CODES,
     no_args_is_help=True,
@@ -219,7 +221,7 @@ def _print(error: TtlsnapError, arguments: list[str], stop: Stop) -> None:
     advice = _describe_published(stop)
     if isinstance(error, OutputError) and not advice and not _only_reads(arguments):
         advice = "The command may have done its work: ttlsnap history TARGET shows whether a run was published."
-    if not any(run in str(error) for run in stop.published):
+    if not any(run in error.text for run in stop.published):
         error.advice = "\n".join(filter(None, [error.advice, advice]))
     print_error(error)
 

@@ -11,6 +11,7 @@ import typer
 
 from ttlsnap.cli.compact_report import show_report
 from ttlsnap.cli.dropping import OPERATORS, DroppedOptions, OperatorOptions, OrderedOptions
+from ttlsnap.cli.exit_codes import ExitCodeOption, code_of_run, require_dry_run
 from ttlsnap.cli.groups import given, separate
 from ttlsnap.cli.options import (
     PUBLISH,
@@ -88,6 +89,7 @@ class TrialOptions:
             rich_help_panel=PUBLISH,
         ),
     ] = 0
+    exit_code: ExitCodeOption = False
 
 
 @dataclass(frozen=True)
@@ -239,6 +241,7 @@ def compact(
 
     if publishing.output is not None and len(targets) > 1:
         raise UsageError("--output works with one checkpoint at a time")
+    require_dry_run(wanted=trial.exit_code, dry_run=trial.dry_run)
     of_tables = tables.arguments(yes=publishing.yes)
     options = CompactOptions(
         now=now,
@@ -258,6 +261,7 @@ def compact(
         ask=publishing.asks(dry_run=trial.dry_run),
         output_format=output_format,
         several=len(targets) > 1,
+        ends_as_run=trial.exit_code,
         pages=page.parse(targets, publishing.output),
     )
     for_checkpoints = [
@@ -282,6 +286,7 @@ class _Job:
     ask: bool
     output_format: Format
     several: bool
+    ends_as_run: bool
     pages: Sequence[PageFile]
     documents: list[dict[str, Any]] = field(default_factory=list)
 
@@ -306,6 +311,8 @@ class _Job:
                     {"target": target, "error": error.text, "error_type": kind, "exit_code": error.exit_code}
                 )
                 code = max(code, error.exit_code)
+            else:
+                code = max(code, code_of_run(self.documents[-1]["warnings"]) if self.ends_as_run else 0)
         document = self.documents if self.several else self.documents[0]
         if self.output_format is Format.JSON:
             print_json(document)

@@ -49,11 +49,12 @@ def show_report(out: Console, report: CompactionReport, *, tables: bool = True, 
 def show_counts(out: Console, report: CompactionReport) -> None:
     """Print a table of the states, a line with the totals, and notes."""
     from ttlsnap.clock import iso
+    from ttlsnap.pages.words import describe_nothing_to_do
 
     out.print(f"{place(report.target)}, batch {report.batch}, now {iso(report.now_us)} ({report.now_source})")
     states = [state for state in report.states if state.state.role == "primary" or state.counts.entries is not None]
     out.print(fit_table(states, out.width))
-    out.print(_total(report))
+    out.print(describe_nothing_to_do(report.to_json()) or _total(report))
     _show_notes(out, report)
     for entry in report.shown:
         out.print(_describe(entry))
@@ -76,7 +77,7 @@ def fit_table(states: Sequence[StateReport], width: int) -> TextTable:
         if fitted.width <= width:
             break
         fitted = _table(states, _SPARE[:spared_count])
-    return fitted
+    return fitted.fitted(width)
 
 
 def _table(states: Sequence[StateReport], spared_columns: Sequence[str]) -> TextTable:

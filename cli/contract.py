@@ -36,6 +36,7 @@ Examples:
   ttlsnap contract tables/sessions --key user_id
 """
 _MAX_DDL_BYTES = 1 << 20
+_OUTPUT_MODES = ("append", "update", "complete")
 _PROPERTY = re.compile(r"([^\s=:]+)[\s=:]\s*(.+)")
 
 
@@ -84,6 +85,23 @@ class QueryOptions:
         str | None,
         typer.Option("--query", metavar="NAME", help="The query to use, if the script starts several."),
     ] = None
+
+    def check(self) -> None:
+        """Raise UsageError for options that cannot be used, before Spark is started."""
+        from ttlsnap.errors import UsageError
+        from ttlsnap.suggestions import did_you_mean
+        from ttlsnap.transformers.registry import is_function
+
+        if self.script is None:
+            for option in given(self, "arguments", "query"):
+                raise UsageError(f"{option} needs --script")
+        elif self.output_mode is not None:
+            raise UsageError("--output-mode needs a function; a script sets its own")
+        if self.output_mode is not None and self.output_mode.lower() not in _OUTPUT_MODES:
+            hint = did_you_mean(self.output_mode, _OUTPUT_MODES)
+            raise UsageError(f"--output-mode {self.output_mode}{hint}: it is one of {', '.join(_OUTPUT_MODES)}")
+        if self.joined_with is not None and not is_function(self.joined_with):
+            raise UsageError(f"--with {self.joined_with}: write MODULE:FUNCTION, such as jobs.sessions:build")
 
     def settings(self) -> dict[str, str]:
         """Return the settings of the query's Spark session."""
@@ -137,6 +155,9 @@ def contract(
 
     if (target is None) == (query.script is None):
         raise UsageError("name one of these: a checkpoint or table, a module:function, or --script FILE")
+    query.check()
+    if output is not None and not output.resolve().parent.is_dir():
+        raise UsageError(f"--output {output}: there is no folder {output.parent}; make it first")
     settings, schemas = query.settings(), query.schemas()
     if target is None or is_function(target):
         if query.joined_with is not None or batch is not None or key:
@@ -166,8 +187,6 @@ def contract(
     if output is None:
         print_json(new_contract.to_json())
         return
-    if not output.resolve().parent.is_dir():
-        raise UsageError(f"--output {output}: there is no folder {output.parent}; make it first")
     text = new_contract.dumps()
     if not _has_already(output, text):
         write_whole(output, text.encode(errors="backslashreplace"))
@@ -192,14 +211,11 @@ def _has_already(output: Path, text: str) -> bool:
 def _of_query(function: str | None, query: QueryOptions, schemas: dict[str, str], settings: dict[str, str]) -> Contract:
     """Return the contract of the query that ``function`` builds; without one, of the query that the script starts."""
     from ttlsnap.contract.of_query import contract_of_query, contract_of_script
-    from ttlsnap.errors import UsageError
 
     if function is not None:
         look_in_current_folder()
         return contract_of_query(function, schemas, conf=settings, output_mode=query.output_mode)
     assert query.script is not None
-    if query.output_mode is not None:
-        raise UsageError("--output-mode needs a function; a script sets its own")
     # As with python, modules beside a script have precedence; also for Spark's workers.
     script_folder = str(query.script.resolve().parent)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [script_folder, os.environ.get("PYTHONPATH")]))

@@ -28,7 +28,7 @@ Examples:
   ttlsnap diff ck copy
 
   # only whether they differ, for scripts: exit code 0, 1, or 3 if unknown
-  ttlsnap diff ck copy --examples 0 --quiet
+  ttlsnap diff ck copy --show 0 --quiet
 """
 
 
@@ -59,7 +59,10 @@ def diff(
         typer.Option("--new-batch", metavar="N", help="The batch of NEW. Default: the last one."),
     ] = None,
     examples: Annotated[
-        int, typer.Option("--examples", metavar="N", min=0, help="Show the first N differences of each state in full.")
+        int,
+        typer.Option(
+            "--show", "--examples", metavar="N", min=0, help="Show the first N differences of each state in full."
+        ),
     ] = 10,
     tables: TablesOption = None,
     states: StateOptions,
@@ -129,7 +132,7 @@ def _show(report: DiffReport) -> None:
                     )
         if 0 < len(state.examples) < state.differences:
             omitted = number(state.differences - len(state.examples))
-            out.print(f"{state.name}: {omitted} more differences; --examples N shows N of them")
+            out.print(f"{state.name}: {omitted} more differences; --show N shows N of them")
     for names, reason in (
         (report.excluded, "the options exclude them"),
         (report.derived, "Spark derives them from other entries"),

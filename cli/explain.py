@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -148,7 +149,9 @@ def _show(report: ExplainReport) -> None:
         return
     shown_text = f", {number(len(report.entries))} of them shown" if len(report.entries) < report.found else ""
     entries = "1 entry" if report.found == 1 else f"{number(report.found)} entries"
-    out.print(f"Found {entries}{shown_text}. Read {partitions_read}, after batch {report.batch}.")
+    decisions = Counter(entry["decision"] for entry in report.entries) if not shown_text else Counter()
+    counts = ", ".join(f"{number(count)} {decision}" for decision, count in decisions.items())
+    out.print(f"Found {entries}{shown_text or f': {counts}'}. Read {partitions_read}, after batch {report.batch}.")
 
 
 def _describe(looked: Looked) -> str:

@@ -158,7 +158,7 @@ def export(
     from ttlsnap.reading.export import export as run
 
     is_stream = to == STDOUT
-    with ReadingProgress("exporting") as progress:
+    with ReadingProgress("exporting", prints=is_stream) as progress:
         report = run(
             target,
             sys.stdout.buffer if is_stream else to,

@@ -14,7 +14,6 @@ from ttlsnap.cli.help import Command
 from ttlsnap.cli.options import Format, FormatOption, Target
 from ttlsnap.cli.output import MISSING, ask_person, console, number, print_json, say, size, table, tell
 from ttlsnap.cli.published import describe_changes
-from ttlsnap.cli.tabular import TextTable
 from ttlsnap.errors import RefusedError, UsageError, explain_errors
 from ttlsnap.printable import shell_word
 
@@ -22,8 +21,11 @@ if TYPE_CHECKING:
     from ttlsnap.publishing.history import HistoryEntry
     from ttlsnap.transaction.pruning import Backup
 
-_SPARE = ("rule", "backup", "rewritten", "of", "batch", "version", "kind")
+_SPARE = ("rule", "now", "backup", "rewritten", "of", "batch", "version", "kind")
 """Columns to leave out on a narrow terminal, first to last."""
+
+_MOST_STEPS = 20
+"""The steps of a migration that are shown."""
 
 
 def register(app: typer.Typer) -> None:
@@ -86,6 +88,9 @@ def history(
         say(f"{target}: no runs.")
         return
     _show([_row(entry) for entry in entries])
+    for entry in entries:
+        for line in _steps(entry.report or {}):
+            say(f"{entry.run}: {line}")
     if planned_batch is not None:
         say(f"Batch {planned_batch} is planned, without data. The query restarts with it.")
     for entry in entries:
@@ -171,8 +176,28 @@ def _row(entry: HistoryEntry) -> dict[str, str]:
         "of": number(totals.get("entries")),
         "rewritten": number(totals.get("rewritten")),
         "backup": "yes" if entry.backup else "no",
+        "now": _now(report),
         "rule": "; ".join(_rules(report)) or MISSING,
     }
+
+
+def _now(report: Mapping[str, Any]) -> str:
+    """Return the time that a run compared with the times of entries, and the clock that it is from."""
+    report = report.get("compaction") or report
+    if report.get("now") is None:
+        return MISSING
+    return f"{str(report['now']).replace('T', ' ')[:19]}Z ({report.get('now_source')})"
+
+
+def _steps(report: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the changes of schemas that a migration made."""
+    steps = report.get("plan", ()) if report.get("kind") == "migrate" else ()
+    for step in steps[:_MOST_STEPS]:
+        names = [str(step[name]) for name in ("operator", "store", "state", "field") if step.get(name) is not None]
+        sides = " -> ".join(str(step[side]) for side in ("old", "new") if step.get(side) is not None)
+        yield f"{step['change']} {'.'.join(names)}: {sides}"
+    if len(steps) > _MOST_STEPS:
+        yield f"{len(steps) - _MOST_STEPS} more changes; --format json shows them"
 
 
 def _rules(report: Mapping[str, Any]) -> Iterator[str]:
@@ -186,22 +211,20 @@ def _rules(report: Mapping[str, Any]) -> Iterator[str]:
 def _show(rows: Sequence[dict[str, str]]) -> None:
     """Print the table. On a narrow terminal it has fewer columns, and the rules below it."""
     out = console()
-    names = [name for name in rows[0] if name != "rewritten" or any(row[name] not in ("0", MISSING) for row in rows)]
-    text_table = _table(rows, names)
-    for spared_name in _SPARE:
-        if text_table.width <= out.width:
-            break
-        names = [name for name in names if name != spared_name]
-        text_table = _table(rows, names)
-    out.print(text_table)
-    if "rule" not in names:
-        for row in rows:
-            if row["rule"] != MISSING:
-                out.print(f"{row['run']}: {row['rule']}")
-
-
-def _table(rows: Sequence[dict[str, str]], names: Sequence[str]) -> TextTable:
-    text_table = table(*names, right=("batch", "version", "dropped", "of", "rewritten"))
+    can_be_empty = ("rewritten", "now")
+    names = [
+        name for name in rows[0] if name not in can_be_empty or any(row[name] not in ("0", MISSING) for row in rows)
+    ]
+    text_table = table(*names, right=("batch", "version", "dropped", "of", "rewritten"), spare=_SPARE)
     for row in rows:
         text_table.add_row(*(row[name] for name in names))
-    return text_table
+    text_table = text_table.fitted(out.width)
+    out.print(text_table)
+    for row in rows:
+        below = [
+            row[name]
+            for name in ("rule", "now")
+            if name not in text_table.columns and row.get(name, MISSING) != MISSING
+        ]
+        if below:
+            out.print(f"{row['run']}: {', now '.join(below)}")

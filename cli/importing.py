@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ttlsnap.cli.exit_codes import ExitCodeOption, end_as_run, require_dry_run
 from ttlsnap.cli.groups import separate
 from ttlsnap.cli.help import Command
 from ttlsnap.cli.options import (
@@ -25,6 +26,7 @@ from ttlsnap.cli.options import (
 from ttlsnap.cli.output import ask_person, console, number, place, print_json, print_warning, size, table
 from ttlsnap.cli.progress import ReadingProgress
 from ttlsnap.cli.published import describe_published
+from ttlsnap.errors import Foreseen
 from ttlsnap.pages.words import DRY_RUN, after_dry_run
 
 if TYPE_CHECKING:
@@ -113,6 +115,7 @@ def import_(
             rich_help_panel=PUBLISH,
         ),
     ] = False,
+    exit_code: ExitCodeOption = False,
     publishing: ImportPublishingOptions,
     engine: EngineOptions,
     scratch: Annotated[
@@ -135,6 +138,7 @@ def import_(
     """
     from ttlsnap.imports.run import import_state
 
+    require_dry_run(wanted=exit_code, dry_run=dry_run)
     text, asks = output_format is Format.TEXT, publishing.asks(dry_run=dry_run)
     with _Listener(text, ask=asks, agrees=publishing.yes) as listener:
         report = import_state(
@@ -153,12 +157,18 @@ def import_(
         print_warning(warning)
     if not text:
         print_json(report.to_json())
-        return
-    out = console()
-    if not listener.shown:
+    else:
+        _show(console(), report, tables=not listener.shown, yes=publishing.yes)
+    if exit_code:
+        replaced = [Foreseen("keys would be replaced")] if report.replaced and not publishing.yes else []
+        end_as_run([*report.warnings, *replaced])
+
+
+def _show(out: Console, report: ImportReport, *, tables: bool, yes: bool) -> None:
+    if tables:
         _show_tables(out, report)
     if report.dry_run:
-        out.print(f"{DRY_RUN} {_after_dry_run(report, publishing.yes)}")
+        out.print(f"{DRY_RUN} {_after_dry_run(report, yes)}")
     elif not report.published:
         out.print("Nothing was changed." if report.rows else "There is nothing to import. Nothing was changed.")
     elif report.output is not None:

@@ -36,7 +36,7 @@ Examples:
   ttlsnap inspect ck --sizes --metrics ck.prom
 
   # show 5 entries of each state
-  ttlsnap inspect ck --entries 5 --format json
+  ttlsnap inspect ck --show 5 --format json
 
   # a page to send to others
   ttlsnap inspect ck --age --timestamp value.max --report html=state.html
@@ -53,7 +53,9 @@ Examples:
 class LookOptions:
     """What is shown of the state."""
 
-    entries: Annotated[int, typer.Option("--entries", metavar="N", min=0, help="Show N entries of each state.")] = 0
+    entries: Annotated[
+        int, typer.Option("--show", "--entries", metavar="N", min=0, help="Show N entries of each state.")
+    ] = 0
     age: Annotated[bool, typer.Option("--age", help="Count all entries, grouped by age.")] = False
     sizes: Annotated[
         bool,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from ttlsnap.cli.output import number, place, size, table
+from ttlsnap.naming import name_state
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -47,7 +48,8 @@ def show_inspection(out: Console, inspection: Inspection) -> None:
     for operator, stores in inspection.operators:
         out.print()
         out.print(f"operator {operator.id} {operator.name or '(name not recorded)'}")
-        rows = table("store", "state", "partitions", "entries", "size", right=("partitions", "entries", "size"))
+        numbers = ("partitions", "entries", "size")
+        rows = table("store", "state", *numbers, right=numbers, spare=("partitions",))
         for store, states in stores:
             for state in states:
                 rows.add_row(
@@ -65,13 +67,14 @@ def show_inspection(out: Console, inspection: Inspection) -> None:
         for store, states in stores:
             for state in states:
                 if has_several:
-                    out.print(f"  {store.name}.{state.name}:")
+                    out.print(f"  {name_state(operator.id, store.name, state.name)}:")
                 show_fields(out, state)
                 if state.problem:
                     out.print(Text(f"  {state.problem}"))
                 show_times(out, state)
     for sample in inspection.samples or ():
-        state_place = f"{sample['operator']}.{sample['store']}.{sample['state']}[{sample['partition']}]"
+        name = name_state(sample["operator"], sample["store"], sample["state"])
+        state_place = f"{name}[{sample['partition']}]"
         show_sample(out, state_place, sample)
     if (next_step := describe_next({**inspection.to_json(), "target": place(checkpoint.target)})) is not None:
         out.print()
@@ -100,15 +103,10 @@ def show_times(out: Console, state: StateInspection) -> None:
 
     if not state.times:
         return
-    rows = times_rows(state.to_json())
-    for spared_columns in ((), ("--time",), ("--time", "newest")):
-        places = [place for place, column in enumerate(TIMES) if column not in spared_columns]
-        shown = table(*(TIMES[place] for place in places), right=TIMES[-1:], indent="  ")
-        for row in rows:
-            shown.add_row(*(row[place] for place in places))
-        if shown.width <= out.width:
-            break
-    out.print(shown)
+    shown = table(*TIMES, right=TIMES[-1:], spare=("--time", "newest"), indent="  ")
+    for row in times_rows(state.to_json()):
+        shown.add_row(*row)
+    out.print(shown.fitted(out.width))
 
 
 def show_fields(out: Console, state: StateInspection) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
+from ttlsnap.cli.exit_codes import ExitCodeOption, require_dry_run
 from ttlsnap.cli.groups import separate
 from ttlsnap.cli.help import Command
 from ttlsnap.cli.maintenance_log import Log, LogFormat
@@ -64,9 +65,12 @@ _STYLES = {"failed": "red", "refused": "yellow", "undecided": "yellow", "stopped
 class PlanOptions:
     """A run that somebody looks at before it changes anything."""
 
-    plan: Annotated[bool, typer.Option("--plan", "--dry-run", help="Show what would be done, and change nothing.")] = (
-        False
-    )
+    plan: Annotated[
+        bool,
+        typer.Option(
+            "--plan", "--dry-run", help="Show what would be done, and change nothing. --dry-run means the same."
+        ),
+    ] = False
     plan_out: Annotated[
         Path | None,
         typer.Option("--plan-out", metavar="FILE", help="Like --plan, and write the plan to a file for --apply."),
@@ -77,6 +81,7 @@ class PlanOptions:
             "--apply", metavar="FILE", help="Carry out a plan that --plan-out wrote for this policy, and nothing else."
         ),
     ] = None
+    exit_code: ExitCodeOption = False
 
     @property
     def changes_nothing(self) -> bool:
@@ -157,6 +162,7 @@ def maintain(
     from ttlsnap.maintenance.runs import maintain as run
     from ttlsnap.maintenance.workers import Workers
 
+    require_dry_run(wanted=plan.exit_code, dry_run=plan.changes_nothing, options="--plan or --plan-out")
     if plan.apply is not None and plan.changes_nothing:
         raise UsageError("--apply cannot be used with --plan or --plan-out")
     if plan.changes_nothing and metrics is not None:
@@ -208,7 +214,10 @@ def maintain(
             for warning in parsed_policy.on_failure.send(failures):
                 log.warn(warning)
         signum = received.take()
-    raise typer.Exit(worst_exit_code(results) if signum is None else 128 + signum)
+    code = worst_exit_code(results)
+    if plan.exit_code:
+        code = max([code, *(result.exit_code_of_run for result in results)])
+    raise typer.Exit(code if signum is None else 128 + signum)
 
 
 def _show_next(out: Console, policy: str, plan: PlanOptions, results: list[TargetResult]) -> None:
@@ -269,7 +278,7 @@ def _show(out: Console, results: list[TargetResult]) -> None:
     from ttlsnap.pages.words import after_publishing, describe_published, for_policy, known_totals
 
     numbers = ("entries", "dropped", "rewritten", "before", "after", "time")
-    rows = table("target", "status", *numbers, right=numbers)
+    rows = table("target", "status", *numbers, right=numbers, spare=("rewritten", "time", "before"))
     for result in results:
         report = result.report
         counts = known_totals(report.to_json()) if report else {}
@@ -290,7 +299,7 @@ def _show(out: Console, results: list[TargetResult]) -> None:
         for warning in result.report.warnings if result.report else ():
             out.print(Text(f"{place(result.target)}: {for_policy(warning, result.target)}"))
         if result.error:
-            error = for_policy(str(result.error), result.target)
+            error = for_policy(result.error.text, result.target)
             out.print(Text(f"{place(result.target)} ({result.policy}): {error}"))
         for line in describe_published(document):
             out.print(f"{place(result.target)}: {line}")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ttlsnap.cli.dropping import DroppedOptions, OperatorOptions, OrderedOptions
+from ttlsnap.cli.exit_codes import ExitCodeOption, end_as_run, require_dry_run
 from ttlsnap.cli.groups import given, separate, values_of
 from ttlsnap.cli.migrate_table import migrate_table
 from ttlsnap.cli.migration_report import show_report, show_stores
@@ -18,7 +19,6 @@ from ttlsnap.cli.new_query import NewQueryOptions
 from ttlsnap.cli.options import (
     PUBLISH,
     RUN,
-    Checkpoint,
     EngineOptions,
     Format,
     FormatOption,
@@ -27,6 +27,7 @@ from ttlsnap.cli.options import (
     StateOptions,
 )
 from ttlsnap.cli.output import ask_person, console, number, print_json, print_warning, write_whole
+from ttlsnap.cli.planned_options import record_options, restore_options
 from ttlsnap.cli.progress import ReadingProgress, unclosed_words, warn_of_excess
 from ttlsnap.cli.published import describe_changes
 from ttlsnap.cli.tables import refuse
@@ -35,6 +36,7 @@ from ttlsnap.printable import shell_word
 
 if TYPE_CHECKING:
     from ttlsnap.compaction.options import CompactOptions
+    from ttlsnap.migration.changes import Changes
     from ttlsnap.migration.report import MigrationReport
     from ttlsnap.migration.reviewed import ReviewedMigration
     from ttlsnap.new_query.query import NewQuery
@@ -60,7 +62,7 @@ Examples:
 
   # write the plan to a file for review, and then do exactly that
   ttlsnap migrate ck --to new.json --plan-out plan.json
-  ttlsnap migrate ck --to new.json --apply plan.json --stopped
+  ttlsnap migrate --apply plan.json --stopped
 
   # several changes at once, in a new checkpoint
   ttlsnap migrate ck --partitions 400 --provider rocksdb --output new
@@ -182,30 +184,28 @@ class PlanOptions:
         typer.Option(
             "--apply",
             metavar="FILE",
-            help="Publish only if the migration is the one in this plan, which the same command wrote with --plan-out.",
+            help="Publish the migration in this plan, which --plan-out wrote, and nothing else. It has the options.",
             rich_help_panel=PUBLISH,
         ),
     ] = None
+
+    exit_code: ExitCodeOption = False
 
     @property
     def changes_nothing(self) -> bool:
         """Whether the migration is only planned."""
         return self.dry_run or self.plan_out is not None
 
-    def read(self, target: str) -> ReviewedMigration | None:
-        """Return the plan that somebody has reviewed. Raise UsageError if it is not one for ``target``."""
+    def read(self) -> ReviewedMigration | None:
+        """Return the plan that somebody has reviewed, if there is one."""
         from ttlsnap.migration.reviewed import read_plan
-        from ttlsnap.storage.open import open_directory
 
+        require_dry_run(wanted=self.exit_code, dry_run=self.changes_nothing, options="--dry-run or --plan-out")
         if self.apply is not None and self.changes_nothing:
             raise UsageError("--apply cannot be used with --dry-run or --plan-out")
         if self.plan_out is not None and not self.plan_out.absolute().parent.is_dir():
             raise UsageError(f"{self.plan_out}: there is no folder {self.plan_out.parent} for it")
-        if self.apply is None:
-            return None
-        reviewed = read_plan(self.apply)
-        reviewed.require_target(open_directory(target).root)
-        return reviewed
+        return None if self.apply is None else read_plan(self.apply)
 
 
 def register(app: typer.Typer) -> None:
@@ -213,7 +213,14 @@ def register(app: typer.Typer) -> None:
 
 
 def migrate(
-    target: Checkpoint,
+    target: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="TARGET",
+            help="A checkpoint: a local path, or a URI (file, s3, gs, abfss, hdfs). With --apply it can be omitted.",
+            show_default=False,
+        ),
+    ] = None,
     *,
     new_query: NewQueryOptions,
     store: StoreOptions,
@@ -235,14 +242,13 @@ def migrate(
     [bold]ttlsnap rollback[/bold] restores everything. With [bold]--ttl[/bold] or [bold]--transformer[/bold] it also
     drops entries, as [bold]ttlsnap compact[/bold] does, and reads the state only once.
     """
-    from ttlsnap.compaction.options import CompactOptions
-    from ttlsnap.contract.functions import digest_of_rules
     from ttlsnap.delta import is_table
-    from ttlsnap.migration.changes import Changes
-    from ttlsnap.migration.reviewed import write_plan
-    from ttlsnap.migration.run import migrate as run
     from ttlsnap.storage.open import open_directory
 
+    reviewed = plan.read() if target is None else None
+    target = target if reviewed is None else reviewed.target
+    if target is None:
+        raise UsageError("name the checkpoint to migrate, or a plan with --apply")
     if is_table(open_directory(target)):
         for_checkpoints = [
             *given(new_query, "old"),
@@ -256,61 +262,150 @@ def migrate(
         ]
         refuse(target, for_checkpoints, "checkpoints")
         spark = {"jars": jars, "master": engine.master}
-        migrate_table(target, new_query, publishing, dry_run=plan.dry_run, **spark, output_format=output_format)
+        require_dry_run(wanted=plan.exit_code, dry_run=plan.dry_run)
+        migrate_table(
+            target,
+            new_query,
+            publishing,
+            dry_run=plan.dry_run,
+            exit_code=plan.exit_code,
+            **spark,
+            output_format=output_format,
+        )
         return
     refuse(target, ["--jars"] if jars else [], "Delta tables")
-    settings, *_ = dropped.group_settings()
-    factories, converters = dropped.make_rules()
-    _require_rules(dropped, operators, states, is_for_new_query=new_query.to is not None)
-    reviewed = plan.read(target)
-    if reviewed is not None and not (given(new_query, "to", "drop") or given(store) or settings):
-        raise UsageError("--apply needs the options of the plan. Repeat that command, with --apply for --plan-out")
-    options = CompactOptions(
-        now="checkpoint" if dropped.now is None else dropped.now,
-        dry_run=plan.changes_nothing,
-        scratch=engine.scratch,
-        **states.arguments(),
-        **publishing.arguments(),
-        **operators.arguments(),
-        **dropped.arguments(),
-    )
-    rules = digest_of_rules([*factories, *converters, *_archive_function(options)])
-    kept_options = {
-        **values_of(publishing, "no_planned_batch", "output"),
-        **values_of(dropped, "expired_to"),
-        **values_of(states, "operator", "store", "state"),
-    }
-    if reviewed is not None:
-        reviewed.require_rules(rules)
-        reviewed.require_options(kept_options)
-    asks = reviewed is None and publishing.asks(dry_run=options.dry_run)
-    may_drop = publishing.yes or asks or reviewed is not None
-    changes = Changes(
-        partitions=store.partitions,
-        provider=store.provider,
-        settings=settings,
-        new_query=_load_query(new_query, converters, dropped.now, dry_run=options.dry_run, may_drop=may_drop),
-        drops=new_query.drop or () if new_query.to is None else (),
-        may_drop=may_drop,
-    )
-    text, chosen_engine = output_format is Format.TEXT, engine.make()
-    listener = _Listener(text, reviewed, ask=asks, max_drop=options.max_drop)
-    with _explain_second_time(reviewed), listener:
-        report = run(target, changes, factories, options, chosen_engine, listener)
-    for warning in report.warnings:
-        print_warning(warning)
-    plan_out = plan.plan_out if report.changed else None
-    if plan_out is not None:
-        write_whole(plan_out, write_plan(report, rules, kept_options), [target])
-    if not text:
-        print_json(report.to_json())
-        return
-    show_report(console(), report, tables=not listener.shown, to=new_query.to, planned=plan.plan_out is not None)
-    if plan_out is not None:
-        publish_command = f"the same command, with --apply {shell_word(str(plan_out))}"
-        console().print(f"The plan is in {plan_out}. To publish it: {publish_command}")
-    if factories and not report.stores:
-        console().print("To drop entries without a migration: ttlsnap compact, with the same options")
+    command = _Command(new_query, store, dropped, operators, states, publishing)
+    command.run(target, plan, reviewed or plan.read(), engine, output_format)
+
+
+@dataclass(frozen=True)
+class _Command:
+    """The options of a migration of a checkpoint, which a plan has, too."""
+
+    new_query: NewQueryOptions
+    store: StoreOptions
+    dropped: MigrationDroppedOptions
+    operators: OperatorOptions
+    states: StateOptions
+    publishing: PublishingOptions
+
+    def record(self) -> dict[str, object]:
+        """Return the options for a plan."""
+        published = PublishingOptions(output=self.publishing.output, no_planned_batch=self.publishing.no_planned_batch)
+        return record_options([self.new_query, self.store, self.dropped, self.operators, self.states, published])
+
+    def restored(self, reviewed: ReviewedMigration) -> _Command:
+        """Return the same command with the options of a plan. Raise UsageError if the plan has none."""
+        recorded = reviewed.command
+        if recorded is None:
+            raise UsageError(
+                "--apply needs the options of this plan, which does not contain them. Repeat that command, with "
+                "--apply for --plan-out"
+            )
+        return _Command(
+            restore_options(self.new_query, recorded),
+            restore_options(self.store, recorded),
+            restore_options(self.dropped, recorded),
+            restore_options(self.operators, recorded),
+            restore_options(self.states, recorded),
+            restore_options(self.publishing, recorded),
+        )
+
+    def run(
+        self,
+        target: str,
+        plan: PlanOptions,
+        reviewed: ReviewedMigration | None,
+        engine: MigrationEngineOptions,
+        output_format: Format,
+    ) -> None:
+        """Migrate the checkpoint, and print the report."""
+        from ttlsnap.contract.functions import digest_of_rules
+        from ttlsnap.migration.run import migrate as run
+        from ttlsnap.storage.open import open_directory
+
+        if reviewed is not None:
+            reviewed.require_target(open_directory(target).root)
+        is_restored = reviewed is not None and not self.record()
+        command = self.restored(reviewed) if reviewed is not None and is_restored else self
+        factories, converters = command.dropped.make_rules()
+        options = command.options(plan, engine)
+        rules = digest_of_rules([*factories, *converters, *_archive_function(options)])
+        if reviewed is not None:
+            reviewed.require_rules(rules)
+            if not is_restored:
+                reviewed.require_options(command.kept_options())
+        asks = reviewed is None and command.publishing.asks(dry_run=options.dry_run)
+        may_drop = command.publishing.yes or asks or reviewed is not None
+        changes = command.changes(converters, dry_run=options.dry_run, may_drop=may_drop)
+        text, chosen_engine = output_format is Format.TEXT, engine.make()
+        listener = _Listener(text, reviewed, ask=asks, max_drop=options.max_drop)
+        with _explain_second_time(reviewed), listener:
+            report = run(target, changes, factories, options, chosen_engine, listener)
+        for warning in report.warnings:
+            print_warning(warning)
+        publish_command = command.write_plan(plan.plan_out, report, rules) if report.changed else None
+        if text:
+            to, planned = command.new_query.to, plan.plan_out is not None
+            show_report(console(), report, tables=not listener.shown, to=to, planned=planned)
+            if publish_command is not None:
+                console().print(f"The plan is in {plan.plan_out}. To publish it: {publish_command}")
+            if factories and not report.stores:
+                console().print("To drop entries without a migration: ttlsnap compact, with the same options")
+        else:
+            print_json(report.to_json())
+        if plan.exit_code:
+            end_as_run(report.warnings)
+
+    def options(self, plan: PlanOptions, engine: MigrationEngineOptions) -> CompactOptions:
+        """Return the options of the library. Raise UsageError for one that has no effect."""
+        from ttlsnap.compaction.options import CompactOptions
+
+        _require_rules(self.dropped, self.operators, self.states, is_for_new_query=self.new_query.to is not None)
+        return CompactOptions(
+            now="checkpoint" if self.dropped.now is None else self.dropped.now,
+            dry_run=plan.changes_nothing,
+            scratch=engine.scratch,
+            **self.states.arguments(),
+            **self.publishing.arguments(),
+            **self.operators.arguments(),
+            **self.dropped.arguments(),
+        )
+
+    def changes(self, converters: Sequence[ConvertsValues], *, dry_run: bool, may_drop: bool) -> Changes:
+        """Return what the migration changes."""
+        from ttlsnap.migration.changes import Changes
+
+        settings, *_ = self.dropped.group_settings()
+        return Changes(
+            partitions=self.store.partitions,
+            provider=self.store.provider,
+            settings=settings,
+            new_query=_load_query(self.new_query, converters, self.dropped.now, dry_run=dry_run, may_drop=may_drop),
+            drops=self.new_query.drop or () if self.new_query.to is None else (),
+            may_drop=may_drop,
+        )
+
+    def kept_options(self) -> dict[str, object]:
+        """Return the options that are not in the report, and must be the same when a plan is applied."""
+        return {
+            **values_of(self.publishing, "no_planned_batch", "output"),
+            **values_of(self.dropped, "expired_to"),
+            **values_of(self.states, "operator", "store", "state"),
+        }
+
+    def write_plan(self, path: Path | None, report: MigrationReport, rules: str) -> str | None:
+        """Write the plan to a file, if there is one. Return the command that applies it."""
+        from ttlsnap.migration.reviewed import write_plan
+
+        if path is None:
+            return None
+        _, *settings_of_transformers = self.dropped.group_settings()
+        has_secrets = any(settings_of_transformers)  # the options of a transformer may be some
+        recorded = None if has_secrets else self.record()
+        write_whole(path, write_plan(report, rules, self.kept_options(), recorded), [report.target])
+        command = "the same command, with" if has_secrets else "ttlsnap migrate"
+        return f"{command} --apply {shell_word(str(path))}"
 
 
 def _require_rules(

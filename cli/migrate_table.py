@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ttlsnap.cli.exit_codes import end_as_run
 from ttlsnap.cli.new_query import NewQueryOptions
 from ttlsnap.cli.options import Format, PublishingOptions
 from ttlsnap.cli.output import MISSING, ask_person, console, place, print_json, print_warning, table
@@ -21,6 +22,7 @@ def migrate_table(
     publishing: PublishingOptions,
     *,
     dry_run: bool,
+    exit_code: bool,
     jars: str | None,
     master: str | None,
     output_format: Format,
@@ -30,6 +32,7 @@ def migrate_table(
     from ttlsnap.contract.table import TableContract, contract_of_table
     from ttlsnap.delta.altering import alter_table
     from ttlsnap.delta.log import open_table, read_table
+    from ttlsnap.migration.unused import foresee_question
     from ttlsnap.new_query.tables import plan_table
 
     if query.to is None:
@@ -45,7 +48,7 @@ def migrate_table(
         lines = "".join(f"\n  {step}" for step in dropped)
         if not dry_run:
             raise RefusedError(f"{target}: this can drop values:{lines}\nTo agree, add --yes")
-        notes.append(f"this can drop values:{lines}\nA run asks before that. If nobody can be asked, add --yes")
+        notes.append(foresee_question(lines))
     is_shown = False
 
     def confirm(report: TableMigrationReport) -> bool:
@@ -64,12 +67,15 @@ def migrate_table(
         print_warning(warning)
     if output_format is Format.JSON:
         print_json(report.to_json())
-        return
-    out = console()
+    else:
+        _show(console(), report, query.to, is_shown=is_shown)
+    if exit_code:
+        end_as_run(report.warnings)
+
+
+def _show(out: Console, report: TableMigrationReport, to: str, *, is_shown: bool) -> None:
     if not report.plan:
-        out.print(
-            f"{report.target}: nothing has to change for {query.to}, as far as was compared. Nothing was changed."
-        )
+        out.print(f"{report.target}: nothing has to change for {to}, as far as was compared. Nothing was changed.")
         return
     if not is_shown:
         _show_plan(out, report)

@@ -53,7 +53,7 @@ def show_stores(out: Console, report: MigrationReport) -> None:
     if report.plan:
         stores = ("store",) if any(step["store"] != "default" for step in report.plan) else ()
         names = ("change", "operator", *stores, "state", "field", "old", "new")
-        steps = table(*names)
+        steps = table(*names, spare=("operator", "store"))
         for step in report.plan:
             steps.add_row(*(MISSING if step[name] is None else str(step[name]) for name in names))
         out.print(steps)
@@ -65,7 +65,7 @@ def show_stores(out: Console, report: MigrationReport) -> None:
     for state, count in report.merged.items():
         out.print(f"{state}: {number(count)} with the same key as another entry, merged with it")
     columns = ("operator", "store", "partitions", "entries", "size before", "size after", "largest / median")
-    text_table = table(*columns, right=columns[2:])
+    text_table = table(*columns, right=columns[2:], spare=("largest / median", "size before", "size after"))
     for store in report.stores:
         text_table.add_row(
             f"{store.operator} {store.operator_name}" if store.operator_name else str(store.operator),

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 import typer
@@ -103,7 +104,7 @@ def print_json(document: Any) -> None:
 
 def print_error(error: TtlsnapError, target: str | None = None) -> None:
     """Print an error on stderr with the advice of its kind, and the name of its ``target`` if there are several."""
-    text = name_target(str(error), target) + (f"\n{error.advice}" if error.advice else "")
+    text = name_target(error.text, target) + (f"\n{error.advice}" if error.advice else "")
     print_marked("Error:", "bold red", text)
 
 
@@ -133,7 +134,30 @@ class HarmlessConsole(Console):
 
     def print(self, *objects: Any, **options: Any) -> None:
         """See ``Console.print``."""
+        if self.file.isatty():
+            objects = tuple(_fit(each, self.width) for each in objects)
         super().print(*map(_make_harmless, objects), **options)
+
+
+def _fit(renderable: Any, width: int) -> Any:
+    """Return a table or a sentence that fits a terminal. A line with a command or JSON stays whole, to be copied."""
+    if isinstance(renderable, TextTable):
+        return renderable.fitted(width)
+    if not isinstance(renderable, str) and not (isinstance(renderable, Text) and not renderable.spans):
+        return renderable
+    line = str(renderable)
+    if len(line) <= width or width < _NARROWEST or any(mark in line for mark in ("ttlsnap ", "{", "\n")):
+        return renderable
+    indent = " " * (len(line) - len(line.lstrip()))
+    lines = wrap(printable(line.strip()), width, initial_indent=indent, subsequent_indent=indent + "  ", **_AT_SPACES)
+    style = renderable.style if isinstance(renderable, Text) else ""
+    return Text("\n".join(lines), style)
+
+
+_NARROWEST = 60
+"""The width below which sentences stay as they are."""
+
+_AT_SPACES: Any = {"break_long_words": False, "break_on_hyphens": False}
 
 
 def _make_harmless(renderable: Any) -> Any:
@@ -165,9 +189,12 @@ def console(*, stderr: bool = False, always: bool = False) -> HarmlessConsole:
     )
 
 
-def table(*columns: str, right: tuple[str, ...] = (), indent: str = "") -> TextTable:
-    """Return an empty table with these columns, those in ``right`` aligned to the right."""
-    return TextTable(columns, right, indent)
+def table(*columns: str, right: tuple[str, ...] = (), spare: tuple[str, ...] = (), indent: str = "") -> TextTable:
+    """Return an empty table with these columns, those in ``right`` aligned to the right.
+
+    A narrow terminal gets it without those in ``spare``.
+    """
+    return TextTable(columns, right, spare, indent)
 
 
 def place(target: str) -> str:

@@ -126,13 +126,14 @@ def unclosed_words(report: CompactionReport) -> str:
 
 
 class ReadingProgress:
-    """The progress of reading; see ``WorkListener``."""
+    """The progress of reading; see ``WorkListener``. ``prints``: the command writes data to stdout during the work."""
 
-    def __init__(self, activity: str = "reading") -> None:
+    def __init__(self, activity: str = "reading", *, prints: bool = False) -> None:
         self._progress: Progress | None = None
         self._task: TaskID | None = None
         self._entries, self._activity = 0, activity
-        if sys.stderr.isatty() and not verbosity.quiet:
+        shares_terminal = prints and sys.stdout.isatty()
+        if sys.stderr.isatty() and not verbosity.quiet and not shares_terminal:
             columns = (TextColumn(activity), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[counts]}"))
             self._progress = Progress(*columns, console=console(stderr=True), transient=True)
 

@@ -9,11 +9,11 @@ from rich.text import Text
 
 from ttlsnap.amounts import ratio
 from ttlsnap.cli.output import number, table
+from ttlsnap.naming import name_state
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ttlsnap.cli.tabular import TextTable
     from ttlsnap.reading.sizes import Sizes
 
 Document = Mapping[str, Any]
@@ -41,7 +41,7 @@ def show_sizes(out: Console, measured_sizes: Sizes) -> None:
 
 
 def _name(state: Document) -> str:
-    return f"{state['operator']}.{state['store']}.{state['state']}"
+    return name_state(state["operator"], state["store"], state["state"])
 
 
 def _show_states(out: Console, states: Sequence[Document]) -> None:
@@ -144,24 +144,14 @@ def _print(out: Console, title: str | None, rows: Sequence[Row], spare_names: Se
     """Print a table below its title, unless it is empty. A narrow terminal lacks some columns of ``spare_names``."""
     if not rows:
         return
-    names = [*rows[0]]
-    text_table = _table(rows, names)
-    for spared_name in spare_names:
-        if text_table.width <= out.width:
-            break
-        names.remove(spared_name)
-        text_table = _table(rows, names)
     if title is not None:
         out.print()
         out.print(title)
-    out.print(text_table)
-
-
-def _table(rows: Sequence[Row], names: Sequence[str]) -> TextTable:
-    text_table = table(*names, right=tuple(name for name in names if name not in _TEXTS))
+    right = tuple(name for name in rows[0] if name not in _TEXTS)
+    text_table = table(*rows[0], right=right, spare=tuple(spare_names))
     for row in rows:
-        text_table.add_row(*(row[name] for name in names))
-    return text_table
+        text_table.add_row(*row.values())
+    out.print(text_table.fitted(out.width))
 
 
 def _keys(entry: Document) -> str:

@@ -23,7 +23,7 @@ def transformers(output_format: FormatOption = Format.TEXT) -> None:
     if output_format is Format.JSON:
         print_json([asdict(info) for info in installed])
         return
-    rows = table("name", "what it does", "options", "from")
+    rows = table("name", "what it does", "options", "from", spare=("from", "options"))
     for info in installed:
         rows.add_row(info.name, _plain(info.summary), _plain(info.options), info.location)
     console().print(rows)

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, timezone
 from inspect import Parameter, Signature
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import ttlsnap
+from ttlsnap import transformers
+from ttlsnap.cli.app import run
 from ttlsnap.delta.run import compact_table
-from ttlsnap.errors import UsageError
+from ttlsnap.errors import TtlsnapError, UsageError
 from ttlsnap.keywords import fields_of, takes
+from ttlsnap.naming import for_python
 from ttlsnap.spark import read_state
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 
-from .samples import sample
+from .samples import SAMPLES, sample
 
 PROMISED = {
     "compact": "target, transformers, *, now='checkpoint', selection=None, schemas=None, dry_run=False, output=None, "
@@ -130,5 +135,127 @@ def test_times_and_durations_are_taken_as_objects_and_as_texts(tmp_path: Path) -
     for ttl in (7, None, "soon"):
         with pytest.raises(UsageError, match=r"a ttl is a timedelta, or a text such as '7d'|is not a duration"):
             StateTtlConfig.of(ttl)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="--now 7 is not valid"):
+    with pytest.raises(UsageError, match=r"^now is 7; it must be a text or a datetime$"):
         ttlsnap.inspect(target, now=7, sizes=True)  # type: ignore[arg-type]
+
+
+class HasAPlan:
+    """A factory whose attribute has the name of a method."""
+
+    plan = "7d"
+
+    def create(self, state: object, clock: object) -> None: ...
+
+
+api: Any = ttlsnap
+"""The package without its types, for wrong arguments."""
+
+rules: Any = transformers
+LOCAL: dict[str, Any] = {"engine": ttlsnap.LocalEngine(1), "dry_run": True}
+WRONG: list[tuple[Callable[[str], object], str]] = [
+    (lambda target: api.compact(target, [HasAPlan()], **LOCAL), "has the attribute plan = '7d', but ttlsnap calls"),
+    (lambda target: api.compact(target, [TtlTransformerFactory], **LOCAL), "is a class. Pass an object of it"),
+    (lambda target: api.compact(target, HasAPlan(), **LOCAL), "it must be a list of"),
+    (lambda target: api.compact(target, "ttl", **LOCAL), "transformers is 'ttl'; it must be a list of"),
+    (lambda target: api.compact(target, [], max_drop="10%", **LOCAL), "max_drop is '10%'; it must be a number"),
+    (lambda target: api.compact(target, [], engine="local"), r"engine is 'local'; it must be an object with run()"),
+    (lambda target: api.compact(target, [], selection="0", **LOCAL), "it must be a Selection or an AnyOf or None"),
+    (lambda target: api.compact(3, [], **LOCAL), "target is 3; it must be a text"),
+    (lambda target: api.inspect(target, entries="3"), "entries is '3'; it must be a whole number"),
+    (lambda target: api.inspect(target, entries=True), "entries is True; it must be a whole number"),
+    (lambda target: api.diff(target, tables="0.state"), "tables is '0.state'; it must be a list of texts"),
+    (lambda target: api.explain(target, "1", None), "transformers is None; it must be a list of"),
+    (lambda target: api.migrate(target, settings="codec"), "settings is 'codec'; it must be a dict or None"),
+    (lambda target: api.doctor(target, fix="torn-offset"), "fix is 'torn-offset'; it must be a list of texts"),
+    (lambda target: api.rollback(target, confirm=True), "confirm is True; it must be a function or None"),
+    (lambda target: api.history(None), "target is None; it must be a text"),
+    (lambda target: rules.TtlTransformerFactory("7d"), r"config is '7d'; pass StateTtlConfig.of('7d')"),
+    (lambda target: rules.StateTtlConfig("7d"), r"For a text: StateTtlConfig.of('7d')"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), WRONG, ids=[message for _, message in WRONG])
+def test_an_argument_of_another_type_is_an_error_that_says_what_is_expected(
+    call: Callable[[str], object], message: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        call(str(SAMPLES / "agg-deltas-lz4-4.2"))
+    assert message in str(caught.value)
+
+
+def test_paths_and_names_of_clocks_are_accepted(tmp_path: Path) -> None:
+    target = sample("agg-deltas-lz4-4.2", tmp_path)
+    rule = rules.TtlTransformerFactory(StateTtlConfig.of("7d"), ["value.max"], "event")
+    report = api.compact(target, [rule], output=tmp_path / "new", now="2026-11-21T09:00:00Z", stopped=True)
+    assert report.output == str(tmp_path / "new") and report.totals.dropped == 369
+    assert api.inspect(target).checkpoint.batch.id == 6
+
+
+def test_an_error_names_parameters_and_the_command_line_names_options(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("TTLSNAP_STOPPED")
+    target = str(sample("agg-deltas-lz4-4.2", tmp_path))
+    (tmp_path / "agg-deltas-lz4-4.2/offsets/6").touch()
+    calls: list[tuple[Callable[[], object], list[str], str, str]] = [
+        (
+            lambda: api.compact(target, [TtlTransformerFactory(StateTtlConfig.of("7d"), "value.max")]),
+            ["compact", target, "--ttl", "7d", "--timestamp", "value.max"],
+            "repeat the call with stopped=True, or wait",
+            "repeat the command with --stopped (in a policy: stopped = true), or wait",
+        ),
+        (
+            lambda: api.inspect(target, timestamp="value.max"),
+            ["inspect", target, "--timestamp", "value.max"],
+            "timestamp needs age=True or sizes=True",
+            "--timestamp needs --age or --sizes",
+        ),
+        (
+            lambda: api.import_state(target, "nowhere"),
+            ["import", target, "--from", "nowhere"],
+            "source nowhere: ",
+            "--from nowhere: ",
+        ),
+    ]
+    for call, words, in_python, on_command_line in calls:
+        with pytest.raises(TtlsnapError) as caught:
+            call()
+        assert in_python in str(caught.value) and "--" not in str(caught.value)
+        assert run([*words]) == caught.value.exit_code
+        assert on_command_line in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    ("message", "in_python"),
+    [
+        ("Run: ttlsnap rollback ck --stopped. Then add --yes", "Run: ttlsnap rollback ck --stopped. Then add yes=True"),
+        ("add --yes (in Python: confirm=...)", "add confirm=..."),
+        ("use --now TIME (in a policy: now)", "use now TIME"),
+        ("add --no-planned-batch", "add planned_batch=False"),
+        ("a -- b, x--y and ---", "a -- b, x--y and ---"),
+    ],
+)
+def test_commands_keep_their_options(message: str, in_python: str) -> None:
+    assert for_python(message) == in_python
+
+
+def test_a_result_is_readable_as_text_and_as_html() -> None:
+    target = str(SAMPLES / "agg-deltas-lz4-4.2")
+    rule = TtlTransformerFactory(StateTtlConfig.of("7d"), "value.max")
+    report = api.compact(target, [rule], now="2026-11-21T09:00:00Z", **LOCAL)
+    lines = repr(report).splitlines()
+    assert lines[0] == "CompactionReport"
+    assert "  totals: entries 480, kept 111, dropped 369, rewritten 0, bytes_before 19591, bytes_after 2783" in lines
+    assert "<th>rules</th><td>ttl 7d by value.max</td>" in report._repr_html_()
+    inspection = api.inspect(target)
+    assert "fields key.key, value.max, value.count, value.sum" in repr(inspection)
+    assert "<td>key.key, value.max, value.count, value.sum</td>" in inspection._repr_html_()
+    results = (report, inspection, api.diff(target), api.doctor(target), api.explain(target, "{}", [rule]))
+    for result in results:
+        assert repr(result).startswith(f"{type(result).__name__}\n  ") and len(repr(result)) < 20_000
+        assert result._repr_html_().startswith(f"<b>{type(result).__name__}</b><table>")
+
+
+def test_names_in_html_are_escaped(tmp_path: Path) -> None:
+    target = sample("agg-deltas-lz4-4.2", tmp_path).rename(tmp_path / "<b>")
+    assert "&lt;b&gt;</td>" in api.inspect(str(target))._repr_html_()

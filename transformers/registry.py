@@ -19,6 +19,7 @@ from typing import Any
 
 from ttlsnap.archives.receivers import TABLE, ExpiredCallback
 from ttlsnap.errors import USERS_ERRORS, UsageError
+from ttlsnap.suggestions import did_you_mean
 from ttlsnap.transform.converters import ConvertsValues, EntryConverter, is_for_new_query
 from ttlsnap.transform.protocols import CollectionStrategy, EntryTransformerFactory, StateSnapshotTransformerFactory
 from ttlsnap.user_code import import_named
@@ -103,8 +104,9 @@ def _load(name: str) -> Any:
         if not colon:
             named_entry_points = [entry_point for entry_point in entry_points(group=GROUP) if entry_point.name == name]
             if not named_entry_points:
-                installed = ", ".join(sorted(entry_point.name for entry_point in entry_points(group=GROUP)))
-                raise UsageError(f"there is no transformer {name!r}; installed: {installed}; or give module:attribute")
+                names = sorted(entry_point.name for entry_point in entry_points(group=GROUP))
+                hint = f"{did_you_mean(name, names)}; installed: {', '.join(names)}; or give module:attribute"
+                raise UsageError(f"there is no transformer {name!r}{hint}")
             return named_entry_points[0].load()
         return _import(module, attribute)
     except UsageError:

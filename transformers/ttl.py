@@ -19,26 +19,32 @@ import numpy as np
 import numpy.typing as npt
 from ttlsnap.clock import MAX_INT64, MIN_INT64, Clock, TimeCharacteristic
 from ttlsnap.entries.batch import StateEntries
-from ttlsnap.entries.descriptor import SIDES, StateDescriptor
+from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.entries.timestamps import (
     WRITTEN,
     TimestampField,
     WrittenField,
     explain_unnamed,
     field_listing,
+    field_names,
     has_time,
+    list_fields,
+    name_for,
+    split_side,
     split_unit,
     timestamp_field,
 )
 from ttlsnap.errors import UsageError
+from ttlsnap.pages.words import SPARKS_TIMES
+from ttlsnap.parameters import convert
 from ttlsnap.quoting import quotes_nothing
 from ttlsnap.schema.units import format_duration, parse_duration
+from ttlsnap.suggestions import did_you_mean
 from ttlsnap.transform.protocols import CollectionStrategy, Cutoff, TimeSummary, Transformer, TransformerFactory
 from ttlsnap.transformers.config import StateTtlConfig, UpdateType
 
 OFF = f"its update type is {UpdateType.DISABLED}, so the state does not expire"
 """Why a state stays unchanged whose TTL is switched off."""
-_SIDES = tuple(f"{side}:" for side in SIDES)
 
 Int64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -71,6 +77,15 @@ class TtlTransformerFactory(TransformerFactory):
     old_ttl_us: int = 0
     strategy: CollectionStrategy = CollectionStrategy.TRANSFORM_ALL
 
+    def __post_init__(self) -> None:
+        """Raise UsageError for values of other types. A list of names becomes a tuple, and a text a clock."""
+        if isinstance(self.config, str):
+            raise UsageError(f"config is {self.config!r}; pass StateTtlConfig.of({self.config!r})")
+        convert("config", self.config, StateTtlConfig | None)
+        timestamp = convert("timestamp", self.timestamp, str | Sequence[str] | None)
+        object.__setattr__(self, "timestamp", timestamp if isinstance(timestamp, str | None) else tuple(timestamp))
+        object.__setattr__(self, "time", convert("time", self.time, TimeCharacteristic | None))
+
     @classmethod
     def from_options(cls, options: dict[str, str]) -> TtlTransformerFactory:
         """``ttl``, ``timestamp``, ``time``, ``old_ttl``, ``strategy``: as the options of ``compact``."""
@@ -78,8 +93,8 @@ class TtlTransformerFactory(TransformerFactory):
         unknown_options = set(options) - set(known_options)
         if unknown_options:
             raise UsageError(
-                f"the ttl transformer has no option {sorted(unknown_options)[0]!r}; its options are "
-                f"{', '.join(known_options)}"
+                f"the ttl transformer has no option {(name := sorted(unknown_options)[0])!r}"
+                f"{did_you_mean(name, known_options)}; its options are {', '.join(known_options)}"
             )
         ttl, time, old_ttl = options.get("ttl"), options.get("time"), options.get("old_ttl")
         return cls(
@@ -100,7 +115,7 @@ class TtlTransformerFactory(TransformerFactory):
         if self._is_off:
             return f"off (update type {UpdateType.DISABLED})"
         if self.config is None:
-            return "Spark's expiry times"
+            return SPARKS_TIMES
         old = f" instead of {format_duration(self.old_ttl_us)}" if self.old_ttl_us else ""
         time = f"by {', '.join(self._names)}" if self._names else "after the time that Spark stores"
         return f"ttl {format_duration(self.config.ttl_us)}{old} {time}"
@@ -119,7 +134,9 @@ class TtlTransformerFactory(TransformerFactory):
         reasons = [self._reason(state) for state in states]
         self._check_names(states)
         if states and all(reasons) and (self.timestamp is not None or self.config is not None):
-            raise UsageError(quotes_nothing(f"{reasons[0]}.\nIts fields are:\n{field_listing(states)}"))
+            named_field = split_unit(split_side(self._names[0])[1])[0] if self._names else ""
+            hint = did_you_mean(named_field, field_names(states))
+            raise UsageError(quotes_nothing(f"{reasons[0]}{hint}.\nIts fields are:\n{field_listing(states)}"))
         self._require_now([state for state, reason in zip(states, reasons, strict=True) if reason is None], clock)
         return reasons
 
@@ -145,16 +162,14 @@ class TtlTransformerFactory(TransformerFactory):
     def _check_names(self, states: Sequence[StateDescriptor]) -> None:
         """Raise UsageError if a side of a join lacks the field that is named for it."""
         for name in self._names:
-            side, _, field = name.partition(":")
-            if not name.startswith(_SIDES):
-                continue
-            if field == WRITTEN:
+            side, field = split_side(name)
+            if side is None or field == WRITTEN:
                 continue
             states_of_side = [state for state in states if state.side == side]
             if not any(state.field(split_unit(field)[0]) for state in states_of_side):
                 raise UsageError(
-                    f"--timestamp {name}: no state of a {side} side has the field {split_unit(field)[0]}.\nIts fields "
-                    f"are:\n{field_listing(states)}"
+                    f"--timestamp {name}: no state of a {side} side has the field "
+                    + list_fields(split_unit(field)[0], states)
                 )
 
     def create(self, state: StateDescriptor, clock: Clock) -> Transformer | None:
@@ -237,17 +252,7 @@ class TtlTransformerFactory(TransformerFactory):
 
     def _name(self, state: StateDescriptor) -> str | None:
         """Return the name of the field for ``state``: a named one, or the one that Spark stores."""
-        if not self._names:
-            return state.stored_timestamp
-        sides = [tuple(name.split(":", 1)) if name.startswith(_SIDES) else ("", name) for name in self._names]
-        names_of_state = [name for side, name in sides if side == state.side] or [
-            name for side, name in sides if not side
-        ]
-        if len(names_of_state) > 1:
-            raise UsageError(
-                f"--timestamp is {' and '.join(names_of_state)}; a state can have one, and each side of a join one"
-            )
-        return names_of_state[0] if names_of_state else None
+        return name_for(state, self._names)
 
     def _find_event_times(self, state: StateDescriptor) -> tuple[TimestampField, ...]:
         """Return the event times by which Spark evicts an entry: one, or those by which it may; none if it does not."""

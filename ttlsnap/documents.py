@@ -24,10 +24,11 @@ other values. Check a document from a file before, as a contract with its JSON S
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from functools import cache, partial
+from html import escape
 from types import UnionType
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -103,6 +104,77 @@ class Document:
     def to_json(self) -> dict[str, Any]:
         """Return the document; see ``docs/json.md``."""
         return _to_object(self)
+
+
+_MOST_ROWS = 20
+
+
+class Result(Document):
+    """A document that a function of the Python API returns.
+
+    Its text has a line for each fact. A notebook shows a table.
+    """
+
+    def __init_subclass__(cls) -> None:
+        """Keep the text also in a dataclass, which would make its own."""
+        super().__init_subclass__()
+        cls.__repr__ = Result.__repr__  # type: ignore[method-assign]
+
+    def summary(self) -> Mapping[str, Any]:
+        """Return the facts to show."""
+        return self.to_json()
+
+    def __repr__(self) -> str:
+        return "\n".join([type(self).__name__, *_lines(self.summary())])
+
+    def _repr_html_(self) -> str:
+        """Return the facts as HTML, for notebooks."""
+        return f"<b>{type(self).__name__}</b>{_html(self.summary())}"
+
+
+def _shown(document: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    return ((key, value) for key, value in document.items() if value not in (None, "") and value != [] and value != {})
+
+
+def _is_flat(value: Any) -> bool:
+    return isinstance(value, dict) and not any(isinstance(inner, list | dict) for _, inner in _shown(value))
+
+
+def _in_words(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_in_words(inner)}" for key, inner in _shown(value))
+    if isinstance(value, list):
+        return ", ".join(map(_in_words, value[:_MOST_ROWS])) + _more(value)
+    return str(value)
+
+
+def _more(items: list[Any]) -> str:
+    return f", and {len(items) - _MOST_ROWS} more" if len(items) > _MOST_ROWS else ""
+
+
+def _lines(document: Mapping[str, Any], indent: str = "  ") -> Iterator[str]:
+    for key, value in _shown(document):
+        if isinstance(value, list) and isinstance(value[0], dict):
+            yield f"{indent}{key}: {len(value)}"
+            yield from (f"{indent}  {_in_words(item)}" for item in value[:_MOST_ROWS])
+        elif isinstance(value, dict) and not _is_flat(value):
+            yield f"{indent}{key}:"
+            yield from _lines(value, indent + "  ")
+        else:
+            yield f"{indent}{key}: {_in_words(value)}"
+
+
+def _html(value: Any) -> str:
+    if isinstance(value, Mapping):
+        rows = (f"<tr><th>{escape(str(key))}</th><td>{_html(inner)}</td></tr>" for key, inner in _shown(value))
+        return f"<table>{''.join(rows)}</table>"
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        columns = dict.fromkeys(key for item in value for key, _ in _shown(item))
+        head = "".join(f"<th>{escape(column)}</th>" for column in columns)
+        rows = ("".join(f"<td>{_html(item.get(column))}</td>" for column in columns) for item in value[:_MOST_ROWS])
+        body = "".join(f"<tr>{row}</tr>" for row in rows)
+        return f"<table><tr>{head}</tr>{body}</table>{escape(_more(value))}"
+    return "" if value is None else escape(_in_words(value))
 
 
 class ReadableDocument(Document):

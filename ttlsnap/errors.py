@@ -28,9 +28,10 @@ out. The messages of most classes may also have the text of another library, whi
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
+from ttlsnap.naming import for_python
 from ttlsnap.quoting import Quoting
 
 USERS_ERRORS = (Exception, SystemExit)
@@ -50,9 +51,14 @@ class TtlsnapError(Exception):
     exit_code = 5
     advice = ""
     summary: str | None = "The run failed."
+    names_parameters = False
 
     def __init__(self, message: str = "") -> None:
         super().__init__(shorten(message))
+
+    def __str__(self) -> str:
+        """Return the message. One that a function of the Python API raises names parameters, and no options."""
+        return for_python(self.message) if self.names_parameters else str(self.message)
 
     @property
     def message(self) -> str:
@@ -102,6 +108,25 @@ class FencedError(RefusedError):
 
 class FutureWatermarkError(RefusedError):
     """A watermark that is too far ahead of its batch to be compared with times of entries (exit code 4)."""
+
+
+class Foreseen(str):
+    """A warning of a dry run: the error of this ``kind`` that a run would raise, if nobody agrees on a terminal."""
+
+    kind: type[RefusedError]
+
+    def __new__(cls, text: str, kind: type[RefusedError] = RefusedError) -> Foreseen:
+        made = super().__new__(cls, text)
+        made.kind = kind
+        return made
+
+    def __reduce__(self) -> tuple[type[Foreseen], tuple[str, type[RefusedError]]]:
+        return Foreseen, (str(self), self.kind)
+
+    @staticmethod
+    def first_in(warnings: Iterable[str]) -> type[RefusedError] | None:
+        """Return the kind of the error that a run would raise first; None if it would raise none."""
+        return next((warning.kind for warning in warnings if isinstance(warning, Foreseen)), None)
 
 
 class CorruptionError(TtlsnapError):

@@ -7,12 +7,15 @@ nothing else, for example that of an optional package. So a module in it is foun
 
 from __future__ import annotations
 
+import ast
 import importlib
+import importlib.util
 import os
 import sys
 from collections.abc import Iterable, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
 from types import FrameType, ModuleType
 
 Found = tuple[tuple[str, tuple[str, ...]], ...]
@@ -54,6 +57,32 @@ def import_named(module: str) -> ModuleType:
     found = importlib.import_module(module)
     _imported.add(module)
     return found
+
+
+def find_names(module: str) -> frozenset[str] | None:
+    """Return the names that the source of a module binds, without running it. None if that is unknown.
+
+    Raise ModuleNotFoundError if there is no such module. To find one in a package, Python runs the package.
+    """
+    _named.add(module.partition(".")[0])
+    spec = importlib.util.find_spec(module)
+    if spec is None:
+        raise ModuleNotFoundError(f"No module named {module!r}", name=module)
+    if spec.origin is None or not spec.origin.endswith(".py"):
+        return None
+    try:
+        nodes = list(ast.walk(ast.parse(Path(spec.origin).read_bytes())))
+    except (OSError, SyntaxError, ValueError):
+        return None  # the import explains it
+    names: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.alias):
+            names.add(node.asname or node.name.partition(".")[0])
+        elif isinstance(node, ast.Name):
+            names.add(node.id)
+    return None if names & {"*", "__getattr__", "globals", "exec", "setattr"} else frozenset(names)
 
 
 def list_named() -> Sequence[str]:

@@ -134,7 +134,7 @@ def test_each_direction_has_its_own_findings() -> None:
     both = found("rocksdb-4.2", edit, direction="full")
     assert [finding.code for finding in both.findings] == ["value-added", "value-removed"]
     assert both.findings[1].message.startswith("going back: ")
-    with pytest.raises(UsageError, match="--direction"):
+    with pytest.raises(UsageError, match="unknown direction"):
         found("rocksdb-4.2", edit, direction="sideways")
 
 

@@ -105,7 +105,7 @@ def test_an_option_has_a_code_and_an_optional_place() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("value-aded", "unknown rule 'value-aded'; did you mean value-added"),
+        ("value-aded", "unknown rule 'value-aded' \\(did you mean value-added"),
         ("nonsense:0", "unknown rule 'nonsense'"),
         ("value-added:", "the place after the colon is missing"),
         ("", "unknown rule ''"),
@@ -157,7 +157,7 @@ def test_a_file_has_reasons_and_dates(tmp_path: Path) -> None:
         ("[[ignore]]\ncode = 'value-added'\nreason = 'x'\nuntil = 2027-01-31T00:00:00", "write a date without quotes"),
         (
             "[[ignore]]\ncode = 'value-added'\nreason = 'x'\nuntill = 2027-01-31",
-            "'untill'; did you mean until",
+            "'untill' \\(did you mean until",
         ),
         ("[[ignore]]\ncode = 'valu-removed'\nreason = 'x'", "did you mean value-removed"),
         ("[ignore]\ncode = 'value-added'\nreason = 'x'", r"only \[\[ignore\]\] tables are allowed"),

@@ -36,7 +36,7 @@ def defaults_of(function: Any) -> dict[str, Any]:
         (PartitionOptions().arguments(), ttlsnap.compact),
         (OperatorOptions().arguments(), ttlsnap.compact),
         (DroppedOptions().arguments(), ttlsnap.compact),
-        (vars(TrialOptions()), ttlsnap.compact),
+        ({name: getattr(TrialOptions(), name) for name in ("dry_run", "show")}, ttlsnap.compact),
         (TableOptions().arguments(yes=False), compact_table),
         (StateOptions().arguments(), ttlsnap.inspect),
         (LookOptions().arguments(), ttlsnap.inspect),

@@ -138,7 +138,10 @@ def test_a_dry_run_says_what_a_run_does(
         document = json.loads(capsys.readouterr().out)
         assert document["refused"] is (says == REFUSED)
         assert document["destination"] == (places["COPY"] if "COPY" in case.words else None)
+    ended = run([*words, "--dry-run", "--exit-code"])
+    capsys.readouterr()
     found = run([*words, *(["--engine", "local"] if words[0] != "import" else [])])
+    assert ended == found
     assert found == case.code
     assert ("Published as run" in capsys.readouterr().out) is (case.says == DONE)
 
@@ -166,6 +169,44 @@ def test_a_policy_says_what_would_be_refused(tmp_path: Path, capsys: pytest.Capt
     assert "Plan: nothing was changed. Read the errors and warnings before you repeat it without --plan." in text
     assert [target["refused"] for target in document["targets"]] == [True, False]
     assert "Of 2 targets, 1 would be refused now; a run would drop" in page
+
+
+@pytest.mark.parametrize(("on_busy", "code"), [("fail", 4), ("skip", 0)])
+def test_a_policy_ends_its_plan_as_a_run_would(on_busy: str, code: int, tmp_path: Path) -> None:
+    run_query(sample(AGG, tmp_path))
+    policy = tmp_path / "policy.toml"
+    rule = '[[target.rule]]\nttl = "7d"\ntimestamp = "value.max"\nnow = "2026-11-21T09:00:00Z"\n'
+    policy.write_text(f'[[target]]\npath = "{AGG}"\non_busy = "{on_busy}"\n{rule}')
+    words = ["maintain", str(policy), "--engine", "local"]
+    assert run([*words, "--plan"]) == 0
+    assert run([*words, "--plan", "--exit-code"]) == code == run(words)
+    policy.write_text('[[target]]\npath = "nothing*"\n')
+    assert run([*words, "--plan", "--exit-code"]) == run(words)
+
+
+def test_the_exit_code_of_several_targets_is_the_highest(tmp_path: Path) -> None:
+    running, stopped = (sample(AGG, tmp_path).rename(tmp_path / name) for name in ("running", "stopped"))
+    run_query(running)
+    stop_query(stopped)
+    words = ["compact", "TARGET", *WEEK, "--dry-run", "--exit-code"]
+    for targets, code in (([stopped], 0), ([stopped, running], 4), ([running, stopped], 4)):
+        assert run([*words[:1], *map(str, targets), *words[2:]]) == code
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["compact", "TARGET"],
+        ["migrate", "TARGET", "--partitions", "3"],
+        ["import", "TARGET", "--from", "x"],
+        ["maintain", "policy.toml"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_only_a_dry_run_takes_exit_code(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = str(sample(AGG, tmp_path))
+    assert run([target if word == "TARGET" else word for word in words] + ["--exit-code"]) == 2
+    assert "--exit-code needs" in capsys.readouterr().err
 
 
 def test_a_dry_run_says_that_no_batch_can_be_planned(

@@ -82,3 +82,68 @@ def test_deduplication_without_a_time_lists_the_options(
         "dropDuplicatesWithinWatermark",
     ):
         assert words in told.out + told.err
+
+
+@pytest.mark.parametrize("place", ["state/0/1", "offsets", "offsets/0", "metadata", "nowhere"])
+def test_a_path_within_a_checkpoint_names_the_checkpoint(
+    place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = sample("agg-deltas-lz4-4.2", tmp_path)
+    assert f". Name the checkpoint that it belongs to: {target}\n" in refusal(["inspect"], target / place, capsys)
+
+
+def test_a_mistyped_path_suggests_a_folder_beside_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = sample("agg-deltas-lz4-4.2", tmp_path)
+    told = refusal(["inspect"], str(target).replace("deltas", "delta"), capsys)
+    assert "does not exist (did you mean agg-deltas-lz4-4.2?)\n" in told
+
+
+AGG, JOIN = str(SAMPLES / "agg-deltas-lz4-4.2"), str(SAMPLES / "join-4.2")
+VISITS = str(SAMPLES / "visits-4.2")
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["compact", AGG, "--ttl", "7d", "--timestamp", "value.mx"], "field value.mx (did you mean value.max?)"),
+        (["compact", AGG, "--ttl", "7d", "--timestamp", "max"], "'max' is not a field name (did you mean value.max?)"),
+        (["compact", JOIN, "--ttl", "7d", "--timestamp", "left:value.att"], "value.att (did you mean value.at?)"),
+        (["inspect", AGG, "--age", "--timestamp", "value.mx"], "value.mx (did you mean value.max?)"),
+        (["export", AGG, "--to", "-", "--columns", "key.ky"], "key.ky (did you mean key.key?)"),
+        (["export", AGG, "--to", "-", "--where", "value.cont > 3"], "value.cont (did you mean value.count?)"),
+        (["export", AGG, "--to", "-", "--table", "0.stat"], "0.stat (did you mean 0.state?)"),
+        (["compact", VISITS, "--state", "lst"], "--state lst (did you mean last?)"),
+        (["inspect", VISITS, "--state", "lst", "--state", "last"], "--state lst (did you mean last?)"),
+        (["doctor", AGG, "--fix", "torn-ofset"], "unknown problem (did you mean torn-offset?)"),
+        (["compact", AGG, "--transformer", "tl"], "'tl' (did you mean ttl?)"),
+        (["compact", AGG, "--transformer", "ttl", "--set", "til=7d"], "'til' (did you mean ttl?)"),
+        (["migrate", AGG, "--set", "codek=lz4"], "codek (did you mean codec?)"),
+        (["compact", AGG, "--timestmp", "value.max"], "--timestamp"),
+    ],
+    ids=" ".join,
+)
+def test_a_mistyped_name_suggests_names_that_exist(
+    words: list[str], hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(words) == 2
+    assert hint in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("name", ["agg-deltas-lz4-4.2", "join-4.2"])
+def test_compact_without_a_rule_names_the_options_if_no_state_stores_an_expiry(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "page.html"
+    assert run(["compact", str(sample(name, tmp_path)), "--stopped", "--report", f"html={page}"]) == 0
+    told = (
+        "Nothing to do: Spark stores in no state when an entry expires. Give a rule: --ttl DURATION --timestamp FIELD"
+    )
+    out = capsys.readouterr().out
+    assert told in out and "Total:" not in out and told in page.read_text()
+
+
+def test_compact_without_a_rule_counts_entries_if_a_state_stores_an_expiry(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["compact", str(SAMPLES / "dedup-within-4.2"), "--dry-run"]) == 0
+    assert "Total: would drop 0 of 19 entries" in capsys.readouterr().out

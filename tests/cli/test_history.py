@@ -16,9 +16,11 @@ from ttlsnap.transform.protocols import EntryTransformerFactory, Keep
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 from ttlsnap.transformers.keep import KeepTransformerFactory
 
-from ..samples import sample
+from ..samples import sample, sample_at_home
+from .running import Ttlsnap
 
 DAY = 86_400_000_000
+NOW = r"2026-11-21 08:49:33Z \(checkpoint\)"
 
 
 def keep_all(key: object, value: object) -> Keep:
@@ -37,8 +39,10 @@ def compacted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
 def test_history_shows_when_by_which_rule_and_how_much(compacted: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["history", str(compacted)]) == 0
     header, line, *_ = capsys.readouterr().out.splitlines()
-    assert header.split() == ["run", "when", "kind", "status", "batch", "dropped", "of", "backup", "rule"]
-    assert re.search(r" 20\d\d-\d\d-\d\d \d\d:\d\d:\d\dZ  compact  done +6 +369  480  yes +ttl 7d by value\.max$", line)
+    assert header.split() == ["run", "when", "kind", "status", "batch", "dropped", "of", "backup", "now", "rule"]
+    assert re.search(
+        rf" 20\d\d-\d\d-\d\d \d\d:\d\d:\d\dZ  compact  done +6 +369  480  yes +{NOW}  ttl 7d by value\.max$", line
+    )
 
 
 def test_history_says_what_a_migration_changed(
@@ -50,6 +54,15 @@ def test_history_says_what_a_migration_changed(
     assert f"\n{target.name}, batch 6\n" in f"\n{capsys.readouterr().out}"  # a path in the current folder is relative
     assert run(["history", str(target)]) == 0
     assert capsys.readouterr().out.splitlines()[1].endswith("  yes     shuffle.partitions = 3")
+
+
+def test_history_shows_the_steps_of_a_migration_and_its_clock(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
+    target = sample_at_home("removed-4.2", tmp_path)
+    words = ("--drop", "last", "--ttl", "30d", "--timestamp", "@written", "--now", "2026-11-28T00:00:00Z")
+    assert ttlsnap("migrate", target, *words, "--stopped", "--yes").code == 0
+    _, _, run_line, *lines = ttlsnap("history", target).out.splitlines()
+    assert "  2026-11-28 00:00:00Z (given)  " in run_line and "removal of what Spark has kept of last" in run_line
+    assert f"{run_line.split()[0]}: drop-unused 0.default.last: last" in lines
 
 
 def test_reports_have_the_rules(compacted: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -65,7 +78,7 @@ def test_a_narrow_terminal_gets_a_narrow_table_and_whole_run_ids(
     assert run(["history", str(compacted)]) == 0
     header, line, rule, *_ = capsys.readouterr().out.splitlines()
     assert len(line) <= 80 and header.split()[:2] == ["run", "when"]
-    assert rule == f"{line.split()[0]}: ttl 7d by value.max"
+    assert rule == f"{line.split()[0]}: ttl 7d by value.max, now 2026-11-21 08:49:33Z (checkpoint)"
 
 
 @pytest.mark.parametrize(

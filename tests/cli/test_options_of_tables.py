@@ -17,12 +17,12 @@ from .running import Ttlsnap
 
 QUERY = {"--to", "--rename", "--swap", "--drop", "--fill", "--birth", "--narrow", "--ignore"}
 RULES = {"--ttl", "--timestamp", "--old-ttl", "--now", "--time", "--transformer", "--set", "--max-drop", "--expired-to"}
-RUN = {"--dry-run", "--yes", "--stopped", "--master", "--format"}
+RUN = {"--dry-run", "--exit-code", "--yes", "--stopped", "--master", "--format"}
 PAGE = {"--report", "--show-keys"}
 TABLE = {"--key", "--jars", "--max-files", "--max-bytes", "--erase", "--retention"}
 FOR_TABLES = {
     "compact": RULES | RUN | PAGE | TABLE,
-    "inspect": {"--entries", "--age", "--timestamp", "--now", "--format"} | PAGE,
+    "inspect": {"--show", "--age", "--timestamp", "--now", "--format"} | PAGE,
     "migrate": QUERY | RUN | {"--jars"},
 }
 VALUES = {

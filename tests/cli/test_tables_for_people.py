@@ -16,7 +16,8 @@ from ttlsnap.cli.output import share
 from ttlsnap.cli.tabular import TextTable
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 
-from ..samples import sample
+from ..samples import SAMPLES, sample
+from .terminal import run_on_terminal
 
 WEEK = StateTtlConfig(7 * 86_400_000_000)
 
@@ -139,3 +140,40 @@ def test_help_keeps_examples_and_words_whole(
     shown = set(" ".join(lines).split())
     for parameter in declared.params:
         assert set(parameter.help.split()) <= shown, parameter.name
+    assert "<bool>" not in shown
+
+
+def test_the_help_of_all_commands_shows_no_types_of_flags(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--help"]) == 0
+    assert "<bool>" not in capsys.readouterr().out
+
+
+def test_a_fitted_table_leaves_out_columns_and_then_the_middle_of_texts() -> None:
+    made = TextTable(["target", "rows", "spare"], ["rows"], ["spare"])
+    made.add_row("/data/checkpoints/of/many/queries/sessions", "1,234,567", "text")
+    assert made.fitted(200) is made
+    assert made.fitted(made.width - 1).columns == ["target", "rows"]
+    lines = made.fitted(40).__rich__().plain.splitlines()
+    assert max(map(len, lines)) <= 40
+    assert lines[1].startswith("/data/ch...") and lines[1].endswith("queries/sessions  1,234,567")
+    assert made.fitted(3).__rich__().plain.splitlines()[1].endswith("  1,234,567")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("migrate", "join-4.2", "--partitions", "3", "--dry-run"),
+        ("compact", "alarms-4.2", "--dry-run"),
+        ("inspect", "alarms-4.2", "--sizes"),
+        ("maintain", "../examples/policy.toml", "--plan"),
+        ("transformers",),
+    ],
+    ids=lambda words: words[0],
+)
+def test_no_table_or_sentence_is_wider_than_the_terminal(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(SAMPLES)
+    lines = run_on_terminal(*words).splitlines()
+    wide = [line for line in lines if len(line) > 80 and "ttlsnap " not in line and "{" not in line]
+    assert len(lines) > 2 and not [line for line in wide if " " in line.strip()]

@@ -93,7 +93,7 @@ def test_unmatched_rows_are_dropped_only_on_request(written: Checkpoint) -> None
     options: dict[str, Any] = {"now": stamp(LIMIT + H), "engine": LocalEngine(1), "stopped": True, "max_drop": 1.0}
     factory = TtlTransformerFactory(StateTtlConfig(H * 1_000_000))
     for output in (None, f"{written.path}-new"):
-        with pytest.raises(RefusedError, match=r"^1 of the rows to drop .* --drop-unmatched"):
+        with pytest.raises(RefusedError, match=r"^1 of the rows to drop .* drop_unmatched=True"):
             compact(str(written.path), [factory], output=output, **options)
         assert digest(written.path) == before
     assert not written.path.with_name(f"{written.path.name}-new").exists()

@@ -112,7 +112,7 @@ def test_a_contract_has_the_udf_of_a_key(spark: SparkSession) -> None:
 @pytest.mark.parametrize(
     ("build", "options", "match"),
     [
-        ("tests.contract.jobs:nosuch", {}, "cannot be loaded: AttributeError"),
+        ("tests.contract.jobs:nosuch", {}, "cannot be loaded: tests.contract.jobs has no nosuch"),
         ("no_such_module:build", {}, "cannot be loaded: ModuleNotFoundError"),
         ("tests.contract.jobs:A_NUMBER", {}, "is int, not a function"),
         (jobs.no_state, {}, "the query has no state"),

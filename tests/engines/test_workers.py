@@ -91,7 +91,8 @@ def test_workers_with_other_code_are_refused(tmp_path: Path) -> None:
         refused = ask("compact")
         assert "has another rules. Install there" in str(refused) and "Traceback" not in str(refused)
         rule.unlink()
-        assert "No module named 'rules'" in str(ask("compact"))
+        refused = ask("compact")
+        assert "No module named 'rules'" in str(refused) and "set PYSPARK_PYTHON" in str(refused)
         rule.write_text(RULES)
         assert ask("compact") == dropped
 
@@ -102,7 +103,8 @@ def test_workers_with_other_code_are_refused(tmp_path: Path) -> None:
             assert "has another ttlsnap. Install there" in str(ask(name))
         changed.write_text(code)
         (installed / "ttlsnap/engines/workers.py").unlink()  # as in versions before this comparison
-        assert "has no ttlsnap, or an older one. Install there" in str(ask("compact"))
+        refused = ask("compact")
+        assert "has no ttlsnap, or an older one. Install there" in str(refused) and "set PYSPARK_PYTHON" in str(refused)
 
 
 def test_only_one_function_starts_workers() -> None:

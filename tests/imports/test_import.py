@@ -207,7 +207,7 @@ def test_what_does_not_fit_is_refused(
     with pytest.raises(error) as raised:
         import_state(str(target), source, tables=[table], stopped=True)
     assert words in str(raised.value)
-    assert ("--mode merge or replace" in str(raised.value)) is ("already has the key" in str(raised.value))
+    assert ("mode merge or replace" in str(raised.value)) is ("already has the key" in str(raised.value))
     assert bytes_of(target) == before
 
 
@@ -274,7 +274,7 @@ def test_places_that_are_no_table(tmp_path: Path) -> None:
         ("text.csv", ["0.all"], UsageError, "a table is a Parquet file"),
         ("bad.parquet", ["0.all"], UsageError, "is not a Parquet file that can be read"),
         ("half", ["0.all"], UsageError, "still being written"),
-        ("state/0.all", [], UsageError, "Choose its state with --table: 0.eventTimers, 0.all"),
+        ("state/0.all", [], UsageError, "Choose its state with tables: 0.eventTimers, 0.all"),
         ("state", ["0.nothing"], UsageError, "has no state for the table 0.nothing"),
     ]
     before = bytes_of(target)

@@ -186,7 +186,7 @@ def test_paths_are_relative_to_the_policy_and_uris_are_unchanged(tmp_path: Path)
 
 def test_errors_suggest_the_intended_key(tmp_path: Path) -> None:
     told = problems(tmp_path, '# nothing\n[[targets]]\npath = "a"\n')
-    meant = "2: the policy has an unknown key, 'targets'; did you mean target?"
+    meant = "2: the policy has an unknown key, 'targets' (did you mean target?)"
     assert told == ["1: the policy lacks target", meant]
 
 

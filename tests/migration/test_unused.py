@@ -57,6 +57,8 @@ def test_what_no_variable_uses_is_removed_by_name(ttlsnap: Ttlsnap, target: Path
     entries, files = entries_of(target), tree(target)
     words = ["migrate", target, "--drop", "last", "--drop", "0.default.recent", "--stopped", "--format", "json"]
     dry = ttlsnap(*words, "--dry-run")
+    assert ttlsnap(*words, "--dry-run", "--exit-code").code == ttlsnap(*words).code == 4
+    assert ttlsnap(*words, "--dry-run", "--exit-code", "--yes").code == 0
     assert (dry.code, tree(target)) == (0, files)
     told = {f"0.default.{name}": UNUSED[name][2] for name in (*LAST, *RECENT)}
     assert dry.json["unused"] == told

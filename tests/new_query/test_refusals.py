@@ -210,8 +210,10 @@ def test_a_plan_is_applied_only_as_it_was_reviewed(ttlsnap: Ttlsnap, tmp_path: P
         assert ttlsnap("migrate", target, *filled, "--apply", tmp_path / "wrong.json").code in (2, 3)
     assert ttlsnap("migrate", target, *filled, "--apply", plan, "--dry-run").code == 2
     assert bytes_of(target) == before
-    alone = ttlsnap("migrate", target, "--apply", plan)
-    assert alone.code == 2 and "Repeat that command, with --apply for --plan-out" in alone.err
+    document = json.loads(plan.read_text())
+    (tmp_path / "older.json").write_text(json.dumps({**document, "command": None}))
+    alone = ttlsnap("migrate", target, "--apply", tmp_path / "older.json")
+    assert alone.code == 2 and "Repeat that command, with --apply for --plan-out" in " ".join(alone.err.split())
     assert ttlsnap("migrate", target, *filled, "--apply", plan).code == 0
     again = ttlsnap("migrate", target, *filled, "--apply", plan)
     run = history(str(target))[-1].run

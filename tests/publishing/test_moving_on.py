@@ -202,7 +202,7 @@ def test_logs_are_young_for_a_minute_and_for_three_times_the_longest_gap(
         refuse_if_running(Runs.read(files), None)
         return
     with pytest.raises(
-        BusyError, match=r"the logs of batch 3 changed .* ago, so the query may be running\. .*--stopped"
+        BusyError, match=r"the logs of batch 3 changed .* ago, so the query may be running\. .*(stopped=True|--stopped)"
     ):
         refuse_if_running(Runs.read(files), None)
     refuse_if_running(Runs.read(files), None, stopped=True)

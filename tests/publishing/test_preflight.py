@@ -17,7 +17,7 @@ from ..samples import SAMPLES, sample
 
 def test_no_batch_is_planned_for_a_query_with_a_global_limit() -> None:
     # Spark cannot run such a query in a batch without data.
-    with pytest.raises(RefusedError, match=r"operator 0 is a global limit.* Nothing was changed.*--no-planned-batch"):
+    with pytest.raises(RefusedError, match=r"operator 0 is a global limit.* Nothing was changed.*no-planned-batch"):
         refuse_planned_batch(open_checkpoint(LocalDirectory(str(SAMPLES / "limit-3.1"))))
     for name in ("agg-deltas-lz4-4.2", "dedup-columns-3.1", "join-outer-3.1"):
         refuse_planned_batch(open_checkpoint(LocalDirectory(str(SAMPLES / name))))

@@ -126,7 +126,7 @@ def test_logs_that_an_earlier_version_has_moved_away_leave_no_evidence(
     remove_plan(target)
     age(target, OLD_S)
     for publish in PUBLISHERS.values():
-        with pytest.raises(BusyError, match=r"nothing shows how long.*an earlier version of ttlsnap.*--stopped"):
+        with pytest.raises(BusyError, match=r"nothing shows how long.*an earlier version of ttlsnap.*stopped=True"):
             publish(target, stopped=False)
     rollback(str(target), stopped=True)
     age(target, OLD_S)

@@ -303,7 +303,7 @@ def test_more_differences_than_examples_are_told(capsys: pytest.CaptureFixture[s
     target = str(SAMPLES / AGG)
     (state,) = diff(target, old_batch=3).states
     assert run(["diff", target, "--old-batch", "3", "--examples", "4"]) == 1
-    assert f"0.state: {state.differences - 4} more differences; --examples N shows N of them" in capsys.readouterr().out
+    assert f"0.state: {state.differences - 4} more differences; --show N shows N of them" in capsys.readouterr().out
     for examples in ("0", str(state.differences)):
         assert run(["diff", target, "--old-batch", "3", "--examples", examples]) == 1
         assert "more differences" not in capsys.readouterr().out

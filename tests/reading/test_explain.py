@@ -363,7 +363,7 @@ def test_keys_of_every_kind_are_found(tmp_path: Path) -> None:
         ('["a"]', "is a list"),
         ('{"key": {"a": 1}}', "column key: this is not a string"),
         ('{"key": "a", "key": "b"}', "names a column twice"),
-        ("[" * 20_000, r"--key \[{200}\.\.\. is not JSON"),
+        ("[" * 20_000, r"key \[{200}\.\.\. is not JSON"),
     ],
 )
 def test_a_wrong_key_is_told(key: str, words: str) -> None:
@@ -405,7 +405,7 @@ def test_a_key_can_be_a_dict() -> None:
     shown = explain(deduplicated, {}, [SPARKS], show=ALL).entries
     key = next(entry["key"] for entry in shown if entry["key"]["at"] is not None)
     assert explain(deduplicated, {**key, "at": datetime.fromisoformat(key["at"])}, [SPARKS]).found == 1
-    for wrong, words in ((7, "key is int. Give a dict of columns, or JSON"), ({"key": {1}}, "a value is set")):
+    for wrong, words in ((7, "key is 7; it must be a text or a dict"), ({"key": {1}}, "a value is set")):
         with pytest.raises(UsageError, match=words):
             explain(target, wrong, [SOME])  # type: ignore[arg-type]
 
@@ -427,12 +427,16 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*words, "--key", '"user-0034"']) == 0
     told = capsys.readouterr().out
     assert "operator 0 (stateStoreSave), partition 0: dropped" in told
-    assert "Found 1 entry. Read partition 0 of 2 of operator 0, after batch 6." in told
+    assert "Found 1 entry: 1 dropped. Read partition 0 of 2 of operator 0, after batch 6." in told
     assert run([*words, "--key", '"nobody"']) == 1
     assert 'No entry has the key "nobody". Read partition ' in capsys.readouterr().out
     assert run([*words, "--key", "{}", "--show", "3", "--format", "json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert (document["found"], len(document["entries"])) == (480, 3)
+    join = str(SAMPLES / "join-4.2")
+    assert run(["explain", join, "--key", '"key-20"', "--ttl", "1d", "--timestamp", "left:value.at"]) == 0
+    last_line = capsys.readouterr().out.splitlines()[-1]
+    assert last_line == "Found 4 entries: 4 kept. Read partition 1 of 2 of operator 0, after batch 5."
     assert run([*words, "--key", "nobody"]) == 2
     assert run([*words, "--key", "{}", "--set", "a=1"]) == 2
     rule = ["--transformer", "ttl", "--set", "ttl=1d", "--set", "timestamp=value.max"]

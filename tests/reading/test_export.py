@@ -122,7 +122,9 @@ def test_columns_are_chosen(tmp_path: Path) -> None:
         }
         for row in everything
     ]
-    with pytest.raises(UsageError, match=r"has no column batches; it has partition, batch, key, value"):
+    with pytest.raises(
+        UsageError, match=r"has no column batches \(did you mean batch\?\); it has partition, batch, key, value"
+    ):
         lines(AGG, columns=["batches"])
     with pytest.raises(UsageError, match=r"has no column value.nothing"):
         lines(AGG, columns=["value.nothing"])
@@ -160,13 +162,13 @@ def test_an_older_batch_is_exported() -> None:
 @pytest.mark.parametrize(
     ("target", "to", "options", "words"),
     [
-        (JOIN, "x.csv", {}, "CSV can hold one state, and there are 2: 0.left, 0.right. Choose one with --table"),
+        (JOIN, "x.csv", {}, "CSV can hold one state, and there are 2: 0.left, 0.right. Choose one with tables"),
         (AGG, "x.csv", {"file_format": "parquet"}, "Parquet needs a folder"),
         (AGG, "folder", {"file_format": "avro"}, "unknown file format avro; use one of parquet, ndjson, csv"),
         (AGG, "delta:x", {"file_format": "csv"}, "csv needs a local file"),
         (AGG, "folder", {"where": ["count"]}, "is not a condition, such as"),
         (AGG, "folder", {"where": ["value.nothing = 1"]}, "has no column value.nothing"),
-        (AGG, "folder", {"where": ["value.count = many"]}, "--where 'value.count = many': this is not a bigint"),
+        (AGG, "folder", {"where": ["value.count = many"]}, "where 'value.count = many': this is not a bigint"),
         (AGG, "folder", {"where": ["value.count = null"]}, "nothing can be compared with null"),
         (AGG, "folder", {"where": ["value.count < 1.5"]}, "this is not a bigint"),
         (AGG, "folder", {"where": ["value.count == 1"]}, "use = instead of =="),
@@ -177,18 +179,18 @@ def test_an_older_batch_is_exported() -> None:
             AGG,
             "folder",
             {"where": ["timestamp = 2026-10-24"]},
-            "has no column timestamp; .* name a time with --timestamp",
+            "has no column timestamp; .* name a time with timestamp",
         ),
         (AGG, "folder", {"timestamp": "value.max", "where": ["age > soon"]}, "'soon' is not a duration"),
         (AGG, "folder", {"columns": []}, "a name is empty"),
         (AGG, "state.parquet", {}, "export writes a folder, or a file that ends with .csv"),
-        (JOIN, "folder", {"tables": ["left"]}, "has no table left; it has 0.left, 0.right"),
-        (GROUPS, "folder", {"where": ["age > 1d"]}, r"does not record the clock of its times.*Use --time"),
+        (JOIN, "folder", {"tables": ["left"]}, r"has no table left \(did you mean 0.left\?\); it has 0.left, 0.right"),
+        (GROUPS, "folder", {"where": ["age > 1d"]}, r"does not record the clock of its times.*Use time"),
         (
             AGG,
             "folder",
             {"where": ["age > 3d"]},
-            "has no age: Spark stores no timestamp here. Name one with --timestamp",
+            "has no age: Spark stores no timestamp here. Name one with timestamp",
         ),
         (AGG, "folder", {"timestamp": "value.nothing"}, "no state has the field value.nothing"),
         (AGG, "folder", {"selection": Selection(operator=7)}, "nothing that matches"),
@@ -246,11 +248,10 @@ def test_names_in_a_checkpoint_lead_nowhere_else(tmp_path: Path) -> None:
 
     from ttlsnap.checkpoint import open_checkpoint
     from ttlsnap.operators.registry import describe
-    from ttlsnap.reading.export_plan import name_of
     from ttlsnap.storage.local import LocalDirectory
 
     (state, *_) = describe(open_checkpoint(LocalDirectory(AGG)))
-    names = [name_of(replace(state, state=name)) for name in ("../../x", "a/b", "..", "a b", "é")]
+    names = [replace(state, state=name).table for name in ("../../x", "a/b", "..", "a b", "é")]
     assert names == ["0...%2F..%2Fx", "0.a%2Fb", "0...", "0.a b", "0.%C3%A9"]
 
 
@@ -414,9 +415,9 @@ NO_SCHEMA = str(SAMPLES / "no-schema-3.0")
     [
         (
             "max TIMESTAMP, count BIGINT",
-            "--schema 0.default: the value schema does not describe the bytes of partition",
+            "schemas 0.default: the value schema does not describe the bytes of partition",
         ),
-        ("max STRING, count BIGINT, sum BIGINT", "--schema 0.default: the value schema does not describe the bytes"),
+        ("max STRING, count BIGINT, sum BIGINT", "schemas 0.default: the value schema does not describe the bytes"),
     ],
 )
 def test_a_wrong_schema_is_told(schema: str, words: str) -> None:
@@ -426,7 +427,7 @@ def test_a_wrong_schema_is_told(schema: str, words: str) -> None:
 
 
 def test_a_missing_schema_is_told() -> None:
-    with pytest.raises(UnsupportedError, match=r"has no state schema .*--schema 0.default='key-ddl \| value-ddl'"):
+    with pytest.raises(UnsupportedError, match=r"has no state schema .*schemas 0.default='key-ddl \| value-ddl'"):
         lines(NO_SCHEMA, selection=Selection(operator=0))
     given = parse_schemas(["0.default='key STRING | max TIMESTAMP, count BIGINT NOT NULL, sum BIGINT'"])
     assert len(lines(NO_SCHEMA, schemas=given)) == 29

@@ -38,18 +38,18 @@ def test_the_text_answers_all_questions(capsys: pytest.CaptureFixture[str]) -> N
     assert run(["inspect", AGG, "--sizes", *RULE, "--age", "--entries", "1"]) == 0
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     for wanted in (
-        "0.default.default 480 15.4 kB 15.4 kB 30.7 kB 100 % 1.02",
+        "0.default 480 15.4 kB 15.4 kB 30.7 kB 100 % 1.02",
         "0.default 1 245 15.7 kB 10.2 kB",
-        "0.default.default key size 32 B 32 B 32 B 32 B",
-        "0.default.default age 12d 23d 27d 28d",
-        '0.default.default 0 32 B 32 B {"key": "user-0034"}',
+        "0.default key size 32 B 32 B 32 B 32 B",
+        "0.default age 12d 23d 27d 28d",
+        '0.default 0 32 B 32 B {"key": "user-0034"}',
         "What ttl 7d by value.max would drop",
-        "0.default.default 369 77 % 23.6 kB 77 %",
+        "0.default 369 77 % 23.6 kB 77 %",
         "6 2026-11-21T08:49:33.766Z 480 19.6 kB 92 B",
         "age of value.max at 2026-11-21T09:00:00.000Z:",
     ):
         assert wanted in lines
-    assert any(line.startswith("0.default.default[0] {") for line in lines)
+    assert any(line.startswith("0.default[0] {") for line in lines)
 
 
 def test_each_side_of_a_join_has_its_own_field(capsys: pytest.CaptureFixture[str]) -> None:
@@ -67,7 +67,7 @@ def test_a_sample_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert run(["inspect", AGG, "--sizes", "--sample", "1kB"]) == 0
     text = capsys.readouterr().out
     assert "Sizes: a sample, 1 of 2 partitions with" in text and "--sample all reads everything" in text
-    assert "~" in next(line for line in text.splitlines() if line.startswith("0.default.default"))
+    assert "~" in next(line for line in text.splitlines() if line.startswith("0.default"))
     assert run(["inspect", AGG, "--sizes", "--sample", "all"]) == 0
     assert "Sizes: all partitions were read" in capsys.readouterr().out
 
@@ -143,7 +143,7 @@ def test_states_that_a_rule_leaves_alone_are_named(capsys: pytest.CaptureFixture
     assert run(["inspect", str(SAMPLES / name), "--sizes", "--ttl", "1h"]) == 0
     text = capsys.readouterr().out
     assert "ttl 1h after the time that Spark stores would drop nothing" in text
-    assert reason in text.partition("not changed: 0.default.default: ")[2]
+    assert reason in text.partition("not changed: 0.default: ")[2]
 
 
 def test_damage_is_an_error_that_names_the_partition(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

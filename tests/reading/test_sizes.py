@@ -14,7 +14,6 @@ import pytest
 from ttlsnap import compact, inspect, migrate
 from ttlsnap.clock import iso
 from ttlsnap.operators.registry import Selection
-from ttlsnap.reading.export_plan import name_of
 from ttlsnap.reading.inspected import Inspection
 from ttlsnap.reading.partition_sizes import Largest
 from ttlsnap.reading.sizes import Sizes, StateSizes
@@ -99,7 +98,7 @@ def test_entries_and_rows_by_key_are_those_of_an_export(name: str) -> None:
             continue
         if described.unused:
             continue  # an export leaves it out
-        mine = rows[name_of(described)]
+        mine = rows[described.table]
         assert state.entries == state.entries_read == len(mine)
         counts = Counter(row["partition"] for row in mine)
         assert {part.partition: part.entries for part in state.parts if part.entries} == counts

@@ -374,7 +374,7 @@ def test_a_full_scratch_disk_is_a_storage_error(tmp_path: Path, monkeypatch: pyt
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(partition if at == "scan" else writer, at, full)
-    with pytest.raises(StorageError, match="No space left on device; name another folder with --scratch"):
+    with pytest.raises(StorageError, match="No space left on device; name another folder with scratch"):
         drop_all(target)
     assert bytes_of(target) == before
 
@@ -729,9 +729,7 @@ def test_too_little_space_is_an_error_before_any_change(tmp_path: Path, monkeypa
     target = sample("rocksdb-4.2", tmp_path)
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=100))
-    is_damage(
-        target, "only 100 are free. Nothing was changed. Name a folder with more room with --scratch", StorageError
-    )
+    is_damage(target, "only 100 are free. Nothing was changed. Name a folder with more room with scratch", StorageError)
 
 
 def test_the_source_is_only_read(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from ttlsnap.contract import Contract, TableContract
 from ttlsnap.contract.given import require_contract
 from ttlsnap.entries.place import Place
 from ttlsnap.errors import UsageError
+from ttlsnap.keywords import name_parameters
 
 __all__ = ["CheckReport", "Finding", "Ignored", "Place", "StateFindings", "Verdict", "check", "worst"]
 
@@ -32,6 +33,7 @@ FindRepairs = Callable[[Contract, Contract, Mapping[str, str], Iterable[Finding]
 _NO_NAMES: Mapping[str, str] = MappingProxyType({})
 
 
+@name_parameters()
 def check(
     old: Contract | TableContract,
     new: Contract | TableContract,

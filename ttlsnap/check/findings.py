@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from ttlsnap.documents import Document, in_json, json_property
+from ttlsnap.documents import Document, Result, in_json, json_property
 from ttlsnap.entries.place import Place
 
 
@@ -99,7 +99,7 @@ class Ignored(Document):
 
 
 @dataclass(frozen=True)
-class CheckReport(Document):
+class CheckReport(Result):
     """The findings of a check, worst first.
 
     ``unseen`` has a line for each thing that could not be compared. ``ignored`` does not count for the verdict.

@@ -15,7 +15,6 @@ import tomllib
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from ttlsnap.check.findings import CheckReport, Finding, Ignored
 from ttlsnap.check.rules import RULES
 from ttlsnap.errors import UsageError
 from ttlsnap.storage.open import read_given
+from ttlsnap.suggestions import did_you_mean
 
 DEFAULT_FILE = ".ttlsnap-ignore.toml"
 _MAX_BYTES = 1 << 20
@@ -103,7 +103,7 @@ def read_ignores(path: Path, codes: Collection[str] = RULES) -> list[Ignore]:
 
 def _entry(entry: dict[str, Any], source: str, codes: Collection[str]) -> Ignore:
     for key in entry.keys() - set(_KEYS):
-        raise UsageError(f"{source}: unknown key {key!r}{_near(key, _KEYS)}; the keys are {', '.join(_KEYS)}")
+        raise UsageError(f"{source}: unknown key {key!r}{did_you_mean(key, _KEYS)}; the keys are {', '.join(_KEYS)}")
     for key in ("code", "reason"):
         if key not in entry:
             raise UsageError(f"{source}: it needs a {key}")
@@ -119,9 +119,4 @@ def _entry(entry: dict[str, Any], source: str, codes: Collection[str]) -> Ignore
 
 def _require_known(code: str, codes: Collection[str], source: str) -> None:
     if code not in codes:
-        raise UsageError(f"{source}: unknown rule {code!r}{_near(code, codes)}")
-
-
-def _near(word: str, words: Iterable[str]) -> str:
-    close_words = get_close_matches(word, list(words), n=3)
-    return f"; did you mean {' or '.join(close_words)}?" if close_words else ""
+        raise UsageError(f"{source}: unknown rule {code!r}{did_you_mean(code, codes)}")

@@ -9,6 +9,7 @@ from ttlsnap.contract import Contract, TableContract, contract_of_checkpoint, co
 from ttlsnap.contract.model import MAX_BYTES
 from ttlsnap.delta import is_table
 from ttlsnap.errors import UsageError
+from ttlsnap.keywords import public
 from ttlsnap.storage.open import open_directory, read_given
 
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
@@ -23,6 +24,7 @@ def is_folder(target: str) -> bool:
     return "://" in target or target.startswith("file:") or folder
 
 
+@public
 def load_contract(target: str) -> Contract | TableContract:
     """Return the contract in the file ``target``, or that of the checkpoint or Delta table in the folder ``target``."""
     if is_folder(target):

@@ -18,6 +18,7 @@ from ttlsnap.checkpoint.recognize import require_checkpoint
 from ttlsnap.checkpoint.starting import describe_missing_commits
 from ttlsnap.checkpoint.state_schema import ColumnFamilySchema, read_state_schema
 from ttlsnap.errors import CorruptionError, FencedError, NotACheckpointError, UnsupportedError, UsageError
+from ttlsnap.keywords import public
 from ttlsnap.printable import shell_word
 from ttlsnap.schema.strict_json import parse_json, require_type
 from ttlsnap.schema.types import NullType, StructType, physical
@@ -175,6 +176,7 @@ Schemas = Mapping[tuple[int, str], tuple[StructType, StructType]]
 """Schemas that a user gives for a checkpoint without any: (operator, store) to (key, value)."""
 
 
+@public
 def open_checkpoint(
     files: Directory, batch: int | None = None, schemas: Schemas | None = None, *, tolerate_damage: bool = False
 ) -> Checkpoint:

@@ -8,10 +8,14 @@ from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.starting import describe_missing_commits, newest_version
 from ttlsnap.errors import NotACheckpointError
 from ttlsnap.storage.directory import OWN, Directory, each
+from ttlsnap.storage.open import open_directory
+from ttlsnap.suggestions import did_you_mean
 
 _DELTA_LOG = "_delta_log"
 _MOST_LOOKED_AT = 10_000
 _MOST_NAMED = 3
+_MOST_LEVELS = 5
+"""The levels of folders in a checkpoint: ``state/0/1/left-keyToNumValues/1.delta``."""
 
 
 def require_checkpoint(files: Directory, *folders: str) -> None:
@@ -28,7 +32,7 @@ def require_checkpoint(files: Directory, *folders: str) -> None:
             + (f"a backup of {parent}. Name that checkpoint" if name == OWN else f"an unfinished copy in {own_folder}")
         )
     if files.stat("") is None:
-        raise NotACheckpointError(f"{files.root} does not exist")
+        raise NotACheckpointError(f"{files.root} does not exist{_hint_beside(files)}")
     missing_folders = [name for name in folders if files.stat(name) is None]
     if missing_folders == [layout.OFFSETS] and newest_version(files):
         raise NotACheckpointError(describe_missing_commits(files, ()))
@@ -58,13 +62,35 @@ def find_owner(path: Path) -> Path | None:
     return None
 
 
+def _hint_beside(files: Directory) -> str:
+    """Return a hint about a directory that does not exist: the checkpoint around it, or names that are like its own."""
+    hint = _hint_around(files)
+    if hint or "://" in files.root:  # a listing of a remote directory may be long
+        return hint
+    path = Path(files.root)
+    names = [folder.name for folder in path.parent.iterdir() if folder.is_dir()] if path.parent.is_dir() else []
+    return did_you_mean(path.name, sorted(names)[:_MOST_LOOKED_AT])
+
+
+def _hint_around(files: Directory) -> str:
+    """Return a hint about a path within a checkpoint, such as ``ck/state/0``: the checkpoint."""
+    folder = files.root.rstrip("/")
+    for _ in range(_MOST_LEVELS):
+        folder = folder.rpartition("/")[0]
+        if not folder.rpartition("/")[2]:
+            return ""
+        around = open_directory(folder)
+        if all(around.stat(name) is not None for name in (layout.OFFSETS, layout.STATE)):
+            return f". Name the checkpoint that it belongs to: {folder}"
+    return ""
+
+
 def _hint(files: Directory) -> str:
     """Return a hint: what the directory may be, and which path to name instead."""
-    parent, _, name = files.root.rstrip("/").rpartition("/")
     if files.stat(_DELTA_LOG) is not None:
         return ". It is a Delta table; inspect, compact, maintain, history, rollback and check work on tables"
-    if name in (layout.STATE, layout.OFFSETS, layout.COMMITS):
-        return f". Name the checkpoint that it belongs to: {parent}"
+    if hint := _hint_around(files):
+        return hint
     checkpoints = find_checkpoints(files)
     if checkpoints:
         more_text = f" and {len(checkpoints) - _MOST_NAMED} more" if len(checkpoints) > _MOST_NAMED else ""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ttlsnap.clock import MAX_INT64, MIN_INT64, iso
 from ttlsnap.entries.timestamps import UNITS
-from ttlsnap.errors import RefusedError, UsageError
+from ttlsnap.errors import Foreseen, RefusedError, UsageError
 
 _MOST_LISTED = 5
 _PLAUSIBLE_US = 30 * 365 * 86_400_000_000
@@ -73,7 +73,9 @@ def refuse_excess(target: str, drops: Sequence[StateDrop], limit: float | None) 
 def warn_of_excess(drops: Sequence[StateDrop], limit: float | None) -> tuple[str, ...]:
     """Return the warning of a dry run about drops that a run refuses."""
     excess = describe_excess(drops, limit)
-    return () if excess is None else (f"{excess}\nUnless somebody agrees on a terminal, a run refuses this. {_ADVICE}",)
+    if excess is None:
+        return ()
+    return (Foreseen(f"{excess}\nUnless somebody agrees on a terminal, a run refuses this. {_ADVICE}"),)
 
 
 _ADVICE = (

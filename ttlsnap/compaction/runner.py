@@ -19,7 +19,7 @@ from ttlsnap.compaction.options import CompactOptions
 from ttlsnap.compaction.plan import Plan
 from ttlsnap.compaction.report import CompactionReport, shown_in, summarize
 from ttlsnap.compaction.task import PartitionResult, PartitionTask
-from ttlsnap.errors import RefusedError, TtlsnapError
+from ttlsnap.errors import Foreseen, RefusedError, TtlsnapError
 from ttlsnap.publishing.runs import Runs
 from ttlsnap.storage.access import own_access, umask
 from ttlsnap.storage.directory import Directory
@@ -121,8 +121,8 @@ class Runner:
     def foresee(self, report: CompactionReport) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return why a run would be refused because of what it drops, and warnings about drops that nobody allowed."""
         reason = self._unmatched(report)
-        refusals = () if reason is None else (f"a run refuses this. {reason} For an inner join, {_WITH_OPTION}",)
-        return refusals, warn_of_excess(report.drops, self._options.max_drop)
+        warning = Foreseen(f"a run refuses this. {reason} For an inner join, {_WITH_OPTION}")
+        return () if reason is None else (warning,), warn_of_excess(report.drops, self._options.max_drop)
 
     def deliver(self, files: Directory) -> list[str]:
         """Move the dropped entries to their archive, after the run is published. Return a warning if that fails."""

@@ -21,6 +21,7 @@ from ttlsnap.checkpoint.checkpoint import ALWAYS_NULLABLE
 from ttlsnap.contract.table import COLUMNS, MADE_FROM, VERSION, Reviewed, TableContract, by_name
 from ttlsnap.documents import Document, in_json
 from ttlsnap.errors import TtlsnapError, UnsupportedError, UsageError
+from ttlsnap.keywords import public
 from ttlsnap.schema.strict_json import parse_json
 from ttlsnap.schema.types import StructType
 from ttlsnap.versions import VERSION as RELEASE
@@ -184,6 +185,7 @@ class Contract(Reviewed):
         return self.made_from == "query" or not self.widens
 
 
+@public
 def parse_contract(text: str | bytes, where: str) -> Contract | TableContract:
     """Parse a contract. ``where`` names it in errors.
 

@@ -16,6 +16,7 @@ from ttlsnap.checkpoint.state_schema import ColumnFamilySchema
 from ttlsnap.contract.model import Contract, OperatorContract, StateContract, StoreContract
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import CorruptionError, UnsupportedError
+from ttlsnap.keywords import public
 from ttlsnap.operators import aggregation, transform_with_state
 from ttlsnap.operators.registry import states_of
 from ttlsnap.publishing.runs import Runs
@@ -24,6 +25,7 @@ from ttlsnap.reading.opening import open_to_read
 from ttlsnap.stores.open import lineages_of, open_state_store
 
 
+@public
 def contract_of_checkpoint(target: str, *, batch: int | None = None, schemas: Schemas | None = None) -> Contract:
     """Return the contract of the checkpoint ``target`` at its last committed batch, or at the retained ``batch``.
 

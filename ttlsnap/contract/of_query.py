@@ -40,8 +40,10 @@ from ttlsnap.contract.plan import AGGREGATE, SOURCE, PlannedOperator, sources, s
 from ttlsnap.contract.recording import Empty, Recording, Started, intercept_queries, record_functions, tag
 from ttlsnap.engines.launch import build_session, find_session, first_lines, launch_session, set_temporarily
 from ttlsnap.errors import NotACheckpointError, TtlsnapError, UsageError
+from ttlsnap.keywords import public
 from ttlsnap.operators import aggregation, deduplication, scala_order, session_window
-from ttlsnap.user_code import import_named, list_found
+from ttlsnap.suggestions import did_you_mean
+from ttlsnap.user_code import find_names, import_named, list_found
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -58,6 +60,7 @@ _TIMEOUT_S = 300
 _NAMELESS = "defaultName"
 
 
+@public
 def contract_of_query(
     build: Build | str,
     schemas: Mapping[str, str] | str,
@@ -76,6 +79,7 @@ def contract_of_query(
     Raise UsageError if ``build`` cannot be imported, raises an error, or does not return a stateful streaming query.
     """
     schemas_by_name = {"": schemas} if isinstance(schemas, str) else dict(schemas)
+    _require_function(build, schemas_by_name)
     with _session(session, conf or {}) as spark, tempfile.TemporaryDirectory(prefix="ttlsnap-") as folder:
         empty = _empty_sources(spark, Path(folder))
         with record_functions() as recording:
@@ -84,6 +88,7 @@ def contract_of_query(
         return _contract(spark, Started(frame, mode, None), recording, Path(folder))
 
 
+@public
 def contract_of_script(
     script: str,
     arguments: Sequence[str] = (),
@@ -245,17 +250,46 @@ def _empty_sources(spark: SparkSession, folder: Path) -> Empty:
     return empty
 
 
+def _require_function(build: Build | str, schemas: Mapping[str, str]) -> None:
+    """Raise UsageError for what is wrong without a session, which takes long to start.
+
+    The module is not imported yet, because it may need the session.
+    """
+    if not schemas:
+        raise UsageError(
+            f"{build if isinstance(build, str) else build.__qualname__} needs the schema of its source: --schema FILE, "
+            "or --schema NAME=FILE for each of several"
+        )
+    if not isinstance(build, str):
+        _takes_one(build, schemas)
+    else:
+        module, _, attribute = build.partition(":")
+        with _loading(build):
+            names = find_names(module)
+        first_name = attribute.partition(".")[0]
+        if names is not None and first_name not in names:
+            raise UsageError(f"{build} cannot be loaded: {module} has no {first_name}{did_you_mean(first_name, names)}")
+
+
+@contextlib.contextmanager
+def _loading(name: str) -> Iterator[None]:
+    """Raise UsageError if ``name`` cannot be found or imported."""
+    try:
+        yield
+    except Exception as error:  # the user's code may raise anything
+        hint = ""
+        top_name = name.partition(":")[0].partition(".")[0]
+        if isinstance(error, ModuleNotFoundError) and error.name == top_name:
+            hint = "; it is looked for among what is installed, and in the current folder"
+        raise UsageError(f"{name} cannot be loaded: {type(error).__name__}: {error}{hint}") from error
+
+
 def _load(name: str) -> Build:
     module, _, attribute = name.partition(":")
-    try:
+    with _loading(name):
         value: Any = import_named(module)
         for part in attribute.split("."):
             value = getattr(value, part)
-    except Exception as error:  # the user's code may raise anything
-        hint = ""
-        if isinstance(error, ModuleNotFoundError) and error.name == module.partition(".")[0]:
-            hint = "; it is looked for among what is installed, and in the current folder"
-        raise UsageError(f"{name} cannot be loaded: {type(error).__name__}: {error}{hint}") from error
     if not callable(value):
         raise UsageError(f"{name} is {type(value).__name__}, not a function")
     _send_whole()
@@ -272,7 +306,8 @@ def _send_whole() -> None:
             cloudpickle.register_pickle_by_value(sys.modules[name])
 
 
-def _call(build: Build, spark: SparkSession, schemas: Mapping[str, str], empty: Empty) -> Any:
+def _takes_one(build: Build, schemas: Mapping[str, str]) -> bool:
+    """Return whether a function takes one DataFrame only. Raise UsageError if it takes other arguments than it gets."""
     name = getattr(build, "__qualname__", str(build))
     try:
         parameters = inspect.signature(build).parameters.values()
@@ -286,19 +321,20 @@ def _call(build: Build, spark: SparkSession, schemas: Mapping[str, str], empty: 
     ]
     if len(required) not in (1, 2):
         raise UsageError(f"{name} takes {len(required)} arguments; write build(df) or build(spark, sources)")
-    if not schemas:
-        raise UsageError(
-            f"{name} needs the schema of its source: --schema FILE, or --schema NAME=FILE for each of several"
-        )
+    if len(required) == 1 and len(schemas) != 1:
+        raise UsageError(f"{name} takes one DataFrame, but {len(schemas)} schemas were given: {', '.join(schemas)}")
+    return len(required) == 1
+
+
+def _call(build: Build, spark: SparkSession, schemas: Mapping[str, str], empty: Empty) -> Any:
+    takes_one = _takes_one(build, schemas)
     sources = {source: empty(schema, source) for source, schema in schemas.items()}
-    if len(required) == 1 and len(sources) != 1:
-        raise UsageError(f"{name} takes one DataFrame, but {len(sources)} schemas were given: {', '.join(sources)}")
     try:
-        return build(*sources.values()) if len(required) == 1 else build(spark, sources)
+        return build(*sources.values()) if takes_one else build(spark, sources)
     except TtlsnapError:
         raise
     except Exception as error:
-        location = _last_place(error)
+        name, location = getattr(build, "__qualname__", str(build)), _last_place(error)
         raise UsageError(f"{name} raised {type(error).__name__}{location}: {first_lines(error)}") from error
 
 

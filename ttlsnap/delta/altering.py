@@ -10,7 +10,7 @@ from ttlsnap.delta.committing import commit, sql_name
 from ttlsnap.delta.features import check_protocol
 from ttlsnap.delta.log import open_table, read_table
 from ttlsnap.delta.session import delta_session, require_delta
-from ttlsnap.documents import MILLISECONDS, Document
+from ttlsnap.documents import MILLISECONDS, Document, Result
 from ttlsnap.engines.launch import SessionSource
 from ttlsnap.errors import BusyError, TtlsnapError
 from ttlsnap.printable import shell_word
@@ -40,7 +40,7 @@ class Alteration(Document):
 
 
 @dataclass(frozen=True)
-class TableMigrationReport(Document):
+class TableMigrationReport(Result):
     """The result of the migration of a table. ``version`` is the table's last one before, ``version_after`` that after.
 
     ``statements`` are complete SQL statements, in the order in which they run.

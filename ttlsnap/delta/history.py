@@ -35,8 +35,9 @@ from ttlsnap.delta.log import (
 from ttlsnap.delta.reading import place_of
 from ttlsnap.delta.session import delta_session, require_delta
 from ttlsnap.delta.vectors import vector_path
-from ttlsnap.documents import Document, in_json, json_property
+from ttlsnap.documents import Result, in_json, json_property
 from ttlsnap.errors import RefusedError
+from ttlsnap.keywords import public
 from ttlsnap.publishing.runs import new_run_id
 from ttlsnap.storage.local import LocalDirectory
 
@@ -48,7 +49,7 @@ _VACUUM = ("VACUUM START", "VACUUM END")  # they change no row
 
 
 @dataclass(frozen=True)
-class TableRun(Document):
+class TableRun(Result):
     """One run on a table: the versions that it made, and the facts in these commits.
 
     ``kind`` is ``compact``, ``migrate``, ``rollback``, or ``erase`` if it changed nothing else. ``expired_to`` received
@@ -80,6 +81,7 @@ class TableRun(Document):
         return self.versions[-1]
 
 
+@public
 def table_history(target: str) -> list[TableRun]:
     """Return the runs that the log still has, oldest first."""
     files = open_table(target)
@@ -125,6 +127,7 @@ def _texts(value: Any) -> tuple[str, ...]:
     return tuple(map(str, value)) if isinstance(value, list) else ()
 
 
+@public
 def rollback_table(
     target: str,
     *,

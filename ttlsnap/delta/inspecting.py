@@ -16,19 +16,20 @@ from ttlsnap.delta.log import Commit, DataFile, TableState, commits, live_files,
 from ttlsnap.delta.planning import clock_of, describe, find_last_write, in_columns
 from ttlsnap.delta.reading import read_rows
 from ttlsnap.delta.report import sum_known
-from ttlsnap.documents import Document
+from ttlsnap.documents import Result
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.entries.json_text import to_json_values
 from ttlsnap.entries.timestamps import timestamp_field
 from ttlsnap.errors import RefusedError, UsageError
 from ttlsnap.extras import require_package
+from ttlsnap.keywords import public
 from ttlsnap.reading.ages import AgeField, Ages
 from ttlsnap.reading.inspected import StateInspection
 from ttlsnap.storage.local import LocalDirectory
 
 
 @dataclass
-class TableInspection(Document):
+class TableInspection(Result):
     """The result of ``inspect``. ``last`` is the newest commit of rows that no run made, ``runs`` counts the runs."""
 
     target: str
@@ -84,6 +85,7 @@ class TableInspection(Document):
         return document
 
 
+@public
 def inspect_table(
     target: str, *, entries: int = 0, age: bool = False, timestamp: str | None = None, now: Moment = "checkpoint"
 ) -> TableInspection:

@@ -32,6 +32,7 @@ from ttlsnap.storage.directory import Directory
 from ttlsnap.storage.local import LocalDirectory
 from ttlsnap.storage.open import open_local
 from ttlsnap.storage.uris import is_local
+from ttlsnap.suggestions import did_you_mean
 
 LOG = "_delta_log"
 KEY = "ttlsnap.key"
@@ -89,7 +90,8 @@ class TableMetadata:
         for name in key_names or self.key:
             if name.lower() not in spelling_of:
                 columns = ", ".join(self.schema.names)
-                raise UsageError(f"{table} has no column {name}; its columns are {columns}")
+                hint = did_you_mean(name, self.schema.names)
+                raise UsageError(f"{table} has no column {name}{hint}; its columns are {columns}")
         return tuple(dict.fromkeys(spelling_of[name.lower()] for name in key_names or self.key))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from ttlsnap.clock import iso
 from ttlsnap.compaction.drop_limit import StateDrop
 from ttlsnap.compaction.report import Counts
-from ttlsnap.documents import Document, to_json
+from ttlsnap.documents import Document, Result, to_json
 from ttlsnap.transform.protocols import TimeSummary
 
 
@@ -28,7 +28,7 @@ class Erasure(Document):
 
 
 @dataclass(frozen=True)
-class TableReport(Document):
+class TableReport(Result):
     """The report of a run on a table at ``version``. ``versions`` are those in which it dropped or rewrote rows.
 
     ``files`` is the number of data files; the dry run ``opened`` some of them, and the statistics ``decided`` others.

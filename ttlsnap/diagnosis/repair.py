@@ -32,6 +32,7 @@ from ttlsnap.publishing.runs import Runs, new_run_id, refuse_if_interrupted
 from ttlsnap.storage.directory import Directory
 from ttlsnap.stores.open import unknown_provider
 from ttlsnap.stores.protocols import StagedFile
+from ttlsnap.suggestions import did_you_mean
 from ttlsnap.transaction.change import Change
 from ttlsnap.transaction.steps import Run, WorkPlace, change_in_place
 from ttlsnap.written.ledger import list_ledgers, read_ledger
@@ -63,8 +64,9 @@ def refuse_unknown(names: Sequence[str]) -> None:
     """Raise UsageError for a name that is not a code."""
     for name in names:
         if name not in CODES:
-            fixable_codes = ", ".join(sorted(code for code, kind in CODES.items() if kind.fixable))
-            raise UsageError(f"--fix {name}: unknown problem; these can be fixed: {fixable_codes}")
+            codes = sorted(code for code, kind in CODES.items() if kind.fixable)
+            hint = did_you_mean(name, codes)
+            raise UsageError(f"--fix {name}: unknown problem{hint}; these can be fixed: {', '.join(codes)}")
 
 
 def repair(

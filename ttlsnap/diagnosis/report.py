@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ttlsnap.diagnosis.problems import Problem
-from ttlsnap.documents import Document, in_json, json_property
+from ttlsnap.documents import Document, Result, in_json, json_property
 
 Restorable = Literal["yes", "no", "cleaned up", "unknown"]
 """Whether a version can be restored. A version that was ``cleaned up`` has no files left, and needs none."""
@@ -31,7 +31,7 @@ class VersionReport(Document):
 
 
 @dataclass(frozen=True)
-class DoctorReport(Document):
+class DoctorReport(Result):
     """The result of ``doctor``. ``batch`` is the last committed batch, ``entries`` the number in the newest version.
 
     ``fixed`` are the codes that the run ``run`` repaired; the other fields are from after the repair.

@@ -23,6 +23,7 @@ from ttlsnap.diagnosis.report import DoctorReport, Restorable, VersionReport
 from ttlsnap.engines.local import read_all
 from ttlsnap.engines.progress import SilentWorkListener, WorkListener
 from ttlsnap.errors import CorruptionError, RefusedError, UnsupportedError, explain_errors
+from ttlsnap.keywords import public
 from ttlsnap.operators.registry import links_of, states_of
 from ttlsnap.printable import shell_word
 from ttlsnap.storage.directory import Directory
@@ -31,6 +32,7 @@ from ttlsnap.stores.open import open_state_store
 from ttlsnap.stores.rocksdb.store import RocksDbStore
 
 
+@public
 def doctor(
     target: str,
     *,

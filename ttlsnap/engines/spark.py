@@ -26,11 +26,21 @@ from ttlsnap.engines.launch import SessionSource, build_session, find_session, f
 from ttlsnap.engines.moving import Move, Moved
 from ttlsnap.engines.progress import listener, sender
 from ttlsnap.engines.shuffle import move_on_spark, take
-from ttlsnap.engines.workers import on_workers
+from ttlsnap.engines.workers import ADVICE, on_workers
 from ttlsnap.errors import TtlsnapError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+_WRONG_PYTHON = (
+    "No module named",
+    "must be installed",
+    "PACKAGE_NOT_INSTALLED",
+    "PYTHON_VERSION",
+    "Cannot run program",
+)
+"""Parts of Spark's messages about workers whose Python lacks something."""
 
 
 class SparkEngine:
@@ -82,9 +92,10 @@ class SparkEngine:
             try:
                 yield session, port if _on_this_machine(session) else None
             except Exception as error:
-                raise TtlsnapError(
-                    f"Spark could not run the partitions; nothing was published.\n{first_lines(error, 20)}"
-                ) from error
+                message = first_lines(error, 20)
+                if ADVICE not in message and any(sign in message for sign in _WRONG_PYTHON):
+                    message += f"\nThe workers' Python may be another one than yours. {ADVICE}"
+                raise TtlsnapError(f"Spark could not run the partitions; nothing was published.\n{message}") from error
         # Datagrams can be lost, and other machines send none.
         for _ in range(tasks - partitions_reported):
             done()

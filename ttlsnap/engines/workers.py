@@ -28,13 +28,17 @@ if TYPE_CHECKING:
     Work = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 _PACKAGE = "ttlsnap"
+ADVICE = (
+    "Install there what you have here, or set PYSPARK_PYTHON (or spark.pyspark.python) to a Python that has it before "
+    "Spark starts"
+)
 
 
 def on_workers(frame: DataFrame, work: Work, schema: str | StructType) -> DataFrame:
     """Return the frame of ``mapInArrow`` with ``work``. It fails before it reads a row on a worker with other code."""
     from pyspark import cloudpickle
 
-    pickled, found_modules = cloudpickle.dumps(work), list_found()
+    pickled, found_modules, advice = cloudpickle.dumps(work), list_found(), ADVICE
     expected = {name: code_digest(name) for name in (_PACKAGE, *list_named())}
 
     # Spark sends this function by value, so it also runs where ttlsnap is missing, or older than this module.
@@ -46,8 +50,7 @@ def on_workers(frame: DataFrame, work: Work, schema: str | StructType) -> DataFr
             import sys
 
             raise RuntimeError(
-                f"{sys.executable} on {socket.gethostname()} has no ttlsnap, or an older one. Install there what you "
-                "have here"
+                f"{sys.executable} on {socket.gethostname()} has no ttlsnap, or an older one. {advice}"
             ) from None
         require_same_code(expected, found_modules)
         yield from pickle.loads(pickled)(batches)
@@ -63,9 +66,7 @@ def require_same_code(expected: Mapping[str, str | None], found_modules: Found) 
     find_again(found_modules)
     for name, digest in expected.items():
         if code_digest(name) not in (digest, None):
-            raise RuntimeError(
-                f"{sys.executable} on {socket.gethostname()} has another {name}. Install there what you have here"
-            )
+            raise RuntimeError(f"{sys.executable} on {socket.gethostname()} has another {name}. {ADVICE}")
 
 
 @cache

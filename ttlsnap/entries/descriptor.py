@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import quote
 
+from ttlsnap.naming import name_state
 from ttlsnap.schema.fields import Field, find_field
 from ttlsnap.schema.types import StructType
 
@@ -95,6 +97,29 @@ class StateDescriptor:
     def place(self) -> tuple[str, str]:
         """The names of the store and of the column family."""
         return self.store, self.state
+
+    @property
+    def name(self) -> str:
+        """The name of the state in tables and reports, which ``--state`` takes: ``0.default.last``."""
+        return name_state(self.operator, self.store, self.state)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names that ``--state`` takes: also ``last``, ``default.last``, and the table that ``export`` makes."""
+        return self.state, f"{self.store}.{self.state}", self.name, self.table
+
+    @property
+    def table(self) -> str:
+        """The name of the state's table: ``0.left`` for a side of a join, ``0.visits`` for a variable, ``0.state``.
+
+        It is safe as the name of a folder, whatever characters the names in the checkpoint have.
+        """
+        names = [name for name in (self.store, self.state) if name != "default"]
+        if self.kind == "row":
+            names = [str(self.side)]
+        elif self.kind == "timer":
+            names = [self.state.lstrip("$").partition("_")[0]]
+        return ".".join([str(self.operator), *(quote(name, safe=" $") for name in names or ["state"])])
 
     def __str__(self) -> str:
         place = f"operator {self.operator}"

@@ -14,11 +14,12 @@ import numpy.typing as npt
 
 from ttlsnap.clock import MAX_INT64, MIN_INT64
 from ttlsnap.entries.batch import StateEntries
-from ttlsnap.entries.descriptor import StateDescriptor
+from ttlsnap.entries.descriptor import SIDES, StateDescriptor
 from ttlsnap.errors import UsageError
 from ttlsnap.quoting import quotes_nothing
 from ttlsnap.schema import types as T
 from ttlsnap.schema.fields import Field, all_fields
+from ttlsnap.suggestions import did_you_mean
 
 Int64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -78,6 +79,31 @@ class WrittenField(TimestampField):
         return entries.written[0], np.zeros(len(entries), np.bool_)
 
 
+def split_side(name: str) -> tuple[str | None, str]:
+    """Return the side of a join that a name is for, None for all, and the name of the field."""
+    side, _, field_name = name.partition(":")
+    return (side, field_name) if side in SIDES else (None, name)
+
+
+def name_for(state: StateDescriptor, names: tuple[str, ...]) -> str | None:
+    """Return the field that holds the time of a state: one of ``names``, or the one that Spark stores.
+
+    A name can be for one side of a join, as in ``left:value.at``. None if there is no name for this state. Raise
+    UsageError if there are several.
+    """
+    if not names:
+        return state.stored_timestamp
+    sides_and_names = [split_side(name) for name in names]
+    names_of_state = [name for side, name in sides_and_names if side == state.side and side] or [
+        name for side, name in sides_and_names if not side
+    ]
+    if len(names_of_state) > 1:
+        raise UsageError(
+            f"--timestamp is {' and '.join(names_of_state)}; a state can have one, and each side of a join one"
+        )
+    return names_of_state[0] if names_of_state else None
+
+
 def split_unit(name: str) -> tuple[str, str | None]:
     """Return the field's name and the unit of ``value.seen:ms``, None without one. A quoted colon names no unit."""
     path, colon, unit = name.rpartition(":")
@@ -94,8 +120,7 @@ def timestamp_field(state: StateDescriptor, name: str) -> TimestampField:
     path, unit = split_unit(name)
     field = state.field(path)
     if field is None:
-        problem = f"{state} has no field {path}.\nIts fields are:\n{field_listing([state])}"
-        raise UsageError(quotes_nothing(problem))
+        raise UsageError(quotes_nothing(f"{state} has no field {list_fields(path, [state])}"))
     kind = type(field.type)
     if kind in _TIMES:
         if unit is not None:
@@ -116,6 +141,17 @@ def has_time(state: StateDescriptor, name: str) -> bool:
 def explain_unnamed(state: StateDescriptor) -> str:
     """Return why none of the names of a field that the user gave is for this state: they are for sides of a join."""
     return f"no --timestamp names the {state.side} side" if state.side else "every --timestamp names a side of a join"
+
+
+def list_fields(name: str, states: Sequence[StateDescriptor]) -> str:
+    """Return the end of a message about an unknown field: its name, the names that are like it, and all fields."""
+    return f"{name}{did_you_mean(name, field_names(states))}.\nIts fields are:\n{field_listing(states)}"
+
+
+def field_names(states: Sequence[StateDescriptor]) -> list[str]:
+    """Return the names of the fields of all ``states``, each once."""
+    fields = [field for state in states for field in all_fields(state.key_schema, state.value_schema)]
+    return list(dict.fromkeys(field.name for field in fields))
 
 
 def field_listing(states: Sequence[StateDescriptor]) -> str:

@@ -19,6 +19,7 @@ from ttlsnap.publishing.preflight import refuse_unsettled
 from ttlsnap.publishing.runs import Runs, new_run_id
 from ttlsnap.reading.export_plan import names_of
 from ttlsnap.stores.open import open_state_store, partitions_of
+from ttlsnap.suggestions import did_you_mean
 from ttlsnap.written.history import history_to_keep
 
 
@@ -65,7 +66,10 @@ def plan_import(
     tables = _tables(checkpoint, selection)
     unknown = [name for name in names if name not in tables]
     if unknown:
-        raise UsageError(f"{checkpoint.target} has no state for the table {unknown[0]}; it has {', '.join(tables)}")
+        hint = did_you_mean(unknown[0], tables)
+        raise UsageError(
+            f"{checkpoint.target} has no state for the table {unknown[0]}{hint}; it has {', '.join(tables)}"
+        )
     chosen_tables = {name: table for name, table in tables.items() if not names or name in names}
     filled = tuple(_filled(checkpoint, source, chosen_tables, are_named=bool(names) or selection != Selection()))
     for state in filled:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import difflib
 import json
 import math
 import os
@@ -35,6 +34,7 @@ from ttlsnap.schema.ddl import parse_schemas
 from ttlsnap.schema.units import parse_duration, parse_retention, parse_share, parse_size
 from ttlsnap.storage.open import read_given
 from ttlsnap.stores.protocols import RewriteChoice
+from ttlsnap.suggestions import did_you_mean
 from ttlsnap.transform.protocols import StateSnapshotTransformerFactory
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 from ttlsnap.transformers.registry import is_function, load_callback, load_factory
@@ -246,9 +246,8 @@ class _Reader:
         known_keys = _list_known_keys(place)
         for name in [name for name in table if name not in known_keys]:
             del table[name]
-            close_keys = difflib.get_close_matches(name, known_keys, 1)
-            hint = f"did you mean {close_keys[0]}?" if close_keys else f"there are {', '.join(known_keys)}"
-            self._wrong((*place, name), f"{_describe_place(place)} has an unknown key, {name!r}; {hint}")
+            hint = did_you_mean(name, known_keys) or f"; there are {', '.join(known_keys)}"
+            self._wrong((*place, name), f"{_describe_place(place)} has an unknown key, {name!r}{hint}")
 
     def _insert_variables(self, value: Any, place: KeyPath) -> Any:
         """Return the value with environment variables inserted."""

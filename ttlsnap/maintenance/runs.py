@@ -33,6 +33,7 @@ from ttlsnap.errors import (
     BusyError,
     CorruptionError,
     FencedError,
+    Foreseen,
     NotACheckpointError,
     NothingToMigrateError,
     StoppedError,
@@ -68,7 +69,8 @@ class TargetResult(Document):
     ``status`` is ``done`` (something was changed; ``planned`` in a dry run, which changes nothing), ``nothing`` (there
     was nothing to do), ``skipped`` (the policy says so), ``refused`` (for safety), ``undecided`` (unknown or
     unsupported), ``failed``, or ``stopped`` by a signal before it was published.
-    ``recovered`` names the interrupted run, if there was one. ``exit_code`` is that of ``compact``.
+    ``recovered`` names the interrupted run, if there was one. ``exit_code`` is that of ``compact``. After a dry run,
+    ``exit_code_of_run`` is the exit code of a run.
     """
 
     target: str
@@ -78,6 +80,7 @@ class TargetResult(Document):
     report: Report | None = None
     error: TtlsnapError | None = None
     recovered: str | None = None
+    exit_code_of_run: int = 0
 
     @property
     def exit_code(self) -> int:
@@ -341,7 +344,10 @@ class _Runner:
                 return result("failed", error=unexpected)
             else:
                 changed_status: Status = "planned" if self._dry_run else "done"
-                return result(changed_status if report.changed else "nothing", report)
+                kind = Foreseen.first_in(report.warnings)
+                is_skipped = kind is None or (issubclass(kind, BusyError) and policy.on_busy == "skip")
+                ended = result(changed_status if report.changed else "nothing", report)
+                return ended if is_skipped or kind is None else replace(ended, exit_code_of_run=kind.exit_code)
 
     def _compact(self, target: MatchedTarget) -> Report:
         policy, rules = target.policy, target.policy.rules

@@ -22,6 +22,7 @@ from ttlsnap.migration.evolution import Evolution
 from ttlsnap.operators import join, transform_with_state
 from ttlsnap.operators.registry import is_join
 from ttlsnap.stores.codec_names import CODECS
+from ttlsnap.suggestions import did_you_mean
 
 _STATE_STORE = "spark.sql.streaming.stateStore."
 CHANGELOG = f"{_STATE_STORE}rocksdb.changelogCheckpointing.enabled"
@@ -119,7 +120,9 @@ class Changes(ChangeOptions):
         settings = {short_names.get(name, name): str(value).lower() for name, value in self.settings.items()}
         for name, value in settings.items():
             if name not in SETTINGS:
-                raise UsageError(f"unknown setting {name}; use one of {', '.join(SETTINGS)}")
+                raise UsageError(
+                    f"unknown setting {name}{did_you_mean(name, SETTINGS)}; use one of {', '.join(SETTINGS)}"
+                )
             if value not in SETTINGS[name][1]:
                 raise UsageError(f"the setting {name} is {value!r}; it must be one of {', '.join(SETTINGS[name][1])}")
         for name in (AGGREGATION_FORMAT, FLOAT_KEYS, INTERVAL_KEYS, JOIN_FORMAT):

@@ -51,12 +51,14 @@ class ReviewedMigration:
 
     ``rules`` is the digest of its transformers, their code and their options; None in a plan of ttlsnap 0.2.
     ``options`` are other options that change what is published or kept, by their names on the command line.
+    ``command`` are all options of the command that made the plan; None if the plan does not have them.
     """
 
     target: str
     facts: Mapping[str, Any]
     rules: str | None
     options: Mapping[str, Any] = field(default_factory=dict)
+    command: Mapping[str, Any] | None = None
 
     def require_target(self, target: str) -> None:
         """Raise UsageError if this is a plan for another checkpoint."""
@@ -101,10 +103,12 @@ class ReviewedMigration:
             )
 
 
-def write_plan(report: MigrationReport, rules: str, options: Mapping[str, Any]) -> bytes:
-    """Return the plan as a document: the report of a dry run, the digest of its transformers, and other options."""
+def write_plan(
+    report: MigrationReport, rules: str, options: Mapping[str, Any], command: Mapping[str, Any] | None
+) -> bytes:
+    """Return the plan as a document: the report of a dry run, the digest of its transformers, and the options."""
     header = {"version": VERSION, "kind": "migrate", "target": report.target}
-    document = {**header, "rules_digest": rules, "options": options, "facts": facts_of(report)}
+    document = {**header, "rules_digest": rules, "options": options, "command": command, "facts": facts_of(report)}
     return (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode("utf-8", "surrogateescape")
 
 
@@ -116,12 +120,13 @@ def read_plan(path: str) -> ReviewedMigration:
 def _parse(document: dict[str, Any]) -> ReviewedMigration:
     if document["kind"] != "migrate":
         raise ValueError(f"it is a plan of {document['kind']}")
-    rules = document.get("rules_digest")
+    rules, command = document.get("rules_digest"), document.get("command")
     return ReviewedMigration(
         require_type(document["target"], str),
         require_type(document["facts"], dict),
         None if rules is None else require_type(rules, str),
         require_type(document.get("options", {}), dict),
+        None if command is None else require_type(command, dict),
     )
 
 

@@ -13,7 +13,7 @@ from ttlsnap.checkpoint import Checkpoint
 from ttlsnap.checkpoint.state_schema import DEFAULT_FAMILY
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.entries.place import Place
-from ttlsnap.errors import RefusedError, UsageError
+from ttlsnap.errors import Foreseen, RefusedError, UsageError
 from ttlsnap.migration.evolution import Evolution, Step
 from ttlsnap.operators import transform_with_state
 from ttlsnap.operators.registry import unused_states_of
@@ -97,4 +97,9 @@ def require_consent(target: str, evolution: Evolution, *, may_drop: bool, dry_ru
         return []
     if not dry_run:
         raise RefusedError(f"{target}: this can drop values:{lines}\nTo agree, add --yes")
-    return [f"this can drop values:{lines}\nA run asks before that. If nobody can be asked, add --yes"]
+    return [foresee_question(lines)]
+
+
+def foresee_question(lines: str) -> Foreseen:
+    """Return the warning of a dry run about the steps in ``lines``, which can drop values."""
+    return Foreseen(f"this can drop values:{lines}\nA run asks before that. If nobody can be asked, add --yes")

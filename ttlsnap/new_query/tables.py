@@ -17,6 +17,7 @@ from ttlsnap.errors import UnsupportedError, UsageError
 from ttlsnap.new_query.answers import Answers
 from ttlsnap.new_query.findings import describe_findings
 from ttlsnap.schema.types import StructField, StructType
+from ttlsnap.suggestions import did_you_mean
 
 _AS_DECLARED = "__CHAR_VARCHAR_TYPE_STRING"
 """The metadata with the type of a ``char`` or ``varchar``, which is a string in the schema."""
@@ -39,7 +40,7 @@ def plan_table(
         *((name, new.columns, "the new stream") for name in answers.renamed.values()),
     ):
         if name not in columns.names:
-            raise UsageError(f"--rename: {owner} has no column {name}")
+            raise UsageError(f"--rename: {owner} has no column {name}{did_you_mean(name, columns.names)}")
     planner = _Planner(old, new, answers.renamed, set(answers.drops))
     planner.plan()
     if planner.drops:

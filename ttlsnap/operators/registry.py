@@ -20,6 +20,7 @@ from ttlsnap.errors import UnsupportedError, UsageError
 from ttlsnap.operators import aggregation, deduplication, group_state, join, session_window, transform_with_state
 from ttlsnap.operators.stored_time import StoredTime
 from ttlsnap.schema.types import StructType
+from ttlsnap.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from ttlsnap.operators.links import Link
@@ -63,7 +64,7 @@ class Selection:
         return (
             self.operator in (None, state.operator)
             and self.store in (None, state.store)
-            and self.state in (None, state.state)
+            and (self.state is None or self.state in state.names)
         )
 
     def includes_operator(self, operator: int) -> bool:
@@ -119,7 +120,7 @@ def describe(checkpoint: Checkpoint, selection: Selection | AnyOf | None = None)
             if not store.families and selection.includes_operator(operator.id):
                 _check_supported(checkpoint, operator, store)
     if not descriptors:
-        raise no_match(checkpoint)
+        raise no_match(checkpoint, selection)
     if all(state.role == "derived" for state in descriptors):
         raise UsageError(f"{descriptors[0]} is derived from other entries and cannot be selected; select those entries")
     return descriptors
@@ -138,16 +139,29 @@ def require_matches(checkpoint: Checkpoint, selection: Selection | AnyOf) -> Non
     ]
     for name in ("operator", "store", "state"):
         for value in dict.fromkeys(getattr(part, name) for part in selection.parts):
-            if value is not None and all(getattr(state, name) != value for state in selected_states):
-                raise no_match(checkpoint, f"--{name} {value}")
+            if value is not None and not any(Selection(**{name: value}).includes(state) for state in selected_states):
+                raise no_match(checkpoint, Selection(**{name: value}))
 
 
-def no_match(checkpoint: Checkpoint, options: str = "--operator, --store and --state") -> UsageError:
-    """Return the error for a selection, by these options, that matches nothing in the checkpoint."""
+def no_match(checkpoint: Checkpoint, selection: Selection | AnyOf) -> UsageError:
+    """Return the error for a selection that matches nothing in the checkpoint."""
+    states = [
+        state
+        for operator in checkpoint.operators
+        for store in operator.stores
+        for state in states_of(checkpoint, operator, store)
+    ]
+    options, hint = [], ""
+    for name in ("operator", "store", "state"):
+        values = [getattr(part, name) for part in getattr(selection, "parts", [selection])]
+        for value in dict.fromkeys(value for value in values if value is not None):
+            options.append(f"--{name} {value}")
+            known_names = {str(getattr(state, name)) for state in states}
+            hint = hint or did_you_mean(str(value), sorted(known_names))
     states_text = ", ".join(
         _with_states(checkpoint, operator, store) for operator in checkpoint.operators for store in operator.stores
     )
-    return UsageError(f"{checkpoint.target} has nothing that matches {options}; it has {states_text}")
+    return UsageError(f"{checkpoint.target} has nothing that matches {' '.join(options)}{hint}; it has {states_text}")
 
 
 def _with_states(checkpoint: Checkpoint, operator: Operator, store: Store) -> str:

@@ -17,6 +17,7 @@ from ttlsnap.pages.words import (
     describe_history,
     describe_left_alone,
     describe_made_final,
+    describe_nothing_to_do,
     describe_unpublished,
     describe_value,
     known_totals,
@@ -61,7 +62,7 @@ def _answer(document: Document) -> str:
         if entries:
             return f"There was nothing to drop: all {number(entries)} {noun} stay."
         if all(state.get("left_alone") for state in document["stores"]):
-            return "Nothing was dropped: no rule applies to this state."
+            return describe_nothing_to_do(document) or "Nothing was dropped: no rule applies to this state."
         return "There was nothing to drop: the state is empty."
     is_done = document["published"]
     changes = []

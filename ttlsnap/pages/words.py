@@ -9,12 +9,16 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ttlsnap.amounts import MISSING, number, share
+from ttlsnap.naming import name_state
 from ttlsnap.printable import shell_word
 
 Document = Mapping[str, Any]
 
 
 _OPTION_OR_KEY = re.compile(r"--[a-z-]+ \(in a policy: ([^)]+)\)")
+SPARKS_TIMES = "Spark's expiry times"
+"""The rule of a run without a rule."""
+
 DRY_RUN = "Dry run: nothing was changed."
 PLAN = "Plan: nothing was changed."
 """What ``maintain --plan`` says, which is a dry run of all targets."""
@@ -39,9 +43,7 @@ def describe_left_alone(document: Document) -> Iterator[str]:
     """Yield a sentence for each state of a run that no rule can change, with the reason."""
     for state in document.get("stores", ()):
         if state.get("left_alone") and state["role"] == "primary":
-            operator, name = place({**state, "store": "default", "state": "default"}), place(state)
-            comma = "," if name != operator else ""
-            yield f"{name}{comma} is not changed: {state['left_alone']}"
+            yield f"{place(state)} is not changed: {state['left_alone']}"
 
 
 def describe_unused(states: Iterable[Document]) -> str | None:
@@ -63,6 +65,16 @@ def known_totals(document: Document) -> Document:
         return {**document["totals"], "entries": None, "kept": None}
     totals: Document = document["totals"]
     return totals
+
+
+def describe_nothing_to_do(document: Document) -> str | None:
+    """Return that a run without a rule has nothing to do, and what to give it; None for any other run."""
+    if document.get("rules") != [SPARKS_TIMES] or known_totals(document)["entries"] is not None:
+        return None
+    return (
+        "Nothing to do: Spark stores in no state when an entry expires. Give a rule: --ttl DURATION --timestamp FIELD, "
+        "with a field that ttlsnap inspect shows, or @written"
+    )
 
 
 def of_entries(totals: Document) -> str:
@@ -220,7 +232,9 @@ def second(text: str | None) -> str:
 
 
 def place(state: Document) -> str:
-    """Return a state's place: ``0.left.default`` without the parts that are called default."""
-    names = [name for name in (state["store"], state["state"]) if name != "default"]
-    operator = [] if state["operator"] is None else [f"operator {state['operator']}"]
-    return ", ".join([*operator, ".".join(names)] if names else operator)
+    """Return the name of a state; only its operator if that has no other state, and "" for a table."""
+    if state["operator"] is None:
+        return ""
+    if (state["store"], state["state"]) == ("default", "default"):
+        return f"operator {state['operator']}"
+    return name_state(state["operator"], state["store"], state["state"])

@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ttlsnap.documents import Document, in_json
+from ttlsnap.documents import Result, in_json
+from ttlsnap.keywords import public
 from ttlsnap.publishing.archives import is_unsettled
 from ttlsnap.publishing.journal import find_backup, read_report
 from ttlsnap.publishing.runs import Runs, open_existing
 
 
 @dataclass(frozen=True)
-class HistoryEntry(Document):
+class HistoryEntry(Result):
     """One run, oldest first in a history.
 
     ``status`` is ``done``, ``undone``, ``open`` (interrupted: run recover), ``rolled back`` or ``copy`` (this
@@ -36,6 +37,7 @@ def _kind_of_copy(report: dict[str, Any]) -> str:
     return str(report["kind"]) if report.get("kind") in ("import", "migrate") else "compact"
 
 
+@public
 def history(target: str) -> list[HistoryEntry]:
     """Return the runs that were published, copied, undone or interrupted on ``target``, oldest first."""
     runs = Runs.read(open_existing(target))

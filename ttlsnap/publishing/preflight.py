@@ -15,7 +15,7 @@ from pathlib import PurePosixPath
 from ttlsnap.checkpoint import Checkpoint
 from ttlsnap.checkpoint.listing import Listing
 from ttlsnap.checkpoint.starting import require_startable
-from ttlsnap.errors import FencedError, RefusedError, tidy_after_error
+from ttlsnap.errors import FencedError, Foreseen, RefusedError, tidy_after_error
 from ttlsnap.printable import shell_word
 from ttlsnap.publishing.hidden_batches import refuse_hidden_batches
 from ttlsnap.publishing.liveness import refuse_if_running
@@ -44,7 +44,7 @@ def foresee(check: Callable[[], object], *, dry_run: bool) -> tuple[str, ...]:
 
 def describe_refusal(error: RefusedError) -> str:
     """Return the warning of a dry run that a run would be refused."""
-    return f"a run would be refused now: {error}"
+    return Foreseen(f"a run would be refused now: {error}", type(error))
 
 
 def refuse_running(runs: Runs, query_id: str | None, stopped: bool, only_read: bool, dry_run: bool) -> tuple[str, ...]:

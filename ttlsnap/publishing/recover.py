@@ -13,7 +13,7 @@ from ttlsnap.archives.places import AllowedPlaces, Confirm
 from ttlsnap.archives.receivers import ExpiredCallback
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.logs import read_logs
-from ttlsnap.documents import Document
+from ttlsnap.documents import Result
 from ttlsnap.errors import (
     CorruptionError,
     RefusedError,
@@ -21,6 +21,7 @@ from ttlsnap.errors import (
     explain_errors,
 )
 from ttlsnap.interrupts import defer_signals
+from ttlsnap.keywords import public
 from ttlsnap.printable import shell_word
 from ttlsnap.publishing.archives import allowed_places, deliver_all, is_unsettled
 from ttlsnap.publishing.cleanup import discard_leftovers, find_overwritten, warn_of_only_copies
@@ -47,7 +48,7 @@ Outcome = Literal["nothing", "finished", "undone"]
 
 
 @dataclass(frozen=True)
-class RecoverReport(Document):
+class RecoverReport(Result):
     """The result of ``recover``.
 
     ``outcome`` is ``finished`` or ``undone`` for the run ``run``, or ``nothing`` if no run was interrupted. ``settled``
@@ -62,6 +63,7 @@ class RecoverReport(Document):
     settled: tuple[str, ...] = ()
 
 
+@public
 def recover(
     target: str,
     *,

@@ -16,9 +16,8 @@ import numpy as np
 from ttlsnap.clock import Clock, TimeCharacteristic, iso
 from ttlsnap.documents import Document
 from ttlsnap.entries.batch import StateEntries
-from ttlsnap.entries.descriptor import SIDES, StateDescriptor
-from ttlsnap.entries.timestamps import TimestampField, WrittenField, has_time, timestamp_field
-from ttlsnap.errors import UsageError
+from ttlsnap.entries.descriptor import StateDescriptor
+from ttlsnap.entries.timestamps import TimestampField, WrittenField, has_time, name_for, timestamp_field
 from ttlsnap.reading.distribution import Distribution
 from ttlsnap.schema.units import format_duration
 from ttlsnap.unsaferow.gather import Int64s
@@ -169,31 +168,6 @@ class Ages(Document):
 
 def _in_seconds(micros: int) -> float:
     return micros // _SECOND if micros % _SECOND == 0 else micros / _SECOND
-
-
-def name_for(state: StateDescriptor, names: tuple[str, ...]) -> str | None:
-    """Return the field that holds the time of a state: one of ``names``, or the one that Spark stores.
-
-    A name can be for one side of a join, as in ``left:value.at``. None if there is no name for this state. Raise
-    UsageError if there are several.
-    """
-    if not names:
-        return state.stored_timestamp
-    sides_and_names = [split_side(name) for name in names]
-    names_of_state = [name for side, name in sides_and_names if side == state.side and side] or [
-        name for side, name in sides_and_names if not side
-    ]
-    if len(names_of_state) > 1:
-        raise UsageError(
-            f"--timestamp is {' and '.join(names_of_state)}; a state can have one, and each side of a join one"
-        )
-    return names_of_state[0] if names_of_state else None
-
-
-def split_side(name: str) -> tuple[str | None, str]:
-    """Return the side of a join that a name is for, None for all, and the name of the field."""
-    side, _, field_name = name.partition(":")
-    return (side, field_name) if side in SIDES else (None, name)
 
 
 def age_field(

@@ -10,7 +10,7 @@ from typing import Any
 from ttlsnap.checkpoint.checkpoint import Schemas
 from ttlsnap.checkpoint.logs import read_logs
 from ttlsnap.compaction.task import Progress
-from ttlsnap.documents import MILLISECONDS, Document, json_property
+from ttlsnap.documents import MILLISECONDS, Document, Result, json_property
 from ttlsnap.engines.local import read_all
 from ttlsnap.engines.options import ReadOptions
 from ttlsnap.engines.progress import SilentWorkListener
@@ -31,6 +31,7 @@ from ttlsnap.reading.export_plan import ExportPlan, ExportTask, TableChoice
 from ttlsnap.reading.state_table import StateTable
 from ttlsnap.schema.types import StructType, physical
 from ttlsnap.storage.open import open_for_reading
+from ttlsnap.suggestions import did_you_mean
 
 EXAMPLES = 10
 _UNREADABLE = "{} has a state that ttlsnap cannot read, and that may be this one"
@@ -78,7 +79,7 @@ class StateDiff(Document):
 
 
 @dataclass(frozen=True)
-class DiffReport(Document):
+class DiffReport(Result):
     """The differences between the state ``old`` after a batch, and the state ``new``.
 
     ``left_out`` says which states are not compared, because ttlsnap cannot read them, and why. ``excluded`` are the
@@ -194,7 +195,8 @@ def _only(names: Sequence[str], old_plan: ExportPlan, new_plan: ExportPlan) -> t
     """Return the plans with only the tables of these names. Raise UsageError for one that neither has."""
     table_names = dict.fromkeys(table.name for plan in (old_plan, new_plan) for table in plan.tables)
     if unknown_names := [name for name in names if name not in table_names]:
-        raise UsageError(f"there is no table {unknown_names[0]}; there are {', '.join(table_names)}")
+        hint = did_you_mean(unknown_names[0], table_names)
+        raise UsageError(f"there is no table {unknown_names[0]}{hint}; there are {', '.join(table_names)}")
     if not names:
         return old_plan, new_plan
     return _narrowed(old_plan, names, new_plan), _narrowed(new_plan, names, old_plan)

@@ -15,7 +15,7 @@ from ttlsnap.clock import Moment, clock_at
 from ttlsnap.compaction.given_schemas import check_given_schemas
 from ttlsnap.compaction.plan import Plan, StorePlan, plan_compaction
 from ttlsnap.compaction.task import PartitionTask
-from ttlsnap.documents import MILLISECONDS, Document, in_json
+from ttlsnap.documents import MILLISECONDS, Document, Result, in_json
 from ttlsnap.engines.local import read_all
 from ttlsnap.engines.options import ReadOptions
 from ttlsnap.engines.progress import SilentWorkListener
@@ -42,7 +42,7 @@ class Looked(Document):
 
 
 @dataclass(frozen=True)
-class ExplainReport(Document):
+class ExplainReport(Result):
     """The entries of a key with the decisions about them, as JSON; ``found`` is how many there are.
 
     ``rules`` describe the transformers. ``left_out`` says which states cannot be read, and why.

@@ -17,7 +17,7 @@ from ttlsnap.checkpoint.outside import access_outside
 from ttlsnap.clock import Moment, TimeCharacteristic, clock_at
 from ttlsnap.compaction.given_schemas import check_partition
 from ttlsnap.compaction.task import Progress
-from ttlsnap.documents import MILLISECONDS, Document, in_json, json_property
+from ttlsnap.documents import MILLISECONDS, Result, in_json, json_property
 from ttlsnap.engines.local import read_all
 from ttlsnap.engines.options import ReadOptions
 from ttlsnap.engines.progress import SilentWorkListener, WorkListener
@@ -41,7 +41,7 @@ _ENDINGS = {".csv": "csv", ".ndjson": "ndjson", ".jsonl": "ndjson", ".json": "nd
 
 
 @dataclass(frozen=True)
-class ExportReport(Document):
+class ExportReport(Result):
     """The result of an export: the number of rows of each table, by its name. ``warnings`` doubt the exported state."""
 
     JSON_ORDER = "target to batch tables left_out warnings"

@@ -18,7 +18,7 @@ from ttlsnap.clock import Clock, TimeCharacteristic
 from ttlsnap.engines.local import PartitionReading
 from ttlsnap.entries.batch import RowEntries, StateEntries
 from ttlsnap.entries.descriptor import StateDescriptor
-from ttlsnap.entries.timestamps import WrittenField, field_listing, has_time, split_unit, timestamp_field
+from ttlsnap.entries.timestamps import WrittenField, has_time, list_fields, split_unit, timestamp_field
 from ttlsnap.errors import UnsupportedError, UsageError
 from ttlsnap.operators import join
 from ttlsnap.operators.registry import (
@@ -38,6 +38,7 @@ from ttlsnap.storage.open import open_for_reading
 from ttlsnap.stores.open import open_state_store, partitions_of
 from ttlsnap.stores.protocols import StoredPartition
 from ttlsnap.stores.scan import scan_partition
+from ttlsnap.suggestions import did_you_mean
 from ttlsnap.unsaferow.gather import Mask
 from ttlsnap.written.history import History, WrittenTimes, history_of
 
@@ -187,15 +188,16 @@ def plan_export(checkpoint: Checkpoint, table_choice: TableChoice, clock: Clock)
     """
     tables, left_out = _tables(checkpoint, table_choice, clock)
     if unknown_names := [name for name in table_choice.tables if name not in {table.name for table in tables}]:
-        table_names = ", ".join(table.name for table in tables)
-        raise UsageError(f"{checkpoint.target} has no table {unknown_names[0]}; it has {table_names}")
+        names = [table.name for table in tables]
+        hint = did_you_mean(unknown_names[0], names)
+        raise UsageError(f"{checkpoint.target} has no table {unknown_names[0]}{hint}; it has {', '.join(names)}")
     tables = [table for table in tables if not table_choice.tables or table.name in table_choice.tables]
     if not tables:
         reason = "; ".join(map(str, left_out)) or "the selected states are derived from others. Name them with --state"
         raise UnsupportedError(f"{checkpoint.target}: ttlsnap can read no state as a table: {reason}")
     name, states = split_unit(table_choice.timestamp or "")[0], [table.state for table in tables]
     if table_choice.timestamp is not None and not any(has_time(state, table_choice.timestamp) for state in states):
-        raise UsageError(f"no state has the field {name}.\nIts fields are:\n{field_listing(states)}")
+        raise UsageError(f"no state has the field {list_fields(name, states)}")
     complete_tables, errors = [], []
     for table in tables:
         try:
@@ -237,7 +239,7 @@ def _tables(checkpoint: Checkpoint, table_choice: TableChoice, clock: Clock) -> 
                 else:
                     has_derived = True
     if not tables and not left_out and not has_derived:
-        raise no_match(checkpoint)
+        raise no_match(checkpoint, table_choice.selection)
     names = names_of([table.state for table in tables])
     return [replace(table, name=name) for table, name in zip(tables, names, strict=True)], left_out
 
@@ -251,7 +253,7 @@ def _table(
     # As in a compaction: a field that the user names is on the processing clock, unless Spark stores it.
     time = table_choice.time or (state.stored_time if name == state.stored_timestamp else TimeCharacteristic.PROCESSING)
     return StateTable(
-        name=name_of(state),
+        name=state.table,
         state=state,
         batch=checkpoint.batch.id,
         timestamp=timestamp_field(state, name) if name is not None else None,
@@ -271,21 +273,8 @@ def _now(clock: Clock, time: TimeCharacteristic) -> int | None:
 
 def names_of(states: Sequence[StateDescriptor]) -> list[str]:
     """Return the names of the states' tables, each of them different."""
-    names = [name_of(state) for state in states]
+    names = [state.table for state in states]
     repeated = {name for name, count in Counter(names).items() if count > 1}
     return [
         f"{name}.{quote(state.state)}" if name in repeated else name for name, state in zip(names, states, strict=True)
     ]
-
-
-def name_of(state: StateDescriptor) -> str:
-    """Return the name of a state's table: ``0.left`` for a side of a join, ``0.visits`` for a variable, ``0.state``.
-
-    It is safe as the name of a folder, whatever characters the names in the checkpoint have.
-    """
-    names = [name for name in (state.store, state.state) if name != "default"]
-    if state.kind == "row":
-        names = [str(state.side)]
-    elif state.kind == "timer":
-        names = [state.state.lstrip("$").partition("_")[0]]
-    return ".".join([str(state.operator), *(quote(name, safe=" $") for name in names or ["state"])])

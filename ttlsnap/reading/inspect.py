@@ -79,7 +79,7 @@ def inspect(request: InspectRequest) -> Inspection:
     require_matches(checkpoint, selection)
     inspection = _describe(checkpoint, selection)
     if selection != Selection() and not list(inspection.states()):
-        raise no_match(checkpoint)
+        raise no_match(checkpoint, selection)
     try:
         _look_at_entries(inspection, request, selection)
     except CorruptionError as error:

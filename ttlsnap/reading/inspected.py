@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ttlsnap.checkpoint import Checkpoint, Operator, Store
-from ttlsnap.documents import Document, to_json
+from ttlsnap.documents import Document, Result, to_json
 from ttlsnap.entries.descriptor import StateDescriptor
-from ttlsnap.errors import UsageError
+from ttlsnap.operators.registry import Selection, no_match
 from ttlsnap.operators.transform_with_state import variable_in
 from ttlsnap.schema.fields import Field, all_fields
 from ttlsnap.schema.json import to_value
@@ -81,7 +81,7 @@ class StateInspection(Document):
 
 
 @dataclass
-class Inspection(Document):
+class Inspection(Result):
     """The result of ``inspect``; ``operators`` pairs each operator with the states of its stores.
 
     ``planned_by`` is the run of ttlsnap that planned the uncommitted batch, which then has no data. ``stops_spark``
@@ -107,7 +107,24 @@ class Inspection(Document):
                 for state_found in states:
                     if (operator_found.id, store_found.name, state_found.name) == (operator, store, state):
                         return state_found
-        raise UsageError(f"{self.checkpoint.target} has no state {state} in store {store} of operator {operator}")
+        raise no_match(self.checkpoint, Selection(operator, store, state))
+
+    def summary(self) -> dict[str, Any]:
+        """Return the facts of the checkpoint, and one row for each state."""
+        document = self.to_json()
+        states = [
+            {
+                "operator": operator["id"],
+                "store": store["name"],
+                "state": state["name"],
+                "fields": ", ".join(field["name"] for field in state["fields"]),
+                **{name: state[name] for name in ("timestamp", "entries", "bytes")},
+            }
+            for operator in document["operators"]
+            for store in operator["stores"]
+            for state in store["states"]
+        ]
+        return {**{key: value for key, value in document.items() if key != "operators"}, "states": states}
 
     def to_json(self) -> dict[str, Any]:
         """Return the document of ``inspect --format json``, which is a tree; most of its facts are the checkpoint's."""

@@ -20,11 +20,11 @@ from ttlsnap.compaction.plan import explain_left_alone
 from ttlsnap.engines.local import read_all
 from ttlsnap.engines.progress import SilentWorkListener, WorkListener
 from ttlsnap.entries.descriptor import StateDescriptor
-from ttlsnap.entries.timestamps import WrittenField, explain_unnamed, field_listing, split_unit
+from ttlsnap.entries.timestamps import WrittenField, explain_unnamed, list_fields, name_for, split_side, split_unit
 from ttlsnap.errors import UnsupportedError, UsageError
 from ttlsnap.operators.registry import Selection, behind_join, describe, explain_untouched, links_of
 from ttlsnap.publishing.runs import Runs
-from ttlsnap.reading.ages import AgeField, Ages, age_field, name_for, split_side
+from ttlsnap.reading.ages import AgeField, Ages, age_field
 from ttlsnap.reading.distribution import Distribution
 from ttlsnap.reading.growth import read_growth
 from ttlsnap.reading.inspected import Inspection, StateInspection
@@ -243,7 +243,7 @@ def _check_fields(inspection: Inspection, measurement: Measurement, plans: Seque
         return
     descriptors = [state.descriptor for state in inspection.states() if state.descriptor]
     names = ", ".join(split_unit(split_side(name)[1])[0] for name in measurement.timestamps)
-    raise UsageError(f"no state has the field {names}.\nIts fields are:\n{field_listing(descriptors)}")
+    raise UsageError(f"no state has the field {list_fields(names, descriptors)}")
 
 
 def _apply(inspection: Inspection, rule: TransformerFactory, clock: Clock) -> dict[tuple[int, str, str], str | None]:

@@ -1,4 +1,4 @@
-"""A few decoded entries of each state, for ``inspect --entries``."""
+"""A few decoded entries of each state, for ``inspect --show``."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 from ttlsnap.clock import MAX_INT64, MIN_INT64
 from ttlsnap.entries.batch import StateEntries
 from ttlsnap.entries.descriptor import StateDescriptor
-from ttlsnap.entries.timestamps import TimestampField, field_listing
+from ttlsnap.entries.timestamps import TimestampField, list_fields
 from ttlsnap.errors import UsageError
 from ttlsnap.operators.join import MATCHED
 from ttlsnap.schema.arrow import arrow_type
@@ -44,6 +44,7 @@ from ttlsnap.schema.types import (
     StructType,
     TimestampType,
 )
+from ttlsnap.suggestions import did_you_mean
 
 AGE_SECONDS = "age_seconds"
 _SECOND = 1_000_000  # microseconds
@@ -100,11 +101,13 @@ class StateTable:
         first_name = name.partition(".")[0]
         if first_name == name or first_name not in ("key", "value", "map_key"):
             hint = "; name a time with --timestamp" if name in ("timestamp", AGE_SECONDS) else ""
-            raise MissingColumnError(f"{self.state} has no column {name}; it has {', '.join(by_name)}{hint}", name)
+            near = did_you_mean(name, by_name)
+            raise MissingColumnError(
+                f"{self.state} has no column {name}{near}; it has {', '.join(by_name)}{hint}", name
+            )
         field = self._field(name, first_name)
         if field is None or isinstance(field.type, NullType):
-            listing = field_listing([self.state])
-            raise MissingColumnError(f"{self.state} has no column {name}.\nIts fields are:\n{listing}", name)
+            raise MissingColumnError(f"{self.state} has no column {list_fields(name, [self.state])}", name)
         return ExportColumn(name, field.type, lambda entries, _: entries.column(field))
 
     @cached_property

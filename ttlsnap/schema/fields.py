@@ -14,6 +14,7 @@ from typing import Literal
 
 from ttlsnap.errors import UsageError
 from ttlsnap.schema.types import ArrayType, DataType, MapType, StructType, physical
+from ttlsnap.suggestions import did_you_mean
 
 _STEP = re.compile(r"(?:`((?:[^`]|``)+)`|([^.`#:]+))(?:#([1-9][0-9]{0,8}))?(?:\.|$)")
 
@@ -57,7 +58,10 @@ def find_field(name: str, key: StructType, value: StructType) -> Field | None:
     """
     side, dot, field_names = name.partition(".")
     if side not in ("key", "value") or not dot:
-        raise UsageError(f"{name!r} is not a field name: it must begin with 'key.' or 'value.', as inspect shows it")
+        hint = did_you_mean(name, [field.name for field in all_fields(key, value)])
+        raise UsageError(
+            f"{name!r} is not a field name{hint}: it must begin with 'key.' or 'value.', as inspect shows it"
+        )
     schema: DataType = key if side == "key" else value
     path: list[int] = []
     for field_name, number in _steps(name, field_names):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ttlsnap.documents import Document
 from ttlsnap.errors import RefusedError, StorageError, explain_errors
+from ttlsnap.keywords import public
 from ttlsnap.printable import shell_word
 from ttlsnap.publishing.backups import find_held_tables
 from ttlsnap.publishing.cleanup import discard_backups, only_copies
@@ -36,6 +37,7 @@ def find_backups(target: str) -> list[Backup]:
         return _find(refuse_if_interrupted(files))
 
 
+@public
 def prune(target: str, *, confirm: Callable[[Backup], bool] | None = None) -> list[str]:
     """Remove the backups of all ended runs. Return the names of these runs.
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from ttlsnap.documents import MILLISECONDS, Document
+from ttlsnap.documents import MILLISECONDS, Result
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunReport(Document):
+class RunReport(Result):
     """The report of a run.
 
     published      False for a dry run, and if there was nothing to change

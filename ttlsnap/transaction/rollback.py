@@ -16,7 +16,7 @@ from ttlsnap.checkpoint.checkpoint import open_checkpoint, query_id
 from ttlsnap.checkpoint.listing import Listing, list_activity
 from ttlsnap.checkpoint.logs import Logs, read_logs
 from ttlsnap.checkpoint.starting import describe_obstacles
-from ttlsnap.documents import Document
+from ttlsnap.documents import Result
 from ttlsnap.errors import (
     CorruptionError,
     RefusedError,
@@ -24,6 +24,7 @@ from ttlsnap.errors import (
     UnsupportedError,
     explain_errors,
 )
+from ttlsnap.keywords import public
 from ttlsnap.printable import shell_word
 from ttlsnap.publishing.archives import allowed_places, record_take_back, take_back_if_allowed
 from ttlsnap.publishing.fence import fence_file, has_its_batch
@@ -47,7 +48,7 @@ from ttlsnap.transaction.steps import Run, WorkPlace, change_in_place
 
 
 @dataclass(frozen=True)
-class RollbackReport(Document):
+class RollbackReport(Result):
     """The result of ``rollback``.
 
     ``run`` is the run of the rollback. ``undone`` and ``kind`` are the run that it rolled back and that run's kind.
@@ -64,6 +65,7 @@ class RollbackReport(Document):
     set_back_to: int | None = None
 
 
+@public
 def rollback(
     target: str,
     *,

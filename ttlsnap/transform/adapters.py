@@ -26,9 +26,14 @@ from ttlsnap.transform.protocols import (
     name_class,
 )
 
+_METHODS = ("plan", "cutoff", "with_names", "describe")
+"""The methods that a factory may have."""
+
 
 def as_factory(factory: StateSnapshotTransformerFactory) -> TransformerFactory:
     """Return a user's factory with all members. Raise UsageError if it has no ``create``."""
+    if isinstance(factory, type):
+        raise UsageError(f"{name_class(factory)} is a class. Pass an object of it: {factory.__name__}(...)")
     if isinstance(factory, TransformerFactory):
         return factory
     if not callable(getattr(factory, "create", None)):
@@ -36,6 +41,12 @@ def as_factory(factory: StateSnapshotTransformerFactory) -> TransformerFactory:
             f"{factory!r} is not a transformer factory: it has no create(state, clock). To use a function of (key, "
             "value), pass EntryTransformerFactory(function)"
         )
+    for name in _METHODS:
+        if not callable(member := getattr(factory, name, abs)):
+            raise UsageError(
+                f"{name_class(type(factory))} has the attribute {name} = {member!r:.100}, but ttlsnap calls {name} as "
+                "a method. Give the attribute another name"
+            )
     return _GivenFactory(factory)
 
 

@@ -1,0 +1,41 @@
+"""``contract`` checks its arguments before it starts Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ..cli.running import Ttlsnap
+
+DDL = ("--schema", "user string")
+
+
+@pytest.fixture(autouse=True)
+def without_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Let Spark fail to start, with another exit code than that of wrong usage."""
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    monkeypatch.chdir(tmp_path)
+    Path("spark_jobs_of_test.py").write_text("def build(events): ...\n\n\ndef other(spark, sources): ...\n")
+    Path("script.py").write_text("")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["spark_jobs_of_test:build"], "build needs the schema of its source: --schema FILE"),
+        (["spark_jobs_of_test:bild", *DDL], "has no bild (did you mean build?)"),
+        (["spark_jobs_of_tset:build", *DDL], "No module named 'spark_jobs_of_tset'"),
+        (["spark_jobs_of_test:build", *DDL, "--output-mode", "upd"], "upd (did you mean update?)"),
+        (["spark_jobs_of_test:build", *DDL, "--output", "nowhere/x.json"], "there is no folder nowhere"),
+        (["spark_jobs_of_test:build", *DDL, "--query", "a"], "--query needs --script"),
+        (["spark_jobs_of_test:build", *DDL, "--conf", "a"], "--conf is NAME=VALUE"),
+        (["--script", "nowhere.py"], "the script nowhere.py does not exist"),
+        (["--script", "script.py", "--output-mode", "update"], "--output-mode needs a function"),
+        (["--script", "script.py", "--schema", "nowhere.ddl"], "nowhere.ddl is neither a file nor DDL"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_wrong_argument_is_an_error_before_spark_starts(ttlsnap: Ttlsnap, words: list[str], message: str) -> None:
+    ended = ttlsnap("contract", *words)
+    assert (ended.code, message in " ".join(ended.err.split())) == (2, True), ended.err
