@@ -13,7 +13,7 @@ import typer
 
 from ttlsnap.cli.help import Command
 from ttlsnap.cli.output import is_special, print_json, print_marked, print_warning, tell, write_whole
-from ttlsnap.cli.pages import HTML, ShowKeysOption, check_pages, require_outside, require_place, write_pages
+from ttlsnap.cli.pages import HTML, PageFile, ShowKeysOption, check_pages, require_outside, require_place, write_pages
 from ttlsnap.cli.renames import parse_rename
 from ttlsnap.printable import printable
 
@@ -87,6 +87,15 @@ class FailOn(StrEnum):
 _ONE_REPORT = (CheckFormat.JUNIT, CheckFormat.SARIF)
 """The formats of stdout whose document has one report."""
 
+_Base = Annotated[
+    str | None,
+    typer.Option(
+        "--base",
+        metavar="COMMIT",
+        help="Compare each named contract file with the same file in this commit of git. auto: the commit with "
+        "which pre-commit compares, by default HEAD.",
+    ),
+]
 _Renamed = Annotated[
     list[str] | None,
     typer.Option(
@@ -113,15 +122,7 @@ def check(
             metavar="NEW", help="The new query: a contract file, a checkpoint, or a Delta table.", show_default=False
         ),
     ] = None,
-    base: Annotated[
-        str | None,
-        typer.Option(
-            "--base",
-            metavar="COMMIT",
-            help="Compare each named contract file with the same file in this commit of git. auto: the commit with "
-            "which pre-commit compares, by default HEAD.",
-        ),
-    ] = None,
+    base: _Base = None,
     direction: Annotated[
         Direction,
         typer.Option(
@@ -189,32 +190,52 @@ def check(
         raise UsageError("--report, junit and sarif are for one comparison; call check for each contract")
     requested_reports = [_report(text) for text in reports or ()]
     _distinct([path for _, path in requested_reports])
-    report_files = [(CheckFormat(form), path) for form, path in requested_reports if form != HTML]
-    pages = check_pages([path for form, path in requested_reports if form == HTML], show_keys, files)
+    output = _Output(
+        output_format,
+        [(CheckFormat(form), path) for form, path in requested_reports if form != HTML],
+        check_pages([path for form, path in requested_reports if form == HTML], show_keys, files),
+        Verdict(fail_on.value),
+        strict,
+    )
     ignores, names = _ignores(ignored or (), ignore_file), _renames(renamed or ())
-    compared = _compare_with_base(base, files) if base is not None else [_compare_two(*files)]
+    in_array = base is not None and output_format is CheckFormat.JSON
     documents: list[dict[str, Any]] = []
-    worst_code, threshold = 0, Verdict(fail_on.value)
-    for one in compared:
-        report = one.report(direction, names, ignores)
+    worst_code = 0
+    for compared in _compare_with_base(base, files) if base is not None else [_compare_two(*files)]:
+        report = compared.report(direction, names, ignores)
         documents.append(report.to_json())
-        if base is None or output_format is not CheckFormat.JSON:
-            _print(report, output_format, threshold)
-        _write(report, report_files, threshold)
-        write_pages(pages, "check", documents[-1])
-        if CheckFormat.GITHUB in (output_format, *(form for form, _ in report_files)):
-            _job_summary(report, threshold)
-        code = exit_code(report, threshold)
-        if not code and strict and report.unseen:
-            print_marked(
-                "Error:", "bold red", f"--strict: {len(report.unseen)} things could not be compared (see the report)"
-            )
-            code = 3
-        worst_code = max(worst_code, code)
-    if base is not None and output_format is CheckFormat.JSON:
+        worst_code = max(worst_code, output.write(report, is_printed=not in_array))
+    if in_array:
         print_json(documents)
     if worst_code:
         raise typer.Exit(worst_code)
+
+
+@dataclass(frozen=True)
+class _Output:
+    """Where reports are written: on stdout in one format, in files and on pages. ``threshold`` fails."""
+
+    form: CheckFormat
+    files: Sequence[tuple[CheckFormat, Path]]
+    pages: Sequence[PageFile]
+    threshold: Verdict
+    strict: bool
+
+    def write(self, report: CheckReport, *, is_printed: bool) -> int:
+        """Write a report everywhere, on stdout only if ``is_printed``. Return its exit code."""
+        if is_printed:
+            _print(report, self.form, self.threshold)
+        _write(report, self.files, self.threshold)
+        write_pages(self.pages, "check", report.to_json())
+        if CheckFormat.GITHUB in (self.form, *(form for form, _ in self.files)):
+            _job_summary(report, self.threshold)
+        code = exit_code(report, self.threshold)
+        if not code and self.strict and report.unseen:
+            print_marked(
+                "Error:", "bold red", f"--strict: {len(report.unseen)} things could not be compared (see the report)"
+            )
+            return 3
+        return code
 
 
 @dataclass(frozen=True)

@@ -181,7 +181,7 @@ def test_unknown_variables_are_refused_by_name(tmp_path: Path, variable: str, ki
     before = bytes_of(target)
     factory = TtlTransformerFactory(StateTtlConfig(3600 * 1_000_000), "value.seen:s")
     for selection in (None, Selection(state="all")):
-        with pytest.raises(UnsupportedError, match=rf"operator 0: {words}, is not a known part .* --operator N leaves"):
+        with pytest.raises(UnsupportedError, match=rf"operator 0: {words}, is not a known part .* operator N leaves"):
             compact(str(target), [factory], selection=selection, engine=LocalEngine(1), stopped=True, max_drop=1.0)
     assert bytes_of(target) == before
     assert inspect(str(target)).operators
