@@ -662,10 +662,10 @@ BREAKS = (
     ),
     Break(
         "an age of exactly an hour is more than an hour",
-        "reading/ages.py",
-        "bucket = np.searchsorted(self.of.bounds, ages)",
-        'bucket = np.searchsorted(self.of.bounds, ages, "right")',
-        "test_ages.py",
+        "entries/ages.py",
+        "np.searchsorted(self._highest, ages)",
+        'np.searchsorted(self._highest, ages, "right")',
+        "../reading/test_ages.py",
     ),
     Break(
         "a percentile is one rank too low",
