@@ -118,7 +118,7 @@ def _place(state: StateReport) -> str:
 
 def _field(state: StateReport, with_clock: bool) -> str:
     """Return the field, and the clock that it was compared with."""
-    from ttlsnap.pages.compact import field_words
+    from ttlsnap.pages.words import field_words
 
     return field_words(state.to_json()) if with_clock else state.timestamp or MISSING
 

@@ -65,7 +65,8 @@ class CompactOptions(DropOptions):
 
     ``parts`` name the states in which a run visits only some partitions, and the next run others.
 
-    ``show`` is how many dropped and rewritten entries the report contains. ``ages`` adds the entries of each state by age.
+    ``show`` is how many dropped and rewritten entries the report contains. ``ages`` counts the entries of each state by
+    age.
     """
 
     rewrite: RewriteChoice = "auto"

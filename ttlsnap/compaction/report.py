@@ -49,7 +49,8 @@ class StateReport(Document):
     then. ``event_us`` is the current event time, if nobody chose the clock. ``unmatched`` counts a join's dropped rows
     that had not matched yet. ``left_alone`` says why no transformer saw the state. ``rewrites``, for a RocksDB store's
     first state, counts its partitions by how they are written: ``full``, as ``tombstones``, or ``untouched``. ``whole``
-    is False if an incremental run visited only some of the partitions. ``age_counts`` has the entries with a time by age.
+    is False if an incremental run visited only some of the partitions. ``age_counts`` are the entries with a time by
+    age.
     """
 
     JSON_ORDER = (

@@ -133,8 +133,9 @@ def maintain(
 ) -> list[TargetResult]:
     """Process ``targets``, each by its policy. Return a result for each, in their order.
 
-    ``ages`` is as for ``compact``. ``confirm`` is called before anything is published. ``known`` are results of targets that need no work; they are
-    last. After a signal is ``received``, no target starts. Those in progress stop before they publish, or finish it.
+    ``ages`` is as for ``compact``. ``confirm`` is called before anything is published. ``known`` are results of targets
+    that need no work; they are last. After a signal is ``received``, no target starts. Those in progress stop before
+    they publish, or finish it.
     """
     if listener is not None:
         listener.found(len(targets) + len(known))

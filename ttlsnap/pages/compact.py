@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ttlsnap.amounts import MISSING, number, share, size
+from ttlsnap.amounts import number, share, size
+from ttlsnap.pages.ages import age_histograms
 from ttlsnap.pages.model import Card, Page, Section, Table, Tile, Tone, count, facts
 from ttlsnap.pages.privacy import tell, tell_rule
 from ttlsnap.pages.svg import Bar, Chart, bar_chart, parts_chart, time_chart
@@ -20,6 +21,7 @@ from ttlsnap.pages.words import (
     describe_nothing_to_do,
     describe_unpublished,
     describe_value,
+    field_words,
     known_totals,
     minute,
     moment,
@@ -153,32 +155,31 @@ def totals_table(totals: Document) -> Table:
     names = ("entries", "kept", "dropped", "rewritten")
     row = (*(number(totals[name]) for name in names), size(totals["bytes_before"]), size(totals["bytes_after"]))
     columns = (*names, "before", "after")
-    return Table("All states together", columns, [row], columns)
+    return Table("All states together", columns, [row], columns, folded=True)
 
 
 def _times(document: Document) -> Iterator[Section]:
-    charts, rows = [], []
+    histograms = list(age_histograms(document))
+    charts = [chart for chart, _ in histograms]
+    rows, cut_offs = [], []
     for state in document["stores"]:
         oldest, newest, cut_off = (moment(state[name]) for name in ("oldest", "newest", "cutoff"))
         if oldest is None or newest is None or cut_off is None:
             continue
-        labels = (minute(state["oldest"]), minute(state["newest"]), minute(state["cutoff"]))
-        charts.append(time_chart(f"{state['timestamp']} of {place(state)}", oldest, newest, cut_off, labels))
+        if "ages" not in state:
+            labels = (minute(state["oldest"]), minute(state["newest"]), minute(state["cutoff"]))
+            charts.append(time_chart(f"{state['timestamp']} of {place(state)}", oldest, newest, cut_off, labels))
         times = (second(state[name]) for name in ("oldest", "newest", "cutoff", "now"))
-        rows.append((place(state), state["timestamp"], *times))
+        rows.append((place(state), field_words(state), *times))
+        cut_offs.append((place(state), minute(state["cutoff"])))
     if charts:
         columns = ("state", "timestamp", "oldest", "newest", "cut-off", "now")
-        text = "Entries up to the cut-off have expired. The times are in UTC."
-        yield Section(
-            "Times and cut-off", [text], charts, [Table("Times", columns, rows, (), columns[:2], columns[2:])]
-        )
-
-
-def field_words(state: Document) -> str:
-    """Return the field that decided, and the clock that it was compared with."""
-    if state["timestamp"] is None:
-        return MISSING
-    return f"{state['timestamp']} ({state['time']} time)" if state.get("time") else str(state["timestamp"])
+        texts = [
+            f"{f'{name}: entries' if len(rows) > 1 else 'Entries'} up to the cut-off {cut_off} UTC have expired."
+            for name, cut_off in cut_offs
+        ]
+        tables = [Table("Times", columns, rows, (), columns[:2], columns[2:])] if rows else []
+        yield Section("Ages and cut-off", texts, charts, [*tables, *(table for _, table in histograms)])
 
 
 def _state_section(document: Document) -> Section:

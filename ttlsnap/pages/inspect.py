@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ttlsnap.amounts import number, share, size
+from ttlsnap.amounts import number, size
 from ttlsnap.clock import MICROS, iso
+from ttlsnap.pages.ages import age_histogram
 from ttlsnap.pages.model import Card, Page, Section, Table, Tile, Tone, count, facts
 from ttlsnap.pages.privacy import tell
 from ttlsnap.pages.sizes import size_sections, size_tiles
 from ttlsnap.pages.svg import Bar, bar_chart
 from ttlsnap.pages.words import (
     TIMES,
-    age_groups,
     as_text,
     at,
     describe_history,
@@ -182,21 +182,14 @@ def _age_sections(place: dict[str, str], state: Document) -> Iterator[Section]:
     if "age" not in state:
         return
     age = state["age"]
-    *groups, group_without_time = age_groups(age)
-    filled_groups = [index for index, (_, entries) in enumerate(groups) if entries]
-    # Empty groups at the ends say nothing.
-    groups = groups[filled_groups[0] : filled_groups[-1] + 1] if filled_groups else []
-    groups += [group_without_time] if group_without_time[1] else []
-    total = sum(entries for _, entries in groups)
-    bars = [Bar(label, entries, number(entries)) for label, entries in groups]
-    rows = [(label, number(entries), share(entries, total)) for label, entries in groups]
     title = f"Age of the entries by {age['timestamp']}"
+    buckets = [*age["buckets"], {"up_to": None, "entries": age["older"]}]
+    chart, table = age_histogram(title, {**age, "buckets": buckets})
     heading = f"Age: operator {place['operator']}, {place['state']}" if place["state"] != "default" else "Age"
-    table = Table(title, ("age", "entries", "share"), rows, ("entries", "share"), whole=("age",))
     texts = [f"Age by {age['timestamp']} at {age['now']}."]
     if "written_before" in age:
         texts.append(f"{describe_history(age['written_before'])}.")
-    yield Section(heading, texts, [bar_chart(title, bars)], [table])
+    yield Section(heading, texts, [chart], [table])
 
 
 def _entries(document: Document, show_keys: bool) -> Iterator[Section]:
@@ -239,6 +232,7 @@ def _field_section(states: Sequence[tuple[dict[str, str], Document]]) -> Section
             times_rows(state),
             TIMES[-1:],
             TIMES[:1],
+            TIMES[2:4],
         )
         for place, state in states
         if state.get("times")

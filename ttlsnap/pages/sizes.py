@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ttlsnap.amounts import MISSING, estimate, number, ratio, share, size
+from ttlsnap.amounts import MISSING, estimate, number, ratio, size
+from ttlsnap.pages.ages import age_histogram
 from ttlsnap.pages.model import Section, Table, Tile
 from ttlsnap.pages.privacy import tell, tell_rule
 from ttlsnap.pages.size_rows import (
@@ -22,7 +23,7 @@ from ttlsnap.pages.size_rows import (
     run_row,
     state_row,
 )
-from ttlsnap.pages.svg import Bar, CutOff, bar_chart, line_chart
+from ttlsnap.pages.svg import Bar, bar_chart, line_chart
 from ttlsnap.pages.targets import MOST, largest
 from ttlsnap.pages.words import place
 
@@ -95,7 +96,7 @@ def _partitions(sizes: Document) -> Section:
         f"{name}, partition {store_partition['partition']}": store_partition["file_bytes"]
         for name, store_partition in stores_and_partitions
     }
-    table = Table(caption, ("store", *columns), rows, columns, ("store",))
+    table = Table(caption, ("store", *columns), rows, columns, ("store",), folded=True)
     return Section("Partitions", texts, list(largest(title, files, size)), [table])
 
 
@@ -114,40 +115,9 @@ def _store(store: Document) -> str:
 
 def _ages(state: Document) -> Section:
     ages = state["ages"]
-    labels = [(f"up to {bucket['up_to']}" if bucket["up_to"] else "older", bucket) for bucket in ages["buckets"]]
-    filled_groups = [index for index, (_, bucket) in enumerate(labels) if bucket["entries"]]
-    # Empty groups at the ends say nothing.
-    labels = labels[filled_groups[0] : filled_groups[-1] + 1] if filled_groups else []
-    cutoff = ages["cutoff_seconds"]
-    cut_off = None
-    if cutoff is not None:
-        group_ends = [bucket["up_to_seconds"] for _, bucket in labels]
-        groups_expired = sum(end is not None and end <= cutoff for end in group_ends)
-        is_exact = groups_expired and group_ends[groups_expired - 1] == cutoff
-        cut_off = CutOff(
-            groups_expired, "cut-off: older entries have expired" if is_exact else "cut-off, within the next group"
-        )
-    total = sum(bucket["entries"] for _, bucket in labels) + ages["future"] + ages["null"]
-    extra = [(name, ages[key]) for name, key in (("in the future", "future"), ("no timestamp", "null")) if ages[key]]
-    bars = [
-        Bar(label, bucket["entries"], number(bucket["entries"]), _colour(bucket, cutoff)) for label, bucket in labels
-    ]
-    rows = [
-        (label, number(bucket["entries"]), share(bucket["entries"], total), size(bucket["bytes"]))
-        for label, bucket in labels
-    ]
-    rows += [(name, number(entries), share(entries, total), MISSING) for name, entries in extra]
-    title = f"Age of {place(state)} by {ages['timestamp']}"
-    table = Table(title, ("age", "entries", "share", "size"), rows, ("entries", "share", "size"), whole=("age",))
+    chart, table = age_histogram(f"Age of {place(state)} by {ages['timestamp']}", ages)
     text = f"Ages at {ages['now']}. The oldest entry is from {ages['oldest'] or MISSING}."
-    return Section(f"Age: {place(state)}", [text], [bar_chart(title, bars, cut_off)], [table])
-
-
-def _colour(bucket: Document, cutoff: float | None) -> str:
-    """Return the colour of entries that have expired, or that of the others."""
-    if cutoff is None:
-        return "accent"
-    return "drop" if bucket["up_to_seconds"] is None or bucket["up_to_seconds"] > cutoff else "accent"
+    return Section(f"Age: {place(state)}", [text], [chart], [table])
 
 
 def _rule(sizes: Document, show_keys: bool) -> Iterator[Section]:
@@ -187,7 +157,7 @@ def _growth(growth: Document, show_keys: bool) -> Iterator[Section]:
     rows = [tuple(batch_row(point).values()) for point in batches]
     columns = [*batch_row(batches[0])]
     number_columns = [name for name in columns if name != "begun"]
-    tables = [Table("Retained batches", columns, rows, number_columns, (), ("begun",))]
+    tables = [Table("Retained batches", columns, rows, number_columns, (), ("begun",), bool(charts))]
     if growth["runs"]:
         runs = [tuple(run_row(run).values()) for run in growth["runs"]]
         columns = [*run_row(growth["runs"][0])]

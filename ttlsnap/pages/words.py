@@ -238,3 +238,10 @@ def place(state: Document) -> str:
     if (state["store"], state["state"]) == ("default", "default"):
         return f"operator {state['operator']}"
     return name_state(state["operator"], state["store"], state["state"])
+
+
+def field_words(state: Document) -> str:
+    """Return the field that decided, and the clock that it was compared with."""
+    if state["timestamp"] is None:
+        return MISSING
+    return f"{state['timestamp']} ({state['time']} time)" if state.get("time") else str(state["timestamp"])

@@ -134,9 +134,7 @@ class Ages(Document):
             **self._before_history,
             "cutoff_seconds": self.of.buckets.cutoff_seconds,
             "seconds": self.seconds.to_json(),
-            "buckets": [
-                {**bucket, "bytes": size} for bucket, size in zip(buckets, self.bytes.tolist(), strict=True)
-            ],
+            "buckets": [{**bucket, "bytes": size} for bucket, size in zip(buckets, self.bytes.tolist(), strict=True)],
         }
 
     def _add_older(self, older: int, than_us: int | None) -> None:
