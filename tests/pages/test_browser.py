@@ -64,6 +64,9 @@ _CHARTS = """
 _CUT = "[...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth + 1).length"
 
 
+_TABLES = "[...document.querySelectorAll('details table')].map(e => e.getBoundingClientRect().height)"
+
+
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folder = tmp_path_factory.mktemp("pages")
@@ -118,4 +121,5 @@ def test_nothing_is_cut_on_paper(browser: Browser, pages: list[Path]) -> None:
         browser.open(page, width=680, scheme="dark", medium="print")
         assert browser.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
         assert browser.evaluate(_OVERFLOW) == browser.evaluate(_CUT) == 0, page.name
+        assert all(height > 20 for height in browser.evaluate(_TABLES)), page.name
         assert browser.print().startswith(b"%PDF-")

@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ttlsnap.clock import MIN_INT64
 from ttlsnap.schema.units import format_duration
 
 Int64 = npt.NDArray[np.int64]
@@ -52,6 +54,11 @@ class AgeBuckets:
     def _highest(self) -> Int64:
         """The highest age in each bucket but the last one."""
         return np.array([end - (end == self.cutoff_us) for end in self.bounds], np.int64)
+
+    @property
+    def first_moments(self) -> list[int]:
+        """The first time in the future, and the first time in each bucket but the last one."""
+        return [max(self.now_us - highest, MIN_INT64) for highest in (-1, *self._highest.tolist())]
 
     def ages(self, moments: Int64) -> Int64:
         """Return the ages of times that are not in the future."""
@@ -94,10 +101,13 @@ class AgeCounts:
 
     @classmethod
     def of(cls, buckets: AgeBuckets, moments: Int64) -> AgeCounts:
-        """Count entries with these times."""
-        past_moments = moments[moments <= buckets.now_us]
-        counts = np.bincount(buckets.find(buckets.ages(past_moments)), minlength=len(buckets.bounds) + 1)
-        return cls(buckets.now_us, buckets.cutoff_us, len(moments) - len(past_moments), tuple(counts.tolist()))
+        """Count entries with these times.
+
+        Comparing all of them with each bound is faster than finding the bucket of each.
+        """
+        future, *up_to = (int(np.count_nonzero(moments >= first)) for first in buckets.first_moments)
+        counts = (end - start for start, end in pairwise((future, *up_to, len(moments))))
+        return cls(buckets.now_us, buckets.cutoff_us, future, tuple(counts))
 
     @classmethod
     def merged(cls, parts: Iterable[AgeCounts | None]) -> AgeCounts | None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from ttlsnap.amounts import number, share, size
+from ttlsnap.amounts import MISSING, number, share, size
 from ttlsnap.pages.ages import age_histograms
 from ttlsnap.pages.model import Card, Page, Section, Table, Tile, Tone, count, facts
 from ttlsnap.pages.privacy import tell, tell_rule
@@ -25,19 +26,24 @@ from ttlsnap.pages.words import (
     known_totals,
     minute,
     moment,
+    operator_words,
     place,
     second,
+    state_words,
 )
 
 Document = Mapping[str, Any]
 
+NUMBERS = ("entries", "kept", "dropped", "rewritten", "before", "after")
+"""The columns with the numbers of a state."""
 _WAYS = {"full": "written whole", "tombstones": "written as tombstones over the old files", "untouched": "untouched"}
 
 
 def compact_page(document: Document | Sequence[Document], show_keys: bool) -> Page:
     """Return the page of a run on one target, or on each of several."""
     if not isinstance(document, Mapping):
-        return targets_page(document, f"{len(document)} targets", show_keys)
+        page = targets_page(document, f"{len(document)} targets", show_keys)
+        return replace(page, sections=[*page.sections, *_states_of(document)])
     totals = known_totals(document)
     return Page(
         answer=_answer(document),
@@ -169,8 +175,8 @@ def _times(document: Document) -> Iterator[Section]:
         if "ages" not in state:
             labels = (minute(state["oldest"]), minute(state["newest"]), minute(state["cutoff"]))
             charts.append(time_chart(f"{state['timestamp']} of {place(state)}", oldest, newest, cut_off, labels))
-        times = (second(state[name]) for name in ("oldest", "newest", "cutoff", "now"))
-        rows.append((place(state), field_words(state), *times))
+        times = (second(state[name]) for name in ("oldest", "newest", "cutoff"))
+        rows.append((place(state), field_words(state), *times, second(state.get("now", document["now"]))))
         cut_offs.append((place(state), minute(state["cutoff"])))
     if charts:
         columns = ("state", "timestamp", "oldest", "newest", "cut-off", "now")
@@ -183,19 +189,9 @@ def _times(document: Document) -> Iterator[Section]:
 
 
 def _state_section(document: Document) -> Section:
-    rows = [
-        (
-            place(state),
-            state["role"],
-            field_words(state),
-            *(number(state[name]) for name in ("entries", "kept", "dropped", "rewritten")),
-            size(state["bytes_before"]),
-            size(state["bytes_after"]),
-        )
-        for state in document["stores"]
-    ]
-    numbers = ("entries", "kept", "dropped", "rewritten", "before", "after")
-    table = Table("Each state", ("state", "role", "timestamp", *numbers), rows, numbers, ("state", "timestamp"))
+    columns = ("operator", "state", "role", "timestamp", *NUMBERS)[document["kind"] == "table" :]
+    rows = [[state_row(state)[name] for name in columns] for state in document["stores"]]
+    table = Table("Each state", columns, rows, NUMBERS, ("state", "timestamp"))
     changed_states = [state for state in document["stores"] if state["dropped"]]
     bars = [Bar(place(state), state["dropped"], number(state["dropped"]), "drop") for state in changed_states]
     return Section(
@@ -204,6 +200,40 @@ def _state_section(document: Document) -> Section:
         [bar_chart("Dropped entries by state", bars)] if len(bars) > 1 else [],
         [table],
     )
+
+
+def state_row(state: Document) -> dict[str, str]:
+    """Return the numbers of a state, by the names of their columns."""
+    counts = (number(state[name]) for name in ("entries", "kept", "dropped", "rewritten"))
+    return {
+        "operator": MISSING if state["operator"] is None else operator_words(state),
+        "state": state_words(state),
+        "role": state["role"],
+        "timestamp": field_words(state),
+        **dict(zip(NUMBERS, (*counts, size(state["bytes_before"]), size(state["bytes_after"])), strict=True)),
+    }
+
+
+def _states_of(targets: Sequence[Document]) -> Iterator[Section]:
+    """Yield the states of several targets, with the times by which the rule decided, and what is dropped."""
+    columns = ("target", "operator", "state", "role", "timestamp", "now", "oldest", *NUMBERS, "of entries", "saved")
+    rows = []
+    for target in targets:
+        for state in target.get("stores", ()):
+            bytes_before, bytes_after = state["bytes_before"], state["bytes_after"]
+            has_sizes = bytes_before is not None and bytes_after is not None
+            words = {
+                **state_row(state),
+                "target": target["target"],
+                "now": second(target["now"]),
+                "oldest": second(state["oldest"]),
+                "of entries": share(state["dropped"], state["entries"] or 0),
+                "saved": share(max(bytes_before - bytes_after, 0), bytes_before) if has_sizes else MISSING,
+            }
+            rows.append([words[name] for name in columns])
+    if rows:
+        code, times = ("target", "state", "timestamp"), ("now", "oldest")
+        yield Section("States", tables=[Table("Each state", columns, rows, columns[7:], code, times)])
 
 
 def notes(document: Document) -> Iterator[tuple[str, bool]]:
@@ -289,7 +319,7 @@ def _shown(document: Document, show_keys: bool) -> Iterator[Section]:
             str(entry["partition"]),
             as_text(entry["key"]),
             describe_value(entry),
-            second(entry["time"]),
+            entry["time"] or MISSING,
             entry["rule"],
         )
         for entry in shown_entries

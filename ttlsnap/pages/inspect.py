@@ -20,10 +20,14 @@ from ttlsnap.pages.words import (
     describe_next,
     describe_unused,
     describe_value,
+    state_name,
     times_rows,
 )
 
 Document = Mapping[str, Any]
+
+STORED = "the timestamp that Spark stores"
+"""What marks the field by which Spark itself lets entries expire."""
 
 
 def inspect_page(document: Document, show_keys: bool) -> Page:
@@ -90,14 +94,17 @@ def _sum(values: Iterator[int | None]) -> int | None:
 
 def _states(document: Document) -> Iterator[tuple[dict[str, str], Document]]:
     """Yield each state with its place in words."""
+    is_table = document["kind"] == "table"
     for operator in document["operators"]:
         for store in operator["stores"]:
             for state in store["states"]:
+                state_place = {"operator": operator["id"], "store": store["name"], "state": state["name"]}
                 names = [name for name in (store["name"], state["name"]) if name != "default"]
                 place = {
                     "operator": f"{operator['id']} {operator['name'] or ''}".strip(),
                     "state": ".".join(dict.fromkeys(names)) or "default",
                     "partitions": number(operator["partitions"]),
+                    "name": ".".join(names) if is_table else state_name(state_place),
                 }
                 yield place, state
 
@@ -151,10 +158,7 @@ def _state_section(states: Sequence[tuple[dict[str, str], Document]], show_keys:
     columns = ("operator", "state", "type", "role", "partitions", "entries", "size")
     table = Table("The states of the query", columns, rows, ("partitions", "entries", "size"), ("state",))
     states_with_size = [(place, state) for place, state in states if state["bytes"]]
-    bars = [
-        Bar(f"{place['operator'].partition(' ')[0]}.{place['state']}", state["bytes"], size(state["bytes"]))
-        for place, state in states_with_size
-    ]
+    bars = [Bar(place["name"], state["bytes"], size(state["bytes"])) for place, state in states_with_size]
     charts = [bar_chart("Size by state", bars)] if len(bars) > 1 else []
     texts = (
         ["States of one store share their files; the first of them has the size."]
@@ -171,7 +175,7 @@ def _state_notes(states: Sequence[tuple[dict[str, str], Document]], show_keys: b
     reasons: dict[str, list[str]] = {}
     for place, state in states:
         if "problem" in state:
-            reasons.setdefault(tell(state["problem"], show_keys), []).append(place["state"])
+            reasons.setdefault(tell(state["problem"], show_keys), []).append(place["name"])
     for reason, names in reasons.items():
         has_no_ages = reason.startswith("no ages")
         tone_and_label = (Tone.PLAIN, "note") if has_no_ages else (Tone.WARNING, "not read")
@@ -185,7 +189,7 @@ def _age_sections(place: dict[str, str], state: Document) -> Iterator[Section]:
     title = f"Age of the entries by {age['timestamp']}"
     buckets = [*age["buckets"], {"up_to": None, "entries": age["older"]}]
     chart, table = age_histogram(title, {**age, "buckets": buckets})
-    heading = f"Age: operator {place['operator']}, {place['state']}" if place["state"] != "default" else "Age"
+    heading = f"Age: {place['name']}" if place["state"] != "default" else "Age"
     texts = [f"Age by {age['timestamp']} at {age['now']}."]
     if "written_before" in age:
         texts.append(f"{describe_history(age['written_before'])}.")
@@ -204,7 +208,7 @@ def _entries(document: Document, show_keys: bool) -> Iterator[Section]:
         return
     rows = [
         (
-            f"{entry['operator']}.{entry['store']}.{entry['state']}",
+            state_name(entry),
             str(entry["partition"]),
             as_text(entry["key"]),
             describe_value(entry),
@@ -220,14 +224,19 @@ def _entries(document: Document, show_keys: bool) -> Iterator[Section]:
 def _field_section(states: Sequence[tuple[dict[str, str], Document]]) -> Section:
     several = len(states) > 1
     rows = [
-        (place["state"], field["name"], field["type"], "the time that Spark stores" if _is_stored(state, field) else "")
+        (
+            place["name"],
+            field["name"],
+            field["type"],
+            STORED if _is_stored(state, field) else "",
+        )
         for place, state in states
         for field in state["fields"]
     ]
     columns = ("state", "field", "type", "")
     times = [
         Table(
-            f"The times in {place['state']}, operator {place['operator']}" if several else "The times in the fields",
+            f"The times in {place['name']}" if several else "The times in the fields",
             TIMES,
             times_rows(state),
             TIMES[-1:],

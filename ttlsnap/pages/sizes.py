@@ -25,7 +25,7 @@ from ttlsnap.pages.size_rows import (
 )
 from ttlsnap.pages.svg import Bar, bar_chart, line_chart
 from ttlsnap.pages.targets import MOST, largest
-from ttlsnap.pages.words import place
+from ttlsnap.pages.words import state_name
 
 Document = Mapping[str, Any]
 _PERCENTILES = ("p50", "p90", "p99", "max")
@@ -63,9 +63,10 @@ def _states(sizes: Document) -> Section:
     total = sum(state["estimated_bytes"] for state in states)
     state_rows = [state_row(state, total) for state in states]
     bars = [
-        Bar(place(state), state["estimated_bytes"], row["size"]) for state, row in zip(states, state_rows, strict=True)
+        Bar(state_name(state), state["estimated_bytes"], row["size"])
+        for state, row in zip(states, state_rows, strict=True)
     ]
-    rows = [(place(state), state["role"], *row.values()) for state, row in zip(states, state_rows, strict=True)]
+    rows = [(state_name(state), state["role"], *row.values()) for state, row in zip(states, state_rows, strict=True)]
     numbers = [*state_rows[0]] if state_rows else []
     table = Table("Keys and values of each state", ("state", "role", *numbers), rows, numbers, ("state",))
     charts = [bar_chart("Size of keys and values", bars)] if len(bars) > 1 else []
@@ -102,22 +103,24 @@ def _partitions(sizes: Document) -> Section:
 
 def _percentiles(states: list[Document]) -> Iterator[Section]:
     """Yield the percentiles of the sizes of keys and values, and of ages."""
-    rows = [(place(state), *row.values()) for state in states for row in percentile_rows(state)]
-    texts = [f"{place(state)}: {ages_text}." for state in states if (ages_text := describe_ages(state)) is not None]
+    rows = [(state_name(state), *row.values()) for state in states for row in percentile_rows(state)]
+    texts = [
+        f"{state_name(state)}: {ages_text}." for state in states if (ages_text := describe_ages(state)) is not None
+    ]
     if rows or texts:
         table = Table("Percentiles", ("state", "of", *_PERCENTILES), rows, _PERCENTILES, ("state",))
         yield Section("Percentiles", texts, [], [table] if rows else [])
 
 
 def _store(store: Document) -> str:
-    return place({**store, "state": "default"})
+    return f"{store['operator']}.{store['store']}"
 
 
 def _ages(state: Document) -> Section:
     ages = state["ages"]
-    chart, table = age_histogram(f"Age of {place(state)} by {ages['timestamp']}", ages)
+    chart, table = age_histogram(f"Age of {state_name(state)} by {ages['timestamp']}", ages)
     text = f"Ages at {ages['now']}. The oldest entry is from {ages['oldest'] or MISSING}."
-    return Section(f"Age: {place(state)}", [text], [chart], [table])
+    return Section(f"Age: {state_name(state)}", [text], [chart], [table])
 
 
 def _rule(sizes: Document, show_keys: bool) -> Iterator[Section]:
@@ -127,11 +130,13 @@ def _rule(sizes: Document, show_keys: bool) -> Iterator[Section]:
     for state in sizes["states"]:
         would_free, row = state["would_free"], rule_row(state)
         if row is not None:
-            rows.append((place(state), *row.values()))
+            rows.append((state_name(state), *row.values()))
             if would_free["followers"]:
-                texts.append(f"What would follow {place(state)} is not counted: {', '.join(would_free['followers'])}.")
+                texts.append(
+                    f"What would follow {state_name(state)} is not counted: {', '.join(would_free['followers'])}."
+                )
         elif would_free is not None and state["role"] == "primary":
-            texts.append(f"{place(state)} is not changed: {would_free['left_alone']}.")
+            texts.append(f"{state_name(state)} is not changed: {would_free['left_alone']}.")
     columns = ("state", "entries", "of entries", "size", "of size")
     rule = tell_rule(sizes["rule"], show_keys)
     yield Section(
@@ -182,7 +187,7 @@ def _large_entries(states: list[Document], show_keys: bool) -> Iterator[Section]
         if entries:
             number_columns = [*entries[0][2]]
             rows = [
-                (place(state), *row.values(), *([" ".join(key_texts(entry))] if show_keys else []))
+                (state_name(state), *row.values(), *([" ".join(key_texts(entry))] if show_keys else []))
                 for state, entry, row in entries
             ]
             columns = ("state", *number_columns, *(("key",) if show_keys else ()))
