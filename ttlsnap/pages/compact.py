@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import starmap
 from typing import Any
 
 from ttlsnap.amounts import MISSING, number, share, size
@@ -34,8 +35,9 @@ from ttlsnap.pages.words import (
 
 Document = Mapping[str, Any]
 
-NUMBERS = ("entries", "kept", "dropped", "rewritten", "before", "after")
-"""The columns with the numbers of a state."""
+_NUMBERS = ("entries", "kept", "dropped", "rewritten", "before", "after")
+_SHARES = ("of entries", "saved")
+_TIMES = ("state", "timestamp", "oldest", "newest", "cut-off", "now")
 _WAYS = {"full": "written whole", "tombstones": "written as tombstones over the old files", "untouched": "untouched"}
 
 
@@ -167,31 +169,28 @@ def totals_table(totals: Document) -> Table:
 def _times(document: Document) -> Iterator[Section]:
     histograms = list(age_histograms(document))
     charts = [chart for chart, _ in histograms]
-    rows, cut_offs = [], []
-    for state in document["stores"]:
-        oldest, newest, cut_off = (moment(state[name]) for name in ("oldest", "newest", "cutoff"))
-        if oldest is None or newest is None or cut_off is None:
-            continue
-        if "ages" not in state:
+    timed_states = [state for state in document["stores"] if _cut_off_place(state) is not None]
+    texts = []
+    for state in timed_states:
+        entries = "Entries" if len(timed_states) == 1 else f"{place(state)}: entries"
+        texts.append(f"{entries} up to the cut-off {minute(state['cutoff'])} UTC have expired.")
+        if "ages" not in state and (times := _cut_off_place(state)) is not None:
             labels = (minute(state["oldest"]), minute(state["newest"]), minute(state["cutoff"]))
-            charts.append(time_chart(f"{state['timestamp']} of {place(state)}", oldest, newest, cut_off, labels))
-        times = (second(state[name]) for name in ("oldest", "newest", "cutoff"))
-        rows.append((place(state), field_words(state), *times, second(state.get("now", document["now"]))))
-        cut_offs.append((place(state), minute(state["cutoff"])))
+            charts.append(time_chart(f"{state['timestamp']} of {place(state)}", *times, labels))
     if charts:
-        columns = ("state", "timestamp", "oldest", "newest", "cut-off", "now")
-        texts = [
-            f"{f'{name}: entries' if len(rows) > 1 else 'Entries'} up to the cut-off {cut_off} UTC have expired."
-            for name, cut_off in cut_offs
-        ]
-        tables = [Table("Times", columns, rows, (), columns[:2], columns[2:])] if rows else []
+        tables = [_state_table("Times", _TIMES, [(document, state) for state in timed_states])] if timed_states else []
         yield Section("Ages and cut-off", texts, charts, [*tables, *(table for _, table in histograms)])
 
 
+def _cut_off_place(state: Document) -> tuple[float, float, float] | None:
+    """Return the oldest and the newest time of a state, and the cut-off; None if one of them is unknown."""
+    oldest, newest, cut_off = (moment(state[name]) for name in ("oldest", "newest", "cutoff"))
+    return None if oldest is None or newest is None or cut_off is None else (oldest, newest, cut_off)
+
+
 def _state_section(document: Document) -> Section:
-    columns = ("operator", "state", "role", "timestamp", *NUMBERS)[document["kind"] == "table" :]
-    rows = [[state_row(state)[name] for name in columns] for state in document["stores"]]
-    table = Table("Each state", columns, rows, NUMBERS, ("state", "timestamp"))
+    columns = ("operator", "state", "role", "timestamp", *_NUMBERS)[document["kind"] == "table" :]
+    table = _state_table("Each state", columns, [(document, state) for state in document["stores"]])
     changed_states = [state for state in document["stores"] if state["dropped"]]
     bars = [Bar(place(state), state["dropped"], number(state["dropped"]), "drop") for state in changed_states]
     return Section(
@@ -202,38 +201,38 @@ def _state_section(document: Document) -> Section:
     )
 
 
-def state_row(state: Document) -> dict[str, str]:
-    """Return the numbers of a state, by the names of their columns."""
+def _states_of(targets: Sequence[Document]) -> Iterator[Section]:
+    """Yield the states of several targets: what is dropped of them, and the times by which the rule decided."""
+    states = [(target, state) for target in targets for state in target.get("stores", ())]
+    if states:
+        columns = ("target", "operator", "state", "timestamp", *_NUMBERS, *_SHARES)
+        tables = [_state_table("Each state", columns, states), _state_table("Times", ("target", *_TIMES), states)]
+        yield Section("States", tables=tables)
+
+
+def _state_table(caption: str, columns: Sequence[str], states: Sequence[tuple[Document, Document]]) -> Table:
+    """Return a table with these columns for states, each with the document of its target."""
+    rows = [[words[name] for name in columns] for words in starmap(_state_words, states)]
+    return Table(caption, columns, rows, (*_NUMBERS, *_SHARES), ("target", "state", "timestamp"), _TIMES[2:])
+
+
+def _state_words(document: Document, state: Document) -> dict[str, str]:
+    """Return all that tables show of a state, by the names of their columns."""
+    bytes_before, bytes_after = state["bytes_before"], state["bytes_after"]
+    bytes_saved = None if bytes_before is None or bytes_after is None else max(bytes_before - bytes_after, 0)
     counts = (number(state[name]) for name in ("entries", "kept", "dropped", "rewritten"))
     return {
+        "target": document["target"],
         "operator": MISSING if state["operator"] is None else operator_words(state),
         "state": state_words(state),
         "role": state["role"],
         "timestamp": field_words(state),
-        **dict(zip(NUMBERS, (*counts, size(state["bytes_before"]), size(state["bytes_after"])), strict=True)),
+        **dict(zip(_NUMBERS, (*counts, size(bytes_before), size(bytes_after)), strict=True)),
+        "of entries": share(state["dropped"], state["entries"]),
+        "saved": MISSING if bytes_saved is None else share(bytes_saved, bytes_before),
+        **{name: second(state[name.replace("-", "")]) for name in ("oldest", "newest", "cut-off")},
+        "now": second(state.get("now", document["now"])),
     }
-
-
-def _states_of(targets: Sequence[Document]) -> Iterator[Section]:
-    """Yield the states of several targets, with the times by which the rule decided, and what is dropped."""
-    columns = ("target", "operator", "state", "role", "timestamp", "now", "oldest", *NUMBERS, "of entries", "saved")
-    rows = []
-    for target in targets:
-        for state in target.get("stores", ()):
-            bytes_before, bytes_after = state["bytes_before"], state["bytes_after"]
-            has_sizes = bytes_before is not None and bytes_after is not None
-            words = {
-                **state_row(state),
-                "target": target["target"],
-                "now": second(target["now"]),
-                "oldest": second(state["oldest"]),
-                "of entries": share(state["dropped"], state["entries"] or 0),
-                "saved": share(max(bytes_before - bytes_after, 0), bytes_before) if has_sizes else MISSING,
-            }
-            rows.append([words[name] for name in columns])
-    if rows:
-        code, times = ("target", "state", "timestamp"), ("now", "oldest")
-        yield Section("States", tables=[Table("Each state", columns, rows, columns[7:], code, times)])
 
 
 def notes(document: Document) -> Iterator[tuple[str, bool]]:
