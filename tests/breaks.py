@@ -668,6 +668,27 @@ BREAKS = (
         "../reading/test_ages.py",
     ),
     Break(
+        "an entry that is exactly as old as the cut-off counts as kept",
+        "entries/ages.py",
+        "end - (end == self.cutoff_us)",
+        "end",
+        "../reading/test_ages.py",
+    ),
+    Break(
+        "the ages of a run are those of its last batches",
+        "transform/chain.py",
+        "AgeCounts.merged((self._ages, AgeCounts.of(buckets, known_moments)))",
+        "AgeCounts.of(buckets, known_moments)",
+        "../compaction/test_ages.py",
+    ),
+    Break(
+        "a run counts ages that nobody asked for",
+        "compaction/results.py",
+        "ages=task.ages",
+        "ages=True",
+        "test_ages.py",
+    ),
+    Break(
         "a percentile is one rank too low",
         "reading/distribution.py",
         "rank = -(-int(counts_up_to[-1]) * percent // 100)",

@@ -17,6 +17,7 @@ from ttlsnap.contract import contract_of_checkpoint
 from ttlsnap.diagnosis.problems import CODES
 from ttlsnap.errors import CorruptionError
 from ttlsnap.pages import MARK, privacy, render
+from ttlsnap.pages.ages import age_histogram
 from ttlsnap.pages.svg import Bar, CutOff, bar_chart, line_chart, ranked_chart, time_chart
 from ttlsnap.quoting import quote
 
@@ -357,7 +358,26 @@ def test_a_long_label_is_whole_in_lines_that_fit_a_phone() -> None:
     lines = re.findall(r'<text x="0" y="(\d+)"[^>]*>([^<]*)<', chart.draw("x"))
     assert "".join(text for _, text in lines).replace(" ", "") == "".join(labels).replace(" ", "")
     assert max(len(text) for _, text in lines) <= 38 and len({y for y, _ in lines}) == len(lines) > 6
-    assert int(lines[-1][0]) < chart.height
+    tracks = [int(y) for y in re.findall(r'<rect [^>]*y="(\d+)"[^>]*class="track"', chart.draw("x"))]
+    beginnings = [number for number, (_, text) in enumerate(lines) if text.startswith(("s3:", "a name", "xxx"))]
+    last_lines = [int(lines[number - 1][0]) for number in (*beginnings[1:3], len(lines))]
+    assert [track - line for track, line in zip(tracks, last_lines, strict=True)] == [6, 6, 6]
+    assert tracks[-1] < chart.height
+
+
+def test_ages_beyond_the_cut_off_have_the_colour_of_dropped_entries() -> None:
+    buckets = [("1h", 3600, 4), ("2h", 7200, 3), ("3h", 10800, 2), (None, None, 1)]
+    names = ("up_to", "up_to_seconds", "entries")
+    ages = {"buckets": [dict(zip(names, bucket, strict=True)) for bucket in buckets], "future": 5, "null": 6}
+    chart, table = age_histogram("Age", {**ages, "cutoff_seconds": 7200})
+    shown = re.findall(r'>([\w ]+)</text>|class="(accent|drop|cut-off)"', chart.draw("x"))
+    labels = ["in the future", "up to 1h", "up to 2h", "up to 3h", "older", "no timestamp"]
+    colours = ["accent", "accent", "accent", "cut-off", "drop", "drop", "accent"]
+    assert [label for label, _ in shown if not label.isdigit() and label] == labels
+    assert [colour for _, colour in shown if colour] == colours
+    assert [tuple(row[:2]) for row in table.rows] == list(zip(labels, "543216", strict=True))
+    without, _ = age_histogram("Age", {**ages, "cutoff_seconds": None})
+    assert "drop" not in without.draw("x") and "cut-off" not in without.draw("x")
 
 
 def test_the_table_of_a_chart_is_folded_and_no_other_one(pages: Pages) -> None:
