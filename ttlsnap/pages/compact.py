@@ -213,7 +213,9 @@ def _states_of(targets: Sequence[Document]) -> Iterator[Section]:
 def _state_table(caption: str, columns: Sequence[str], states: Sequence[tuple[Document, Document]]) -> Table:
     """Return a table with these columns for states, each with the document of its target."""
     rows = [[words[name] for name in columns] for words in starmap(_state_words, states)]
-    return Table(caption, columns, rows, (*_NUMBERS, *_SHARES), ("target", "state", "timestamp"), _TIMES[2:])
+    return Table(
+        caption, columns, rows, (*_NUMBERS, *_SHARES), ("target", "state", "timestamp"), ("operator", *_TIMES[2:])
+    )
 
 
 def _state_words(document: Document, state: Document) -> dict[str, str]:

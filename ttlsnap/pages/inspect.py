@@ -156,7 +156,7 @@ def _state_section(states: Sequence[tuple[dict[str, str], Document]], show_keys:
         for place, state in states
     ]
     columns = ("operator", "state", "type", "role", "partitions", "entries", "size")
-    table = Table("The states of the query", columns, rows, ("partitions", "entries", "size"), ("state",))
+    table = Table("The states of the query", columns, rows, columns[4:], ("state",), ("operator",))
     states_with_size = [(place, state) for place, state in states if state["bytes"]]
     bars = [Bar(place["name"], state["bytes"], size(state["bytes"])) for place, state in states_with_size]
     charts = [bar_chart("Size by state", bars)] if len(bars) > 1 else []
