@@ -677,8 +677,8 @@ BREAKS = (
     Break(
         "the ages of a run are those of its last batches",
         "transform/chain.py",
-        "AgeCounts.merged((self._ages, AgeCounts.of(buckets, known_moments)))",
-        "AgeCounts.of(buckets, known_moments)",
+        "AgeCounts.merged((self._ages, AgeCounts.of(self._buckets, known_moments)))",
+        "AgeCounts.of(self._buckets, known_moments)",
         "../compaction/test_ages.py",
     ),
     Break(

@@ -55,7 +55,7 @@ class AgeBuckets:
         """The highest age in each bucket but the last one."""
         return np.array([end - (end == self.cutoff_us) for end in self.bounds], np.int64)
 
-    @property
+    @cached_property
     def first_moments(self) -> list[int]:
         """The first time in the future, and the first time in each bucket but the last one."""
         return [max(self.now_us - highest, MIN_INT64) for highest in (-1, *self._highest.tolist())]
@@ -105,7 +105,14 @@ class AgeCounts:
 
         Comparing all of them with each bound is faster than finding the bucket of each.
         """
-        future, *up_to = (int(np.count_nonzero(moments >= first)) for first in buckets.first_moments)
+        oldest, newest = (moments.min(), moments.max()) if len(moments) else (0, 0)
+
+        def count_from(first: int) -> int:
+            if first <= oldest or first > newest:
+                return len(moments) if first <= oldest else 0
+            return int(np.count_nonzero(moments >= first))
+
+        future, *up_to = map(count_from, buckets.first_moments)
         counts = (end - start for start, end in pairwise((future, *up_to, len(moments))))
         return cls(buckets.now_us, buckets.cutoff_us, future, tuple(counts))
 

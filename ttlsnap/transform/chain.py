@@ -70,6 +70,7 @@ class StateTransformers(Generic[Entries]):
     ) -> None:
         self._state, self._watch, self._counts_ages = state, watch, ages
         self._ages: AgeCounts | None = None
+        self._buckets: AgeBuckets | None = None
         self._transformers = [
             (transformer, state.kind == "list" and sees_only_first(factory), number)
             for number, factory in enumerate(factories)
@@ -103,10 +104,11 @@ class StateTransformers(Generic[Entries]):
         times, moments = self._times(), self.moments(entries)
         if times is None or moments is None:
             return
-        cutoff_age = None if times.cutoff_us is None else times.now_us - times.cutoff_us
-        buckets = AgeBuckets(times.now_us, cutoff_age) if self._ages is None else self._ages.buckets
+        if self._buckets is None:
+            cutoff_age = None if times.cutoff_us is None else times.now_us - times.cutoff_us
+            self._buckets = AgeBuckets(times.now_us, cutoff_age)
         known_moments = moments[0][~moments[1]] if moments[1].any() else moments[0]
-        self._ages = AgeCounts.merged((self._ages, AgeCounts.of(buckets, known_moments)))
+        self._ages = AgeCounts.merged((self._ages, AgeCounts.of(self._buckets, known_moments)))
 
     def moments(self, entries: Entries) -> tuple[Int64, Mask] | None:
         """Return the times by which transformers decide, and which entries have none; None if none uses a time."""
