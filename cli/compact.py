@@ -247,6 +247,7 @@ def compact(
         now=now,
         dry_run=trial.dry_run,
         show=trial.show,
+        ages=bool(page.report),
         **states.arguments(),
         **publishing.arguments(),
         **partitions.arguments(),

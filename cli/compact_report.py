@@ -107,18 +107,20 @@ def _table(states: Sequence[StateReport], spared_columns: Sequence[str]) -> Text
 
 
 def _operator(state: StateReport, with_name: bool) -> str:
-    name = state.state.operator_name if with_name else None
-    return f"{state.state.operator} {name}" if name else str(state.state.operator)
+    from ttlsnap.pages.words import operator_words
+
+    return operator_words(state.to_json()) if with_name else str(state.state.operator)
 
 
 def _place(state: StateReport) -> str:
-    name = state.state
-    return name.store if name.state == "default" else f"{name.store}.{name.state}"
+    from ttlsnap.pages.words import state_words
+
+    return state_words(state.to_json())
 
 
 def _field(state: StateReport, with_clock: bool) -> str:
     """Return the field, and the clock that it was compared with."""
-    from ttlsnap.pages.compact import field_words
+    from ttlsnap.pages.words import field_words
 
     return field_words(state.to_json()) if with_clock else state.timestamp or MISSING
 

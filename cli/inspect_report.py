@@ -111,6 +111,7 @@ def show_times(out: Console, state: StateInspection) -> None:
 
 def show_fields(out: Console, state: StateInspection) -> None:
     """Print the fields of a state, and its ages if they were counted."""
+    from ttlsnap.pages.inspect import STORED
     from ttlsnap.pages.words import age_groups, describe_history
 
     if state.descriptor is None:
@@ -119,7 +120,7 @@ def show_fields(out: Console, state: StateInspection) -> None:
         return
     for field in state.fields:
         stored_timestamp = state.descriptor.stored_timestamp or ""
-        mark = "   <- the timestamp that Spark stores" if stored_timestamp.partition(":")[0] == field.name else ""
+        mark = f"   <- {STORED}" if stored_timestamp.partition(":")[0] == field.name else ""
         out.print(f"  {field.name}  {field.type.simple_string}{mark}")
     if state.age is None:
         return

@@ -192,6 +192,7 @@ def maintain(
                 targets,
                 running_workers,
                 dry_run=plan.changes_nothing,
+                ages=bool(pages),
                 confirm=reviewed.confirm if reviewed else None,
                 listener=log,
                 known=known_results,

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from ttlsnap.amounts import ratio
 from ttlsnap.cli.output import number, table
-from ttlsnap.naming import name_state
+from ttlsnap.pages.words import state_name
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -40,15 +40,11 @@ def show_sizes(out: Console, measured_sizes: Sizes) -> None:
     _show_growth(out, sizes["growth"])
 
 
-def _name(state: Document) -> str:
-    return name_state(state["operator"], state["store"], state["state"])
-
-
 def _show_states(out: Console, states: Sequence[Document]) -> None:
     from ttlsnap.pages.size_rows import SKEW, state_row
 
     total_bytes = sum(state["estimated_bytes"] for state in states)
-    rows = [{"state": _name(state), **state_row(state, total_bytes)} for state in states]
+    rows = [{"state": state_name(state), **state_row(state, total_bytes)} for state in states]
     _print(out, None, rows, (SKEW, "keys", "values"))
 
 
@@ -76,17 +72,19 @@ def _show_partitions(out: Console, stores: Sequence[Document]) -> None:
 def _show_percentiles(out: Console, states: Sequence[Document]) -> None:
     from ttlsnap.pages.size_rows import describe_ages, percentile_rows
 
-    _print(out, "Percentiles", [{"state": _name(state), **row} for state in states for row in percentile_rows(state)])
+    _print(
+        out, "Percentiles", [{"state": state_name(state), **row} for state in states for row in percentile_rows(state)]
+    )
     for state in states:
         if (words := describe_ages(state)) is not None:
-            out.print(f"{_name(state)}: {words}")
+            out.print(f"{state_name(state)}: {words}")
 
 
 def _show_largest(out: Console, states: Sequence[Document]) -> None:
     from ttlsnap.pages.size_rows import largest_row
 
     rows = [
-        {"state": _name(state), **largest_row(entry), "key": _keys(entry)}
+        {"state": state_name(state), **largest_row(entry), "key": _keys(entry)}
         for state in states
         if state["role"] == "primary"
         for entry in state["largest"]
@@ -97,7 +95,9 @@ def _show_largest(out: Console, states: Sequence[Document]) -> None:
 def _show_keys(out: Console, states: Sequence[Document]) -> None:
     from ttlsnap.pages.size_rows import keys_with_rows
 
-    rows = [{"state": _name(state), **row, "key": _keys(key)} for state in states for key, row in keys_with_rows(state)]
+    rows = [
+        {"state": state_name(state), **row, "key": _keys(key)} for state in states for key, row in keys_with_rows(state)
+    ]
     _print(out, "The keys with the most rows", rows, ("partition",))
 
 
@@ -113,10 +113,10 @@ def _show_rule(out: Console, sizes: Document) -> None:
     for state in sizes["states"]:
         row, freed = rule_row(state), state["would_free"]
         if row is not None:
-            rows.append({"state": _name(state), **row})
+            rows.append({"state": state_name(state), **row})
             followers += freed["followers"]
         elif freed is not None and state["role"] == "primary":
-            left_alone.append(f"{_name(state)}: {freed['left_alone']}")
+            left_alone.append(f"{state_name(state)}: {freed['left_alone']}")
     _print(out, f"What {rule} would drop", rows)
     if not rows:
         out.print()

@@ -662,9 +662,30 @@ BREAKS = (
     ),
     Break(
         "an age of exactly an hour is more than an hour",
-        "reading/ages.py",
-        "bucket = np.searchsorted(self.of.bounds, ages)",
-        'bucket = np.searchsorted(self.of.bounds, ages, "right")',
+        "entries/ages.py",
+        "np.searchsorted(self._highest, ages)",
+        'np.searchsorted(self._highest, ages, "right")',
+        "../reading/test_ages.py",
+    ),
+    Break(
+        "an entry that is exactly as old as the cut-off counts as kept",
+        "entries/ages.py",
+        "end - (end == self.cutoff_us)",
+        "end",
+        "../reading/test_ages.py",
+    ),
+    Break(
+        "the ages of a run are those of its last batches",
+        "transform/chain.py",
+        "AgeCounts.merged((self._ages, AgeCounts.of(self._buckets, known_moments)))",
+        "AgeCounts.of(self._buckets, known_moments)",
+        "../compaction/test_ages.py",
+    ),
+    Break(
+        "a run counts ages that nobody asked for",
+        "compaction/results.py",
+        "ages=task.ages",
+        "ages=True",
         "test_ages.py",
     ),
     Break(

@@ -317,13 +317,16 @@ class _TtlTransformer(Transformer):
         self._newest: int | None = None
         self._nulls = self._unclosed = self._older = 0
         self._older_than: int | None = None
+        self._last: tuple[StateEntries, tuple[Int64, Mask]] | None = None
 
     def moments(self, entries: StateEntries) -> tuple[Int64, Mask]:
-        """See ``Transformer``."""
-        moments, nulls = self._field.read(entries)
-        if self._old_ttl:
-            moments = np.maximum(moments, MIN_INT64 + self._old_ttl) - self._old_ttl
-        return moments, nulls
+        """See ``Transformer``. The times of the last batch are read once, however often they are needed."""
+        if self._last is None or self._last[0] is not entries:
+            moments, nulls = self._field.read(entries)
+            if self._old_ttl:
+                moments = np.maximum(moments, MIN_INT64 + self._old_ttl) - self._old_ttl
+            self._last = entries, (moments, nulls)
+        return self._last[1]
 
     def filter_or_transform(self, entries: StateEntries) -> StateEntries:
         moments, nulls = self.moments(entries)

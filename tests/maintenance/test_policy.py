@@ -248,7 +248,7 @@ def test_the_keys_are_the_options_of_runs() -> None:
         for name, definition in schema["definitions"].items()
         if "properties" in definition
     }
-    of_commands, of_rules = {"dry_run", "output", "show"}, {"selection", "parts"}
+    of_commands, of_rules = {"dry_run", "output", "show", "ages"}, {"selection", "parts"}
     options = {one.name for one in fields(CompactOptions)} - of_commands - of_rules
     assert {{"schemas": "schema"}.get(name, name) for name in options} <= keys["target"]
     assert {one.name for one in fields(ChangeOptions)} - {"new_query", "drops"} <= keys["target"]

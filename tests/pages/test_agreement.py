@@ -1,9 +1,10 @@
-"""Every figure that a command prints on the terminal is on its page, in the same words."""
+"""Every figure and every name that a command prints on the terminal is on its page, in the same words."""
 
 from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,11 @@ COMMANDS = {
     "doctor": ["doctor", AGG],
     "doctor damaged": ["doctor", "damaged"],
     "check": ["check", AGG, "dedup-watermark-4.2"],
+    "compact with examples": ["compact", AGG, *WEEK, *LOCAL, "--dry-run", "--show", "2"],
+    "compact several": ["compact", AGG, "rocksdb-4.2", *WEEK, *LOCAL, "--dry-run"],
+    "compact timers": ["compact", "alarms-4.2", "--ttl", "1d", "--timestamp", "value.seen:s", *LOCAL, "--dry-run"],
+    "maintain a migration": ["maintain", "migrate.toml", "--plan", *LOCAL],
+    "inspect with examples": ["inspect", "join-format4-4.2", "--entries", "1"],
 }
 POLICY = "".join(
     f'[[target]]\npath = "{name}"\n[[target.rule]]\nttl = "7d"\ntimestamp = "{field}"\n'
@@ -54,6 +60,12 @@ POLICY = "".join(
 )
 # Numbers with what belongs to them: 1,234  12.3 kB  77 %  1.02  2 to 7  ~9  36h  2026-11-21T09:00:00.000Z
 _FIGURE = re.compile(r"~?\d[\d,.:TZ-]*(?: (?:%|[kMGT]?B\b|s\b)|[dhms]\b)?")
+# The columns with names, and the lines that name a state, a field with its type, a rule, and a finding or a problem.
+_NAMED = {"operator", "store", "state", "timestamp", "--timestamp", "--time", "of", "target", "status", "checkpoint"}
+_NAMING = re.compile(
+    r"^operator (\d+ \w+)$|^  ([\w.$-]+):$|^  ((?:key|value)\.\S+)  (\S+)(?:   <- (.*))?$|^What (.+) would drop$"
+    r"|by rule: (.+)$|^\w+\[([\w-]+)\]: |^(?:error|warning|note): ([\w-]+)$|^  age of (\S+) at"
+)
 _SECONDS = re.compile(r"\d+\.\d s\b")
 
 
@@ -69,7 +81,21 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(made / AGG, made / "damaged")
     (made / "damaged/state/0/0/5.delta").write_bytes(b"no delta")
     (made / "policy.toml").write_text(POLICY)
+    (made / "migrate.toml").write_text('[[target]]\npath = "rocksdb-4.2"\npartitions = 3\n')
     return made
+
+
+def names(text: str) -> Iterator[str]:
+    """Yield the names in the output of a command: those in tables, and those in lines that name something."""
+    columns: list[str] = []
+    for line in text.splitlines():
+        yield from filter(None, (found for match in _NAMING.finditer(line) for found in match.groups()))
+        cells = re.split(r"\s{2,}", line.strip())
+        if len(cells) > 1 and _NAMED & {*cells}:
+            columns = cells
+        elif len(cells) != len(columns):
+            columns = []
+        yield from (cell for cell, column in zip(cells, columns, strict=False) if column in _NAMED and cell != "-")
 
 
 def compare(words: list[str], page: Path, capsys: pytest.CaptureFixture[str]) -> str:
@@ -89,11 +115,13 @@ def compare(words: list[str], page: Path, capsys: pytest.CaptureFixture[str]) ->
         if not re.search(rf"(?<![\d,.~]){re.escape(found.rstrip('.:,-'))}(?![\d,]|\.\d)", shown)
     ]
     assert not missing, missing
+    unnamed = [name for name in names(text) if not re.search(rf"(?<![\w$-]){re.escape(name)}(?![\w$-])", shown)]
+    assert not unnamed, unnamed
     return text
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_the_page_has_every_figure_of_the_text(
+def test_the_page_has_every_figure_and_every_name_of_the_text(
     name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(folder)

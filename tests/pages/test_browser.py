@@ -64,6 +64,9 @@ _CHARTS = """
 _CUT = "[...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth + 1).length"
 
 
+_FOLDED = "[...document.querySelectorAll('details table')].filter(e => !e.checkVisibility()).length"
+
+
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folder = tmp_path_factory.mktemp("pages")
@@ -112,10 +115,15 @@ def test_charts_are_drawn_within_their_frames(width: int, browser: Browser, page
     }
 
 
-def test_nothing_is_cut_on_paper(browser: Browser, pages: list[Path]) -> None:
+def test_nothing_is_cut_or_folded_on_paper(browser: Browser, pages: list[Path]) -> None:
+    folded_count = 0
     for page in pages:
         # The width of A4 without its margins, in CSS pixels.
+        browser.open(page, width=680, scheme="dark")
+        folded_count += browser.evaluate(_FOLDED)
         browser.open(page, width=680, scheme="dark", medium="print")
         assert browser.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
         assert browser.evaluate(_OVERFLOW) == browser.evaluate(_CUT) == 0, page.name
+        assert browser.evaluate(_FOLDED) == 0, page.name
         assert browser.print().startswith(b"%PDF-")
+    assert folded_count > 10  # on a screen

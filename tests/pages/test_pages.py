@@ -17,6 +17,7 @@ from ttlsnap.contract import contract_of_checkpoint
 from ttlsnap.diagnosis.problems import CODES
 from ttlsnap.errors import CorruptionError
 from ttlsnap.pages import MARK, privacy, render
+from ttlsnap.pages.ages import age_histogram
 from ttlsnap.pages.svg import Bar, CutOff, bar_chart, line_chart, ranked_chart, time_chart
 from ttlsnap.quoting import quote
 
@@ -335,7 +336,10 @@ def test_many_targets_are_a_chart_and_the_largest_ones(pages: Pages, tmp_path: P
     assert all(f">/ck/{n:04}<" in page.html for n in range(3000))
     assert "the largest 20 of 3,000" in page.text
     assert page.tags.count("polyline") == 1
-    assert page.tags.count("rect") < 100
+    # The histograms are those of the targets from which most is dropped.
+    assert page.tags.count("figure") == 3 + 20
+    assert "Age of /ck/2980, operator 0 by value.max" in page.text and "Age of /ck/2979, operator" not in page.text
+    assert "These are 20 of 3,000 states" in page.text
 
 
 def test_a_histogram_marks_its_cut_off_between_bars() -> None:
@@ -346,6 +350,59 @@ def test_a_histogram_marks_its_cut_off_between_bars() -> None:
         assert order.index("expired below") == after
     assert 'width="50.00%"' in svg and 'width="100.00%"' in svg
     assert "Age" in svg and "up to 1d: 5; up to 7d: 10; older: 0. expired below." in svg
+
+
+def test_a_long_label_is_whole_in_lines_that_fit_a_phone() -> None:
+    labels = ["s3://bucket/" + "long" * 20 + "/001", "a name of several words that does not fit on one line", "x" * 39]
+    chart = bar_chart("Sizes", [Bar(label, 5, "1.5 kB") for label in labels])
+    lines = re.findall(r'<text x="0" y="(\d+)"[^>]*>([^<]*)<', chart.draw("x"))
+    assert "".join(text for _, text in lines).replace(" ", "") == "".join(labels).replace(" ", "")
+    assert max(len(text) for _, text in lines) <= 38 and len({y for y, _ in lines}) == len(lines) > 6
+    tracks = [int(y) for y in re.findall(r'<rect [^>]*y="(\d+)"[^>]*class="track"', chart.draw("x"))]
+    beginnings = [number for number, (_, text) in enumerate(lines) if text.startswith(("s3:", "a name", "xxx"))]
+    last_lines = [int(lines[number - 1][0]) for number in (*beginnings[1:3], len(lines))]
+    assert [track - line for track, line in zip(tracks, last_lines, strict=True)] == [6, 6, 6]
+    assert tracks[-1] < chart.height
+
+
+def test_ages_beyond_the_cut_off_have_the_colour_of_dropped_entries() -> None:
+    buckets = [("1h", 3600, 4), ("2h", 7200, 3), ("3h", 10800, 2), (None, None, 1)]
+    names = ("up_to", "up_to_seconds", "entries")
+    ages = {"buckets": [dict(zip(names, bucket, strict=True)) for bucket in buckets], "future": 5, "null": 6}
+    chart, table = age_histogram("Age", {**ages, "cutoff_seconds": 7200})
+    shown = re.findall(r'>([\w ]+)</text>|class="(accent|drop|cut-off)"', chart.draw("x"))
+    labels = ["in the future", "up to 1h", "up to 2h", "up to 3h", "older", "no timestamp"]
+    colours = ["accent", "accent", "accent", "cut-off", "drop", "drop", "accent"]
+    assert [label for label, _ in shown if not label.isdigit() and label] == labels
+    assert [colour for _, colour in shown if colour] == colours
+    assert [tuple(row[:2]) for row in table.rows] == list(zip(labels, "543216", strict=True))
+    without, _ = age_histogram("Age", {**ages, "cutoff_seconds": None})
+    assert "drop" not in without.draw("x") and "cut-off" not in without.draw("x")
+
+
+def test_the_table_of_a_chart_is_folded_and_no_other_one(pages: Pages) -> None:
+    for name, captions in {
+        "compact-dry": ["All states together", "Age of operator 0 by value.max (processing time)"],
+        "inspect": ["Age of the entries by value.max"],
+        "inspect-folder": [],
+    }.items():
+        page = Parsed(pages.folder / f"{name}.html")
+        folded = re.findall(r"<details><summary>Table: (.*?)</summary>\s*<div[^>]*>\s*<table>\s*<thead>", page.html)
+        assert folded == captions and page.tags.count("caption") == page.tags.count("table") - len(captions) > 0
+
+
+@pytest.mark.parametrize("name", ["compact", "compact-dry", "compact-several", "maintain"])
+def test_the_page_of_a_run_has_the_ages_with_their_cut_off(name: str, pages: Pages) -> None:
+    page, document = Parsed(pages.folder / f"{name}.html"), pages.documents[name]
+    run = document if isinstance(document, dict) else {"targets": document}
+    state = (run["targets"][0] if "targets" in run else run)["stores"][0]
+    order = re.findall(r">(up to 7d|up to 10d|cut-off: older entries have expired)<", page.html)
+    assert order[:3] == ["up to 7d", "cut-off: older entries have expired", "up to 10d"]
+    filled = [bucket for bucket in state["ages"]["buckets"] if bucket["entries"]]
+    assert len(filled) > 8
+    for bucket in filled:
+        assert re.search(rf">up to {bucket['up_to']}</td><td class=\"right\">{bucket['entries']:,}<", page.html)
+    assert "ages" in state and "operator 0 by value.max (processing time)" in page.text
 
 
 def test_a_time_line_has_its_cut_off_in_its_place() -> None:
@@ -370,4 +427,4 @@ def test_a_page_has_a_message_that_quotes_no_entry_and_says_where_reasons_are(tm
     assert run(["doctor", str(target), "--report", f"html={page}"]) == 1
     shown = Parsed(page).words
     assert re.search(r"2\.delta: bytes 0 to \d+ do not match the checksum in state/0/0/\.2\.delta\.crc", shown)
-    assert "not restorable see the problems above" in shown
+    assert "no see the problems above" in shown

@@ -32,7 +32,7 @@ def test_the_page_has_the_sizes_of_the_document(pages: Pages) -> None:
     for words in (size(state["bytes"]), size(state["key_bytes"]), number(state["would_free"]["entries"])):
         assert f">{words}<" in page.html
     for partition in sizes["stores"][0]["partitions"]:
-        assert page.html.count(f">operator 0, partition {partition['partition']}<") == 1  # the chart
+        assert page.html.count(f">0.default, partition {partition['partition']}<") == 1  # the chart
         assert f">{size(partition['file_bytes'])}<" in page.html
     for batch in sizes["growth"]["batches"]:
         assert f">{size(batch['file_bytes'])}<" in page.html

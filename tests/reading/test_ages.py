@@ -1,4 +1,4 @@
-"""An age belongs to the bucket that ends at it, and every entry is counted once."""
+"""An age belongs to the bucket that ends at it, unless that is a cut-off. Every entry is counted once."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from ttlsnap import StateDescriptor, StateEntries
 from ttlsnap.entries.timestamps import timestamp_field
@@ -37,9 +38,9 @@ def test_an_age_belongs_to_the_bucket_that_ends_at_it() -> None:
     assert (document["older"], document["null"], document["future"]) == (1, 1, 1)
 
 
-def test_a_bucket_ends_at_the_ttl_of_a_rule() -> None:
-    ttl = 10 * DAY + 7
-    buckets = ages_of([ttl - 1, ttl, ttl + 1], ttl).to_sizes_json()["buckets"]
-    assert [bucket["entries"] for bucket in buckets if bucket["entries"]] == [2, 1]
+@pytest.mark.parametrize("ttl", [10 * DAY + 7, 7 * DAY])
+def test_a_bucket_ends_before_the_ttl_of_a_rule_at_which_an_entry_expires(ttl: int) -> None:
+    buckets = ages_of([ttl - 2, ttl - 1, ttl, ttl + 1, ttl + 2], ttl).to_sizes_json()["buckets"]
+    assert [bucket["entries"] for bucket in buckets if bucket["entries"]] == [2, 3]
     (last,) = (bucket for bucket in buckets if bucket["up_to_seconds"] == ttl / 1_000_000)
     assert (last["entries"], last["bytes"]) == (2, 2)

@@ -65,12 +65,14 @@ class CompactOptions(DropOptions):
 
     ``parts`` name the states in which a run visits only some partitions, and the next run others.
 
-    ``show`` is how many dropped and rewritten entries the report contains.
+    ``show`` is how many dropped and rewritten entries the report contains. ``ages`` counts the entries of each state by
+    age.
     """
 
     rewrite: RewriteChoice = "auto"
     parts: Parts = ()
     show: int = 0
+    ages: bool = False
 
     def __post_init__(self) -> None:
         """Raise UsageError for an unknown value, or for values that exclude each other."""

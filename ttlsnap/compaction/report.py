@@ -11,6 +11,7 @@ from ttlsnap.compaction.drop_limit import StateDrop
 from ttlsnap.compaction.plan import Plan
 from ttlsnap.compaction.task import PartitionResult
 from ttlsnap.documents import Document, in_json, json_property
+from ttlsnap.entries.ages import AgeCounts
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.transaction.report import RunReport
 from ttlsnap.transform.protocols import TimeSummary
@@ -48,12 +49,13 @@ class StateReport(Document):
     then. ``event_us`` is the current event time, if nobody chose the clock. ``unmatched`` counts a join's dropped rows
     that had not matched yet. ``left_alone`` says why no transformer saw the state. ``rewrites``, for a RocksDB store's
     first state, counts its partitions by how they are written: ``full``, as ``tombstones``, or ``untouched``. ``whole``
-    is False if an incremental run visited only some of the partitions.
+    is False if an incremental run visited only some of the partitions. ``age_counts`` are the entries with a time by
+    age.
     """
 
     JSON_ORDER = (
         "state counts timestamp unit time now_us cutoff_us oldest_us newest_us null_timestamps unclosed timeout "
-        "unmatched left_alone event_us written_before"
+        "unmatched left_alone event_us written_before ages"
     )
 
     state: StateDescriptor = field(metadata=in_json(convert=_name, inline=True))
@@ -74,6 +76,7 @@ class StateReport(Document):
     left_alone: str | None = None
     rewrites: Mapping[str, int] | None = field(default=None, metadata=in_json("partitions", optional=True))
     whole: bool = field(default=True, metadata=in_json(hidden=True))
+    age_counts: AgeCounts | None = field(default=None, metadata=in_json(hidden=True))
 
     @property
     @json_property()
@@ -86,6 +89,20 @@ class StateReport(Document):
     def written_before(self) -> dict[str, Any] | None:
         """The time at which the known history begins, and the entries that are older, if there are any."""
         return {"time": iso(self.older_than_us), "entries": self.older} if self.older else None
+
+    @property
+    @json_property(optional=True)
+    def ages(self) -> dict[str, Any] | None:
+        """The entries by age, if they were counted."""
+        counts = self.age_counts
+        if counts is None:
+            return None
+        return {
+            "future": counts.future,
+            "null": self.null_timestamps,
+            "cutoff_seconds": counts.buckets.cutoff_seconds,
+            "buckets": counts.buckets.to_json(counts.entries),
+        }
 
 
 def _by_name(visited: tuple[int, int, int]) -> dict[str, int]:
@@ -207,6 +224,7 @@ def summarize(plan: Plan, results: Sequence[PartitionResult]) -> tuple[Counts, t
                 unmatched=sum(state.unmatched for state in states),
                 rewrites=rewrites if number == first_seen else None,
                 whole=len(store_results) == len(store.partitions),
+                age_counts=AgeCounts.merged(state.ages for state in states),
             )
             reports.append(_with_times(report, [state.times for state in states if state.times]))
     return _total(reports), tuple(reports)

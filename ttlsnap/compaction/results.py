@@ -21,7 +21,8 @@ class RowTransformers(StateTransformers[RowEntries]):
 
     def __init__(self, task: PartitionTask, state: StateDescriptor, watch: Watch | None = None) -> None:
         self._shown = Shown(state, task.show)
-        super().__init__(state, task.factories, task.clock, self._shown.watch if task.show else watch)
+        watch = self._shown.watch if task.show else watch
+        super().__init__(state, task.factories, task.clock, watch, ages=task.ages)
 
     def result(self) -> StateResult:
         """See ``StateTransformers.result``."""

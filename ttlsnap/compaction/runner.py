@@ -50,7 +50,7 @@ class Runner:
         self._listener.planned(plan)
         expired = self._archive is not None
         tasks = plan.tasks(place.root, place.below, rewrite=options.rewrite, scratch=place.scratch, expired=expired)
-        tasks = [replace(task, show=options.show, run=plan.run) for task in tasks]
+        tasks = [replace(task, show=options.show, ages=options.ages, run=plan.run) for task in tasks]
         return self._run_in_turns(tasks) if options.visits_some_partitions else self._run_all(tasks)
 
     def _run_all(self, tasks: Sequence[PartitionTask]) -> list[PartitionResult]:

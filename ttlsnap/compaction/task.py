@@ -27,6 +27,7 @@ class PartitionTask:
     New files are staged below ``staged_below`` in ``staging_root``; None in a dry run. ``scratch`` is the local folder
     for the work. ``expired_of`` is the run whose dropped entries are archived, or None. ``whole`` says that every store
     is written, even if nothing in it changes. ``show`` is how many dropped and rewritten entries the result contains.
+    ``ages`` says that it counts the entries by age.
     ``history`` says when entries were written; None if nobody needs that. A ``run`` that is given writes new ledgers.
     """
 
@@ -41,6 +42,7 @@ class PartitionTask:
     expired_of: str | None = None
     whole: bool = False
     show: int = 0
+    ages: bool = False
     history: History | None = None
     run: str | None = None
 

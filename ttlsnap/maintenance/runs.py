@@ -125,6 +125,7 @@ def maintain(
     workers: Workers,
     *,
     dry_run: bool = False,
+    ages: bool = False,
     confirm: Confirm | None = None,
     listener: MaintenanceListener | None = None,
     known: Sequence[TargetResult] = (),
@@ -132,14 +133,15 @@ def maintain(
 ) -> list[TargetResult]:
     """Process ``targets``, each by its policy. Return a result for each, in their order.
 
-    ``confirm`` is called before anything is published. ``known`` are results of targets that need no work; they are
-    last. After a signal is ``received``, no target starts. Those in progress stop before they publish, or finish it.
+    ``ages`` is as for ``compact``. ``confirm`` is called before anything is published. ``known`` are results of targets
+    that need no work; they are last. After a signal is ``received``, no target starts. Those in progress stop before
+    they publish, or finish it.
     """
     if listener is not None:
         listener.found(len(targets) + len(known))
         for result in known:
             listener.ended(result)
-    runner = _Runner(workers, dry_run, confirm)
+    runner = _Runner(workers, dry_run, ages, confirm)
     with ThreadPoolExecutor(min(_AT_ONCE, max(len(targets), 1)), "ttlsnap-target") as pool:
         futures = {pool.submit(runner.run, target): number for number, target in enumerate(targets)}
         results: dict[int, TargetResult] = {}
@@ -300,8 +302,8 @@ def _match_folders(pattern: str) -> list[str]:
 class _Runner:
     """The runner of targets, one after another; several threads use it."""
 
-    def __init__(self, workers: Workers, dry_run: bool, confirm: Confirm | None) -> None:
-        self._workers, self._dry_run, self._confirm = workers, dry_run, confirm
+    def __init__(self, workers: Workers, dry_run: bool, ages: bool, confirm: Confirm | None) -> None:
+        self._workers, self._dry_run, self._ages, self._confirm = workers, dry_run, ages, confirm
         self._stopped = threading.Event()
 
     def stop(self, signum: int) -> None:
@@ -360,7 +362,7 @@ class _Runner:
             return self._compact_table(target)
         factories, engine = rule_factories(rules), self._workers.engine
         listener = _Asking(target.path, self._confirm, self._workers)
-        options = replace(options_of(policy), dry_run=self._dry_run)
+        options = replace(options_of(policy), dry_run=self._dry_run, ages=self._ages)
         if policy.changes is not None:
             # Without rules there is nothing to archive.
             own_options = options if rules else replace(options, expired_to=None)

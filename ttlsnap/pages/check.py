@@ -54,7 +54,7 @@ def _findings(findings: list[Document], counts: Counter[str]) -> Iterator[Sectio
     ]
     charts = [bar_chart("Findings by verdict", bars)] if len(findings) > 1 else []
     rows = [(verdict, str(counts[verdict])) for verdict in present_verdicts]
-    tables = [Table("Findings by verdict", ("verdict", "findings"), rows, ("findings",))] if charts else []
+    tables = [Table("Findings by verdict", ("verdict", "findings"), rows, ("findings",), folded=True)] if charts else []
     yield Section("Findings", charts=charts, tables=tables, cards=[_card(finding) for finding in findings])
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import starmap
 from typing import Any
 
 from ttlsnap.amounts import MISSING, number, share, size
+from ttlsnap.pages.ages import age_histograms
 from ttlsnap.pages.model import Card, Page, Section, Table, Tile, Tone, count, facts
 from ttlsnap.pages.privacy import tell, tell_rule
 from ttlsnap.pages.svg import Bar, Chart, bar_chart, parts_chart, time_chart
@@ -20,22 +23,29 @@ from ttlsnap.pages.words import (
     describe_nothing_to_do,
     describe_unpublished,
     describe_value,
+    field_words,
     known_totals,
     minute,
     moment,
+    operator_words,
     place,
     second,
+    state_words,
 )
 
 Document = Mapping[str, Any]
 
+_NUMBERS = ("entries", "kept", "dropped", "rewritten", "before", "after")
+_SHARES = ("of entries", "saved")
+_TIMES = ("state", "timestamp", "oldest", "newest", "cut-off", "now")
 _WAYS = {"full": "written whole", "tombstones": "written as tombstones over the old files", "untouched": "untouched"}
 
 
 def compact_page(document: Document | Sequence[Document], show_keys: bool) -> Page:
     """Return the page of a run on one target, or on each of several."""
     if not isinstance(document, Mapping):
-        return targets_page(document, f"{len(document)} targets", show_keys)
+        page = targets_page(document, f"{len(document)} targets", show_keys)
+        return replace(page, sections=[*page.sections, *_states_of(document)])
     totals = known_totals(document)
     return Page(
         answer=_answer(document),
@@ -153,48 +163,34 @@ def totals_table(totals: Document) -> Table:
     names = ("entries", "kept", "dropped", "rewritten")
     row = (*(number(totals[name]) for name in names), size(totals["bytes_before"]), size(totals["bytes_after"]))
     columns = (*names, "before", "after")
-    return Table("All states together", columns, [row], columns)
+    return Table("All states together", columns, [row], columns, folded=True)
 
 
 def _times(document: Document) -> Iterator[Section]:
-    charts, rows = [], []
-    for state in document["stores"]:
-        oldest, newest, cut_off = (moment(state[name]) for name in ("oldest", "newest", "cutoff"))
-        if oldest is None or newest is None or cut_off is None:
-            continue
-        labels = (minute(state["oldest"]), minute(state["newest"]), minute(state["cutoff"]))
-        charts.append(time_chart(f"{state['timestamp']} of {place(state)}", oldest, newest, cut_off, labels))
-        times = (second(state[name]) for name in ("oldest", "newest", "cutoff", "now"))
-        rows.append((place(state), state["timestamp"], *times))
+    histograms = list(age_histograms(document))
+    charts = [chart for chart, _ in histograms]
+    timed_states = [state for state in document["stores"] if _cut_off_place(state) is not None]
+    texts = []
+    for state in timed_states:
+        entries = "Entries" if len(timed_states) == 1 else f"{place(state)}: entries"
+        texts.append(f"{entries} up to the cut-off {minute(state['cutoff'])} UTC have expired.")
+        if "ages" not in state and (times := _cut_off_place(state)) is not None:
+            labels = (minute(state["oldest"]), minute(state["newest"]), minute(state["cutoff"]))
+            charts.append(time_chart(f"{state['timestamp']} of {place(state)}", *times, labels))
     if charts:
-        columns = ("state", "timestamp", "oldest", "newest", "cut-off", "now")
-        text = "Entries up to the cut-off have expired. The times are in UTC."
-        yield Section(
-            "Times and cut-off", [text], charts, [Table("Times", columns, rows, (), columns[:2], columns[2:])]
-        )
+        tables = [_state_table("Times", _TIMES, [(document, state) for state in timed_states])] if timed_states else []
+        yield Section("Ages and cut-off", texts, charts, [*tables, *(table for _, table in histograms)])
 
 
-def field_words(state: Document) -> str:
-    """Return the field that decided, and the clock that it was compared with."""
-    if state["timestamp"] is None:
-        return MISSING
-    return f"{state['timestamp']} ({state['time']} time)" if state.get("time") else str(state["timestamp"])
+def _cut_off_place(state: Document) -> tuple[float, float, float] | None:
+    """Return the oldest and the newest time of a state, and the cut-off; None if one of them is unknown."""
+    oldest, newest, cut_off = (moment(state[name]) for name in ("oldest", "newest", "cutoff"))
+    return None if oldest is None or newest is None or cut_off is None else (oldest, newest, cut_off)
 
 
 def _state_section(document: Document) -> Section:
-    rows = [
-        (
-            place(state),
-            state["role"],
-            field_words(state),
-            *(number(state[name]) for name in ("entries", "kept", "dropped", "rewritten")),
-            size(state["bytes_before"]),
-            size(state["bytes_after"]),
-        )
-        for state in document["stores"]
-    ]
-    numbers = ("entries", "kept", "dropped", "rewritten", "before", "after")
-    table = Table("Each state", ("state", "role", "timestamp", *numbers), rows, numbers, ("state", "timestamp"))
+    columns = ("operator", "state", "role", "timestamp", *_NUMBERS)[document["kind"] == "table" :]
+    table = _state_table("Each state", columns, [(document, state) for state in document["stores"]])
     changed_states = [state for state in document["stores"] if state["dropped"]]
     bars = [Bar(place(state), state["dropped"], number(state["dropped"]), "drop") for state in changed_states]
     return Section(
@@ -203,6 +199,42 @@ def _state_section(document: Document) -> Section:
         [bar_chart("Dropped entries by state", bars)] if len(bars) > 1 else [],
         [table],
     )
+
+
+def _states_of(targets: Sequence[Document]) -> Iterator[Section]:
+    """Yield the states of several targets: what is dropped of them, and the times by which the rule decided."""
+    states = [(target, state) for target in targets for state in target.get("stores", ())]
+    if states:
+        columns = ("target", "operator", "state", "timestamp", *_NUMBERS, *_SHARES)
+        tables = [_state_table("Each state", columns, states), _state_table("Times", ("target", *_TIMES), states)]
+        yield Section("States", tables=tables)
+
+
+def _state_table(caption: str, columns: Sequence[str], states: Sequence[tuple[Document, Document]]) -> Table:
+    """Return a table with these columns for states, each with the document of its target."""
+    rows = [[words[name] for name in columns] for words in starmap(_state_words, states)]
+    return Table(
+        caption, columns, rows, (*_NUMBERS, *_SHARES), ("target", "state", "timestamp"), ("operator", *_TIMES[2:])
+    )
+
+
+def _state_words(document: Document, state: Document) -> dict[str, str]:
+    """Return all that tables show of a state, by the names of their columns."""
+    bytes_before, bytes_after = state["bytes_before"], state["bytes_after"]
+    bytes_saved = None if bytes_before is None or bytes_after is None else max(bytes_before - bytes_after, 0)
+    counts = (number(state[name]) for name in ("entries", "kept", "dropped", "rewritten"))
+    return {
+        "target": document["target"],
+        "operator": MISSING if state["operator"] is None else operator_words(state),
+        "state": state_words(state),
+        "role": state["role"],
+        "timestamp": field_words(state),
+        **dict(zip(_NUMBERS, (*counts, size(bytes_before), size(bytes_after)), strict=True)),
+        "of entries": share(state["dropped"], state["entries"]),
+        "saved": MISSING if bytes_saved is None else share(bytes_saved, bytes_before),
+        **{name: second(state[name.replace("-", "")]) for name in ("oldest", "newest", "cut-off")},
+        "now": second(state.get("now", document["now"])),
+    }
 
 
 def notes(document: Document) -> Iterator[tuple[str, bool]]:
@@ -288,7 +320,7 @@ def _shown(document: Document, show_keys: bool) -> Iterator[Section]:
             str(entry["partition"]),
             as_text(entry["key"]),
             describe_value(entry),
-            second(entry["time"]),
+            entry["time"] or MISSING,
             entry["rule"],
         )
         for entry in shown_entries

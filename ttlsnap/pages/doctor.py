@@ -106,7 +106,7 @@ def _versions(versions: Sequence[Document], show_keys: bool) -> Iterator[Section
         (
             span([version["version"] for version in run]),
             span([version["batch"] for version in run]),
-            Marked(_word(run[0]["state"]), _STATES[run[0]["state"]]),
+            Marked(run[0]["state"], _STATES[run[0]["state"]]),
             _reasons([problem for version in run for problem in version["problems"]], show_keys),
         )
         for run in version_runs(versions)

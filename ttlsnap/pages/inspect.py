@@ -5,25 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ttlsnap.amounts import number, share, size
+from ttlsnap.amounts import number, size
 from ttlsnap.clock import MICROS, iso
+from ttlsnap.pages.ages import age_histogram
 from ttlsnap.pages.model import Card, Page, Section, Table, Tile, Tone, count, facts
 from ttlsnap.pages.privacy import tell
 from ttlsnap.pages.sizes import size_sections, size_tiles
 from ttlsnap.pages.svg import Bar, bar_chart
 from ttlsnap.pages.words import (
     TIMES,
-    age_groups,
     as_text,
     at,
     describe_history,
     describe_next,
     describe_unused,
     describe_value,
+    state_name,
     times_rows,
 )
 
 Document = Mapping[str, Any]
+
+STORED = "the timestamp that Spark stores"
+"""What marks the field by which Spark itself lets entries expire."""
 
 
 def inspect_page(document: Document, show_keys: bool) -> Page:
@@ -90,14 +94,17 @@ def _sum(values: Iterator[int | None]) -> int | None:
 
 def _states(document: Document) -> Iterator[tuple[dict[str, str], Document]]:
     """Yield each state with its place in words."""
+    is_table = document["kind"] == "table"
     for operator in document["operators"]:
         for store in operator["stores"]:
             for state in store["states"]:
+                state_place = {"operator": operator["id"], "store": store["name"], "state": state["name"]}
                 names = [name for name in (store["name"], state["name"]) if name != "default"]
                 place = {
                     "operator": f"{operator['id']} {operator['name'] or ''}".strip(),
                     "state": ".".join(dict.fromkeys(names)) or "default",
                     "partitions": number(operator["partitions"]),
+                    "name": ".".join(names) if is_table else state_name(state_place),
                 }
                 yield place, state
 
@@ -149,12 +156,9 @@ def _state_section(states: Sequence[tuple[dict[str, str], Document]], show_keys:
         for place, state in states
     ]
     columns = ("operator", "state", "type", "role", "partitions", "entries", "size")
-    table = Table("The states of the query", columns, rows, ("partitions", "entries", "size"), ("state",))
+    table = Table("The states of the query", columns, rows, columns[4:], ("state",), ("operator",))
     states_with_size = [(place, state) for place, state in states if state["bytes"]]
-    bars = [
-        Bar(f"{place['operator'].partition(' ')[0]}.{place['state']}", state["bytes"], size(state["bytes"]))
-        for place, state in states_with_size
-    ]
+    bars = [Bar(place["name"], state["bytes"], size(state["bytes"])) for place, state in states_with_size]
     charts = [bar_chart("Size by state", bars)] if len(bars) > 1 else []
     texts = (
         ["States of one store share their files; the first of them has the size."]
@@ -171,7 +175,7 @@ def _state_notes(states: Sequence[tuple[dict[str, str], Document]], show_keys: b
     reasons: dict[str, list[str]] = {}
     for place, state in states:
         if "problem" in state:
-            reasons.setdefault(tell(state["problem"], show_keys), []).append(place["state"])
+            reasons.setdefault(tell(state["problem"], show_keys), []).append(place["name"])
     for reason, names in reasons.items():
         has_no_ages = reason.startswith("no ages")
         tone_and_label = (Tone.PLAIN, "note") if has_no_ages else (Tone.WARNING, "not read")
@@ -182,21 +186,14 @@ def _age_sections(place: dict[str, str], state: Document) -> Iterator[Section]:
     if "age" not in state:
         return
     age = state["age"]
-    *groups, group_without_time = age_groups(age)
-    filled_groups = [index for index, (_, entries) in enumerate(groups) if entries]
-    # Empty groups at the ends say nothing.
-    groups = groups[filled_groups[0] : filled_groups[-1] + 1] if filled_groups else []
-    groups += [group_without_time] if group_without_time[1] else []
-    total = sum(entries for _, entries in groups)
-    bars = [Bar(label, entries, number(entries)) for label, entries in groups]
-    rows = [(label, number(entries), share(entries, total)) for label, entries in groups]
     title = f"Age of the entries by {age['timestamp']}"
-    heading = f"Age: operator {place['operator']}, {place['state']}" if place["state"] != "default" else "Age"
-    table = Table(title, ("age", "entries", "share"), rows, ("entries", "share"), whole=("age",))
+    buckets = [*age["buckets"], {"up_to": None, "entries": age["older"]}]
+    chart, table = age_histogram(title, {**age, "buckets": buckets})
+    heading = f"Age: {place['name']}" if place["state"] != "default" else "Age"
     texts = [f"Age by {age['timestamp']} at {age['now']}."]
     if "written_before" in age:
         texts.append(f"{describe_history(age['written_before'])}.")
-    yield Section(heading, texts, [bar_chart(title, bars)], [table])
+    yield Section(heading, texts, [chart], [table])
 
 
 def _entries(document: Document, show_keys: bool) -> Iterator[Section]:
@@ -211,7 +208,7 @@ def _entries(document: Document, show_keys: bool) -> Iterator[Section]:
         return
     rows = [
         (
-            f"{entry['operator']}.{entry['store']}.{entry['state']}",
+            state_name(entry),
             str(entry["partition"]),
             as_text(entry["key"]),
             describe_value(entry),
@@ -227,18 +224,24 @@ def _entries(document: Document, show_keys: bool) -> Iterator[Section]:
 def _field_section(states: Sequence[tuple[dict[str, str], Document]]) -> Section:
     several = len(states) > 1
     rows = [
-        (place["state"], field["name"], field["type"], "the time that Spark stores" if _is_stored(state, field) else "")
+        (
+            place["name"],
+            field["name"],
+            field["type"],
+            STORED if _is_stored(state, field) else "",
+        )
         for place, state in states
         for field in state["fields"]
     ]
     columns = ("state", "field", "type", "")
     times = [
         Table(
-            f"The times in {place['state']}, operator {place['operator']}" if several else "The times in the fields",
+            f"The times in {place['name']}" if several else "The times in the fields",
             TIMES,
             times_rows(state),
             TIMES[-1:],
             TIMES[:1],
+            TIMES[2:4],
         )
         for place, state in states
         if state.get("times")

@@ -44,7 +44,7 @@ class Table:
     """A table.
 
     The columns in ``right`` are numbers, those in ``code`` are names from the state or paths, and the cells of those in
-    ``whole`` are on one line.
+    ``whole`` are on one line. A ``folded`` table has nothing but the numbers of a chart, and opens with a click.
     """
 
     caption: str
@@ -53,6 +53,7 @@ class Table:
     right: Sequence[str] = ()
     code: Sequence[str] = ()
     whole: Sequence[str] = ()
+    folded: bool = False
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ttlsnap.amounts import MISSING, estimate, number, ratio, share, size
+from ttlsnap.amounts import MISSING, estimate, number, ratio, size
+from ttlsnap.pages.ages import age_histogram
 from ttlsnap.pages.model import Section, Table, Tile
 from ttlsnap.pages.privacy import tell, tell_rule
 from ttlsnap.pages.size_rows import (
@@ -22,9 +23,9 @@ from ttlsnap.pages.size_rows import (
     run_row,
     state_row,
 )
-from ttlsnap.pages.svg import Bar, CutOff, bar_chart, line_chart
+from ttlsnap.pages.svg import Bar, bar_chart, line_chart
 from ttlsnap.pages.targets import MOST, largest
-from ttlsnap.pages.words import place
+from ttlsnap.pages.words import state_name
 
 Document = Mapping[str, Any]
 _PERCENTILES = ("p50", "p90", "p99", "max")
@@ -62,9 +63,10 @@ def _states(sizes: Document) -> Section:
     total = sum(state["estimated_bytes"] for state in states)
     state_rows = [state_row(state, total) for state in states]
     bars = [
-        Bar(place(state), state["estimated_bytes"], row["size"]) for state, row in zip(states, state_rows, strict=True)
+        Bar(state_name(state), state["estimated_bytes"], row["size"])
+        for state, row in zip(states, state_rows, strict=True)
     ]
-    rows = [(place(state), state["role"], *row.values()) for state, row in zip(states, state_rows, strict=True)]
+    rows = [(state_name(state), state["role"], *row.values()) for state, row in zip(states, state_rows, strict=True)]
     numbers = [*state_rows[0]] if state_rows else []
     table = Table("Keys and values of each state", ("state", "role", *numbers), rows, numbers, ("state",))
     charts = [bar_chart("Size of keys and values", bars)] if len(bars) > 1 else []
@@ -95,59 +97,30 @@ def _partitions(sizes: Document) -> Section:
         f"{name}, partition {store_partition['partition']}": store_partition["file_bytes"]
         for name, store_partition in stores_and_partitions
     }
-    table = Table(caption, ("store", *columns), rows, columns, ("store",))
+    table = Table(caption, ("store", *columns), rows, columns, ("store",), folded=True)
     return Section("Partitions", texts, list(largest(title, files, size)), [table])
 
 
 def _percentiles(states: list[Document]) -> Iterator[Section]:
     """Yield the percentiles of the sizes of keys and values, and of ages."""
-    rows = [(place(state), *row.values()) for state in states for row in percentile_rows(state)]
-    texts = [f"{place(state)}: {ages_text}." for state in states if (ages_text := describe_ages(state)) is not None]
+    rows = [(state_name(state), *row.values()) for state in states for row in percentile_rows(state)]
+    texts = [
+        f"{state_name(state)}: {ages_text}." for state in states if (ages_text := describe_ages(state)) is not None
+    ]
     if rows or texts:
         table = Table("Percentiles", ("state", "of", *_PERCENTILES), rows, _PERCENTILES, ("state",))
         yield Section("Percentiles", texts, [], [table] if rows else [])
 
 
 def _store(store: Document) -> str:
-    return place({**store, "state": "default"})
+    return f"{store['operator']}.{store['store']}"
 
 
 def _ages(state: Document) -> Section:
     ages = state["ages"]
-    labels = [(f"up to {bucket['up_to']}" if bucket["up_to"] else "older", bucket) for bucket in ages["buckets"]]
-    filled_groups = [index for index, (_, bucket) in enumerate(labels) if bucket["entries"]]
-    # Empty groups at the ends say nothing.
-    labels = labels[filled_groups[0] : filled_groups[-1] + 1] if filled_groups else []
-    cutoff = ages["cutoff_seconds"]
-    cut_off = None
-    if cutoff is not None:
-        group_ends = [bucket["up_to_seconds"] for _, bucket in labels]
-        groups_expired = sum(end is not None and end <= cutoff for end in group_ends)
-        is_exact = groups_expired and group_ends[groups_expired - 1] == cutoff
-        cut_off = CutOff(
-            groups_expired, "cut-off: older entries have expired" if is_exact else "cut-off, within the next group"
-        )
-    total = sum(bucket["entries"] for _, bucket in labels) + ages["future"] + ages["null"]
-    extra = [(name, ages[key]) for name, key in (("in the future", "future"), ("no timestamp", "null")) if ages[key]]
-    bars = [
-        Bar(label, bucket["entries"], number(bucket["entries"]), _colour(bucket, cutoff)) for label, bucket in labels
-    ]
-    rows = [
-        (label, number(bucket["entries"]), share(bucket["entries"], total), size(bucket["bytes"]))
-        for label, bucket in labels
-    ]
-    rows += [(name, number(entries), share(entries, total), MISSING) for name, entries in extra]
-    title = f"Age of {place(state)} by {ages['timestamp']}"
-    table = Table(title, ("age", "entries", "share", "size"), rows, ("entries", "share", "size"), whole=("age",))
+    chart, table = age_histogram(f"Age of {state_name(state)} by {ages['timestamp']}", ages)
     text = f"Ages at {ages['now']}. The oldest entry is from {ages['oldest'] or MISSING}."
-    return Section(f"Age: {place(state)}", [text], [bar_chart(title, bars, cut_off)], [table])
-
-
-def _colour(bucket: Document, cutoff: float | None) -> str:
-    """Return the colour of entries that have expired, or that of the others."""
-    if cutoff is None:
-        return "accent"
-    return "drop" if bucket["up_to_seconds"] is None or bucket["up_to_seconds"] > cutoff else "accent"
+    return Section(f"Age: {state_name(state)}", [text], [chart], [table])
 
 
 def _rule(sizes: Document, show_keys: bool) -> Iterator[Section]:
@@ -157,11 +130,13 @@ def _rule(sizes: Document, show_keys: bool) -> Iterator[Section]:
     for state in sizes["states"]:
         would_free, row = state["would_free"], rule_row(state)
         if row is not None:
-            rows.append((place(state), *row.values()))
+            rows.append((state_name(state), *row.values()))
             if would_free["followers"]:
-                texts.append(f"What would follow {place(state)} is not counted: {', '.join(would_free['followers'])}.")
+                texts.append(
+                    f"What would follow {state_name(state)} is not counted: {', '.join(would_free['followers'])}."
+                )
         elif would_free is not None and state["role"] == "primary":
-            texts.append(f"{place(state)} is not changed: {would_free['left_alone']}.")
+            texts.append(f"{state_name(state)} is not changed: {would_free['left_alone']}.")
     columns = ("state", "entries", "of entries", "size", "of size")
     rule = tell_rule(sizes["rule"], show_keys)
     yield Section(
@@ -187,7 +162,7 @@ def _growth(growth: Document, show_keys: bool) -> Iterator[Section]:
     rows = [tuple(batch_row(point).values()) for point in batches]
     columns = [*batch_row(batches[0])]
     number_columns = [name for name in columns if name != "begun"]
-    tables = [Table("Retained batches", columns, rows, number_columns, (), ("begun",))]
+    tables = [Table("Retained batches", columns, rows, number_columns, (), ("begun",), bool(charts))]
     if growth["runs"]:
         runs = [tuple(run_row(run).values()) for run in growth["runs"]]
         columns = [*run_row(growth["runs"][0])]
@@ -212,7 +187,7 @@ def _large_entries(states: list[Document], show_keys: bool) -> Iterator[Section]
         if entries:
             number_columns = [*entries[0][2]]
             rows = [
-                (place(state), *row.values(), *([" ".join(key_texts(entry))] if show_keys else []))
+                (state_name(state), *row.values(), *([" ".join(key_texts(entry))] if show_keys else []))
                 for state, entry, row in entries
             ]
             columns = ("state", *number_columns, *(("key",) if show_keys else ()))

@@ -16,6 +16,7 @@ from ttlsnap.printable import printable_lines
 _LINE = 38
 """The most characters of a label and its number together, so that they fit on a phone."""
 
+_LINE_HEIGHT = 17
 _ROW = 36
 _BAR = 10
 
@@ -69,13 +70,16 @@ class Chart:
 def bar_chart(title: str, bars: Sequence[Bar], cut_off: CutOff | None = None) -> Chart:
     """Return a bar for each value, one below the other. With ages, this is a histogram with its ``cut_off``."""
     largest = max((bar.value for bar in bars), default=0) or 1
-    elements, top = [], 0
+    elements: list[Element] = []
+    top = 0
     for number, bar in enumerate(bars):
         if cut_off is not None and cut_off.after == number:
             elements += _cut_off_line(top, cut_off.label)
             top += 22
+        texts = _texts(top + 14, bar.label, bar.words)
+        top += _further_lines(texts)
         elements += [
-            *_texts(top + 14, bar.label, bar.words),
+            *texts,
             _rect(0, top + 20, 100, "track"),
             _rect(0, top + 20, _share(bar.value, largest), bar.colour),
         ]
@@ -97,12 +101,8 @@ def parts_chart(title: str, parts: Sequence[Bar]) -> Chart:
             elements.append(_rect(left_edge, 2, min(width, 100 - left_edge), part.colour, 22))
             left_edge += 100 * part.value / total
     for part in parts:
-        elements += [
-            Element(
-                "rect", {"x": "0", "y": str(top + 4), "width": "11", "height": "11", "rx": "2", "class": part.colour}
-            ),
-            *_texts(top + 14, part.label, part.words, left="18"),
-        ]
+        mark = {"x": "0", "y": str(top + 4), "width": "11", "height": "11", "rx": "2", "class": part.colour}
+        elements += [Element("rect", mark), *_texts(top + 14, part.label, part.words, left="18")]
         top += 24
     description = "; ".join(f"{part.label}: {part.words}" for part in parts)
     return Chart(title, f"{description}.", top - 4, elements)
@@ -163,10 +163,17 @@ def ranked_chart(title: str, values: Sequence[float], words: tuple[str, str]) ->
     return Chart(title, description, 190, [*_curve(scaled_points), *_ends(184, *words)])
 
 
-def shorten(label: str, limit: int) -> str:
-    """Return a label of at most so many characters. Another one loses its middle, because paths differ at the end."""
-    head_length = limit // 3
-    return label if len(label) <= limit else f"{label[:head_length]}…{label[head_length + 1 - limit :]}"
+def break_label(label: str, first: int, other: int = _LINE) -> list[str]:
+    """Return a label as lines: the first one of at most ``first`` characters, the others of at most ``other``.
+
+    A line ends after a space or a slash, if there is one in its second half.
+    """
+    lines, limit = [], first
+    while len(label) > limit:
+        end = max(label.rfind(mark, limit // 2, limit) + 1 for mark in " /") or limit
+        lines.append(label[:end].rstrip())
+        label, limit = label[end:].lstrip(), other
+    return [*lines, label]
 
 
 def _share(value: float, total: float, least_share: float = 0.6) -> float:
@@ -191,12 +198,16 @@ def _text(x: float | str, y: float, text: str, anchor: str = "start", kind: str 
 
 
 def _texts(y: float, label: str, words: str, left: str = "0") -> list[Element]:
-    """Return a text at the left and one at the right."""
-    shown_label = shorten(label, _LINE - len(words))
-    name = _text(left, y, shown_label)
-    if shown_label != label:
-        SubElement(name, "title").text = printable_lines(label)
-    return [name, *([_text("100%", y, words, "end", "value")] if words else [])]
+    """Return a text at the left, and one at the right. A long text at the left has further lines."""
+    lines = break_label(printable_lines(label), _LINE - len(words))
+    texts = [_text(left, y, lines[0]), *([_text("100%", y, words, "end", "value")] if words else [])]
+    return [*texts, *(_text(left, y + _LINE_HEIGHT * number, line) for number, line in enumerate(lines[1:], 1))]
+
+
+def _further_lines(texts: Sequence[Element]) -> int:
+    """Return the height of the lines below the first one."""
+    lines = {text.get("y") for text in texts}
+    return _LINE_HEIGHT * (len(lines) - 1)
 
 
 def _ends(y: float, first_label: str, last_label: str) -> list[Element]:

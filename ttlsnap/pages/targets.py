@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ttlsnap.amounts import number, share, size
+from ttlsnap.pages.ages import age_histograms
 from ttlsnap.pages.model import Card, Marked, Page, Section, Table, Tile, Tone, count
 from ttlsnap.pages.privacy import tell, tell_error
 from ttlsnap.pages.svg import Bar, Chart, bar_chart, ranked_chart
@@ -61,6 +62,7 @@ def targets_page(targets: Sequence[Document], name: str, show_keys: bool, banner
                 charts=list(_charts(targets, sums)),
                 tables=[_table(targets)],
             ),
+            *_ages(targets),
             *_notes(targets, show_keys),
         ],
     )
@@ -196,6 +198,19 @@ def _table(targets: Sequence[Document]) -> Table:
         )
     numbers = ("entries", "dropped", "rewritten", "before", "after", "time")
     return Table("Every target", ("target", "status", *numbers), rows, numbers, ("target",))
+
+
+def _ages(targets: Sequence[Document]) -> Iterator[Section]:
+    """Yield the histograms of the targets from which most is dropped."""
+    counted = [target for target in targets if any("ages" in state for state in target.get("stores", ()))]
+    counted.sort(key=lambda target: -target["totals"]["dropped"])
+    histograms = [pair for target in counted for pair in age_histograms(target, target["target"])]
+    if histograms:
+        texts = ["Entries beyond the cut-off have expired."]
+        if len(histograms) > MOST:
+            texts.append(f"These are {MOST} of {len(histograms):,} states, those of the targets that lose most first.")
+        charts, tables = zip(*histograms[:MOST], strict=True)
+        yield Section("Ages and cut-off", texts, charts, tables)
 
 
 def _notes(targets: Sequence[Document], show_keys: bool) -> Iterator[Section]:

@@ -231,10 +231,32 @@ def second(text: str | None) -> str:
     return MISSING if text is None else f"{text[:19]}Z" if "T" in text else text
 
 
+def state_name(state: Document) -> str:
+    """Return the name of a state: ``0.default.last``."""
+    return name_state(state["operator"], state["store"], state["state"])
+
+
+def operator_words(state: Document) -> str:
+    """Return the number of a state's operator, and its name if it is recorded."""
+    return f"{state['operator']} {state['operator_name'] or ''}".strip()
+
+
+def state_words(state: Document) -> str:
+    """Return the name of a state within its operator: of a store's only state, that of the store."""
+    return str(state["store"]) if state["state"] == "default" else f"{state['store']}.{state['state']}"
+
+
 def place(state: Document) -> str:
     """Return the name of a state; only its operator if that has no other state, and "" for a table."""
     if state["operator"] is None:
         return ""
     if (state["store"], state["state"]) == ("default", "default"):
         return f"operator {state['operator']}"
-    return name_state(state["operator"], state["store"], state["state"])
+    return state_name(state)
+
+
+def field_words(state: Document) -> str:
+    """Return the field that decided, and the clock that it was compared with."""
+    if state["timestamp"] is None:
+        return MISSING
+    return f"{state['timestamp']} ({state['time']} time)" if state.get("time") else str(state["timestamp"])

@@ -1,7 +1,6 @@
 """The ages of entries: a histogram in entries and bytes, and percentiles, in memory that does not depend on the state.
 
-An age is the current time minus the time of the entry. A bucket has the entries up to its own age, and older than the
-bucket before. ``--age`` prints a few wide buckets. ``--sizes`` has more, and one that ends at the TTL of the rule.
+``--age`` prints a few wide buckets. ``--sizes`` has more, and one that ends at the TTL of the rule.
 """
 
 from __future__ import annotations
@@ -9,31 +8,21 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from ttlsnap.clock import Clock, TimeCharacteristic, iso
 from ttlsnap.documents import Document
+from ttlsnap.entries.ages import AGES, AgeBuckets
 from ttlsnap.entries.batch import StateEntries
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.entries.timestamps import TimestampField, WrittenField, has_time, name_for, timestamp_field
 from ttlsnap.reading.distribution import Distribution
-from ttlsnap.schema.units import format_duration
 from ttlsnap.unsaferow.gather import Int64s
 
 _SECOND = 1_000_000
-_MINUTE = 60 * _SECOND
-_HOUR = 60 * _MINUTE
-_DAY = 24 * _HOUR
-AGES = {"1h": _HOUR, "6h": 6 * _HOUR, "1d": _DAY, "3d": 3 * _DAY, "7d": 7 * _DAY, "30d": 30 * _DAY, "90d": 90 * _DAY,
-        "365d": 365 * _DAY}  # fmt: skip
-_BOUNDS = (
-    *(minutes * _MINUTE for minutes in (1, 5, 15, 30)),
-    *(hours * _HOUR for hours in (1, 2, 3, 6, 12)),
-    *(days * _DAY for days in (1, 2, 3, 5, 7, 10, 14, 21, 30, 45, 60, 90, 120, 180, 270, 365, 545, 730, 1095, 1825)),
-)
-_OLDEST = 1 << 62  # microseconds: this limit keeps the difference of two times within int64
 
 
 @dataclass(frozen=True)
@@ -47,10 +36,10 @@ class AgeField:
     now_us: int
     cutoff_us: int | None = None
 
-    @property
-    def bounds(self) -> tuple[int, ...]:
-        """The ages at which buckets end, in microseconds, ascending."""
-        return _BOUNDS if self.cutoff_us is None else tuple(sorted({*_BOUNDS, self.cutoff_us}))
+    @cached_property
+    def buckets(self) -> AgeBuckets:
+        """The buckets in which the entries are counted."""
+        return AgeBuckets(self.now_us, self.cutoff_us)
 
 
 @dataclass
@@ -74,7 +63,7 @@ class Ages(Document):
     older_than_us: int | None = None
 
     def __post_init__(self) -> None:
-        self.entries, self.bytes = np.zeros((2, len(self.of.bounds) + 1), np.int64)
+        self.entries, self.bytes = np.zeros((2, len(self.of.buckets.bounds) + 1), np.int64)
 
     def add(self, entries: StateEntries, sizes: Int64s | None = None) -> None:
         """Count entries; ``sizes`` are their bytes."""
@@ -88,8 +77,8 @@ class Ages(Document):
         self.future += len(known_moments) - int(is_past.sum())
         if len(known_moments):
             self._add_times(int(known_moments.min()), int(known_moments.max()))
-        ages = self.of.now_us - np.maximum(moments[is_past], self.of.now_us - _OLDEST)
-        bucket = np.searchsorted(self.of.bounds, ages)
+        ages = self.of.buckets.ages(moments[is_past])
+        bucket = self.of.buckets.find(ages)
         self.entries += np.bincount(bucket, minlength=len(self.entries))
         if sizes is not None:
             self.bytes += np.bincount(bucket, sizes[is_past], len(self.bytes)).astype(np.int64)
@@ -113,7 +102,7 @@ class Ages(Document):
     def to_json(self) -> dict[str, Any]:
         """Return the wide buckets of ``--age``, with names; the object has many buckets, as arrays."""
         entries_up_to = np.cumsum(self.entries)
-        counts = [int(entries_up_to[bisect_left(self.of.bounds, age)]) for age in AGES.values()]
+        counts = [int(entries_up_to[bisect_left(self.of.buckets.bounds, age)]) for age in AGES.values()]
         return {
             "timestamp": self.of.field.field.name,
             "now": iso(self.of.now_us),
@@ -134,8 +123,7 @@ class Ages(Document):
 
     def to_sizes_json(self) -> dict[str, Any]:
         """Return all buckets with entries and bytes, and the percentiles of the ages in seconds."""
-        cutoff = self.of.cutoff_us
-        buckets = zip((*self.of.bounds, None), self.entries.tolist(), self.bytes.tolist(), strict=True)
+        buckets = self.of.buckets.to_json(self.entries.tolist())
         return {
             "timestamp": self.of.field.field.name,
             "now": iso(self.of.now_us),
@@ -144,17 +132,9 @@ class Ages(Document):
             "future": self.future,
             "null": self.nulls,
             **self._before_history,
-            "cutoff_seconds": None if cutoff is None else _in_seconds(cutoff),
+            "cutoff_seconds": self.of.buckets.cutoff_seconds,
             "seconds": self.seconds.to_json(),
-            "buckets": [
-                {
-                    "up_to": None if end is None else format_duration(end),
-                    "up_to_seconds": None if end is None else _in_seconds(end),
-                    "entries": entries,
-                    "bytes": size,
-                }
-                for end, entries, size in buckets
-            ],
+            "buckets": [{**bucket, "bytes": size} for bucket, size in zip(buckets, self.bytes.tolist(), strict=True)],
         }
 
     def _add_older(self, older: int, than_us: int | None) -> None:
@@ -164,10 +144,6 @@ class Ages(Document):
     def _add_times(self, oldest: int, newest: int) -> None:
         self.oldest_us = oldest if self.oldest_us is None else min(self.oldest_us, oldest)
         self.newest_us = newest if self.newest_us is None else max(self.newest_us, newest)
-
-
-def _in_seconds(micros: int) -> float:
-    return micros // _SECOND if micros % _SECOND == 0 else micros / _SECOND
 
 
 def age_field(

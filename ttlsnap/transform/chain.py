@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from ttlsnap.clock import Clock
 from ttlsnap.documents import ReadableDocument
+from ttlsnap.entries.ages import AgeBuckets, AgeCounts
 from ttlsnap.entries.batch import Int64, Mask, RowEntries, StateEntries
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import USERS_ERRORS, TransformerError, TtlsnapError
@@ -19,6 +20,7 @@ from ttlsnap.transform.adapters import as_transformer
 from ttlsnap.transform.protocols import CollectionStrategy, TimeSummary, Transformer, TransformerFactory
 
 Entries = TypeVar("Entries", bound=StateEntries)
+Answer = TypeVar("Answer")
 Watch = Callable[[int, Transformer, StateEntries, StateEntries], None]
 """A function that gets the number of a factory, its transformer, and a batch before and after it."""
 
@@ -28,7 +30,7 @@ class StateResult(ReadableDocument):
     """The counts of the entries of one state in a partition.
 
     ``unmatched`` is the number of a join's dropped rows that had not matched yet. ``shown`` are some of the dropped and
-    rewritten entries, as JSON.
+    rewritten entries, as JSON. ``ages`` counts the entries with a time by their age, if somebody wants to know.
     """
 
     state: str
@@ -39,6 +41,7 @@ class StateResult(ReadableDocument):
     unmatched: int = 0
     times: TimeSummary | None = None
     shown: tuple[Mapping[str, Any], ...] = ()
+    ages: AgeCounts | None = None
 
 
 def create(factory: TransformerFactory, state: StateDescriptor, clock: Clock) -> Transformer | None:
@@ -54,7 +57,7 @@ def create(factory: TransformerFactory, state: StateDescriptor, clock: Clock) ->
 
 
 class StateTransformers(Generic[Entries]):
-    """The transformers of one state in one partition, and their counts."""
+    """The transformers of one state in one partition, and their counts; with ``ages`` also those by age."""
 
     def __init__(
         self,
@@ -62,8 +65,12 @@ class StateTransformers(Generic[Entries]):
         factories: Sequence[TransformerFactory],
         clock: Clock,
         watch: Watch | None = None,
+        *,
+        ages: bool = False,
     ) -> None:
-        self._state, self._watch = state, watch
+        self._state, self._watch, self._counts_ages = state, watch, ages
+        self._ages: AgeCounts | None = None
+        self._buckets: AgeBuckets | None = None
         self._transformers = [
             (transformer, state.kind == "list" and sees_only_first(factory), number)
             for number, factory in enumerate(factories)
@@ -89,13 +96,25 @@ class StateTransformers(Generic[Entries]):
         self._entries += len(first)
         self._entries_left += len(entries)
         self._rewritten += int(entries.rewritten.sum())
+        if self._counts_ages and len(first):
+            self._count_ages(first)
         return cast(Entries, entries)
+
+    def _count_ages(self, entries: Entries) -> None:
+        times, moments = self._times(), self.moments(entries)
+        if times is None or moments is None:
+            return
+        if self._buckets is None:
+            cutoff_age = None if times.cutoff_us is None else times.now_us - times.cutoff_us
+            self._buckets = AgeBuckets(times.now_us, cutoff_age)
+        known_moments = moments[0][~moments[1]] if moments[1].any() else moments[0]
+        self._ages = AgeCounts.merged((self._ages, AgeCounts.of(self._buckets, known_moments)))
 
     def moments(self, entries: Entries) -> tuple[Int64, Mask] | None:
         """Return the times by which transformers decide, and which entries have none; None if none uses a time."""
         combined: tuple[Int64, Mask] | None = None
         for transformer, *_ in self._transformers:
-            moments_of_transformer = transformer.moments(entries)
+            moments_of_transformer = _answer(transformer.moments, entries)
             if moments_of_transformer is None:
                 continue
             combined = (
@@ -115,19 +134,24 @@ class StateTransformers(Generic[Entries]):
 
     def result(self) -> StateResult:
         """Return the counts of all batches."""
-        times = [
-            summary for transformer, *_ in self._transformers if (summary := transformer.time_summary()) is not None
-        ]
-        if len(times) > 1:
-            times[0] = replace(times[0], cutoff_us=None)  # each has its own
         return StateResult(
             state=self._state.state,
             entries=self._entries,
             kept=self._entries_left - self._rewritten,
             dropped=self._entries - self._entries_left,
             rewritten=self._rewritten,
-            times=times[0] if times else None,
+            times=self._times(),
+            ages=self._ages,
         )
+
+    def _times(self) -> TimeSummary | None:
+        """Return the times of the first transformer that uses one."""
+        times = [
+            summary for transformer, *_ in self._transformers if (summary := transformer.time_summary()) is not None
+        ]
+        if len(times) > 1:
+            times[0] = replace(times[0], cutoff_us=None)  # each has its own
+        return times[0] if times else None
 
 
 def sees_only_first(factory: TransformerFactory) -> bool:
@@ -136,9 +160,16 @@ def sees_only_first(factory: TransformerFactory) -> bool:
 
 
 def _filter_or_transform(transformer: Transformer, before: StateEntries) -> StateEntries:
+    after = _answer(transformer.filter_or_transform, before)
+    _check_answer(before.state, before, after)
+    return after
+
+
+def _answer(method: Callable[[StateEntries], Answer], before: StateEntries) -> Answer:
+    """Return the answer of a transformer's method. Raise its errors as TransformerError."""
     state = before.state
     try:
-        after = transformer.filter_or_transform(before)
+        return method(before)
     except TransformerError as error:
         raise TransformerError(f"{state}: " + error.text) from error
     except TtlsnapError:
@@ -151,8 +182,6 @@ def _filter_or_transform(transformer: Transformer, before: StateEntries) -> Stat
             + quote(_first_key(before))
             + ")"
         ) from error
-    _check_answer(state, before, after)
-    return after
 
 
 def _check_answer(state: StateDescriptor, before: StateEntries, after: Any) -> None:
