@@ -190,7 +190,7 @@ BREAKS = (
     Break(
         "check succeeds although some things could not be compared",
         "cli/check.py",
-        "if not code and strict and report.unseen:",
+        "if not code and self.strict and report.unseen:",
         "if False:",
         "test_check.py",
     ),
