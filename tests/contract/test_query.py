@@ -127,7 +127,7 @@ def test_a_contract_has_the_udf_of_a_key(spark: SparkSession) -> None:
         (jobs.totals, {"schemas": "user strin"}, "'user strin' is not a schema"),
         (jobs.last, {"output_mode": "update"}, "Spark (cannot run|refuses) the query"),
         (jobs.joined, {"schemas": TWO, "output_mode": "update"}, "but the query sets append"),
-        (jobs.totals, {"conf": {"spark.sql.shuffle.partitions": "many"}}, "rejects --conf"),
+        (jobs.totals, {"conf": {"spark.sql.shuffle.partitions": "many"}}, "rejects conf"),
     ],
 )  # fmt: skip
 def test_invalid_queries_are_refused(spark: SparkSession, build: Any, options: dict[str, Any], match: str) -> None:

@@ -217,7 +217,7 @@ REFUSALS = [
     ),
     Refusal(
         rocksdb("agg_update", changelog=True, checkpoint_format=2),
-        r"the HDFS-backed store cannot hold its checkpoint ids. To change to format 1, too, add: --set checkpoint-f",
+        r"the HDFS-backed store cannot hold its checkpoint ids. To change to format 1, too, add: settings checkpoint-f",
     ),
     Refusal(Query("agg_update"), "a change of row checksums needs Spark 4.2", setting(row_checksums="true"), "3.5"),
     Refusal(Query("agg_update"), "checkpoint format 2 needs Spark 4.1", FORMAT_2, "3.5"),
