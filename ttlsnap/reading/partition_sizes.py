@@ -233,6 +233,8 @@ class _StateScan:
     def _decode(self, keys: Sequence[bytes]) -> list[dict[str, Any]]:
         """Return the keys of these rows as ``inspect`` shows them."""
         state = self._state
+        if not keys:
+            return []  # to decode even nothing makes Arrow import pandas, if that is installed
         if state is None or state.opaque:
             return [{"key": key.hex()} for key in keys]
         return [show_key(state, key) for key in to_json_values(decode(Rows.of(keys), state.key_schema))]
