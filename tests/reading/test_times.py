@@ -86,6 +86,16 @@ def test_damage_in_a_state_file_is_a_warning(ttlsnap: Ttlsnap, tmp_path: Path) -
     assert "5.delta" in warning
 
 
+def test_two_partitions_in_one_folder_are_not_counted_twice(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
+    path = sample("agg-deltas-lz4-4.2", tmp_path)
+    (path / "state/0/1").rename(tmp_path / "elsewhere")
+    (path / "state/0/1").symlink_to("0")
+    run = ttlsnap("inspect", path, "--format", "json")
+    assert [state["entries"] for state in states_in(run.json)] == [None]
+    (warning,) = run.json["warnings"]
+    assert "are the same folder, but two partitions" in warning
+
+
 def test_nothing_is_proposed_for_the_state_of_a_limit(ttlsnap: Ttlsnap) -> None:
     assert ttlsnap("inspect", SAMPLES / "limit-3.1").out.splitlines()[-1].split() == ["value.value", "bigint"]
 

@@ -23,7 +23,7 @@ from ttlsnap.publishing.missing import MissingFiles, find_missing_files
 from ttlsnap.publishing.runs import Runs
 from ttlsnap.publishing.stale_snapshots import warn_of_doubtful_snapshots
 from ttlsnap.reading.inspected import SAMPLE, Inspection, StateInspection
-from ttlsnap.reading.opening import open_to_read
+from ttlsnap.reading.opening import open_to_read, refuse_unreadable
 from ttlsnap.storage.uris import is_local
 from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.open import lineage_of, open_state_store
@@ -135,6 +135,8 @@ def _look_at_entries(inspection: Inspection, request: InspectRequest, selection:
         measurement = Measurement(request.sizes, request.age, names, request.time, rule, sample, times=times)
         clock = clock_at(request.now, inspection.checkpoint.batch).unchecked()
         try:
+            if is_cheap:
+                refuse_unreadable(inspection.checkpoint)
             inspection.sizes = measure(inspection, measurement, clock, request.parallelism, request.listener)
         except TtlsnapError as error:
             if not is_cheap:

@@ -28,11 +28,17 @@ def open_to_read(
         refuse_half_swapped(files, batch)
         raise
     if with_state:
-        refuse_half_swapped(files, checkpoint.batch.id)
-        stores = [store for operator in checkpoint.operators for store in operator.stores]
-        refuse_shared_folders(files, [store.directory(partition) for store in stores for partition in store.partitions])
+        refuse_unreadable(checkpoint)
         if checkpoint.provider not in PROVIDERS.values():
             from ttlsnap.reading.proof import prove_layout  # loads Arrow, which inspect does not always need
 
             return prove_layout(checkpoint)
     return checkpoint
+
+
+def refuse_unreadable(checkpoint: Checkpoint) -> None:
+    """Raise FencedError if the files of the batch are from two states, and RefusedError if two partitions share one."""
+    files = checkpoint.files
+    refuse_half_swapped(files, checkpoint.batch.id)
+    stores = [store for operator in checkpoint.operators for store in operator.stores]
+    refuse_shared_folders(files, [store.directory(partition) for store in stores for partition in store.partitions])
