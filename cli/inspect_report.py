@@ -106,7 +106,7 @@ def show_times(out: Console, state: StateInspection) -> None:
     shown = table(*TIMES, right=TIMES[-1:], spare=("--time", "newest"), indent="  ")
     for row in times_rows(state.to_json()):
         shown.add_row(*row)
-    out.print(shown.fitted(out.width))
+    out.print(shown)
 
 
 def show_fields(out: Console, state: StateInspection) -> None:
