@@ -101,6 +101,23 @@ class _State:
         return (amount / then - 1) * period_s / elapsed if elapsed >= period_s and then > 0 else None
 
 
+_GAUGES: tuple[tuple[str, str, Callable[[_State], int | None]], ...] = (
+    ("rows", "Rows in the state of an operator.", lambda state: state.rows),
+    ("bytes", "Bytes of the state of an operator.", lambda state: state.bytes),
+    ("memory_bytes", "Memory that the state of an operator uses.", lambda state: state.memory),
+    (
+        "removed_rows",
+        "Rows that an operator has removed from its state since the listener was added.",
+        lambda state: state.removed,
+    ),
+    (
+        "late_rows",
+        "Input rows that an operator has ignored since the listener was added, because they were too late.",
+        lambda state: state.late,
+    ),
+)
+
+
 @dataclass
 class _Query:
     label: str
@@ -232,31 +249,8 @@ class StateListener(StreamingQueryListener):  # type: ignore[misc, unused-ignore
             "When the latest batch of a query began.",
             [({"query": query.label}, query.time_s) for query in queries],
         )
-        yield from gauge(
-            "query_state_rows",
-            "Rows in the state of an operator.",
-            [(labels, state.rows) for labels, state in states],
-        )
-        yield from gauge(
-            "query_state_bytes",
-            "Bytes of the state of an operator.",
-            [(labels, state.bytes) for labels, state in states],
-        )
-        yield from gauge(
-            "query_state_memory_bytes",
-            "Memory that the state of an operator uses.",
-            [(labels, state.memory) for labels, state in states],
-        )
-        yield from gauge(
-            "query_state_removed_rows",
-            "Rows that an operator has removed from its state since the listener was added.",
-            [(labels, state.removed) for labels, state in states],
-        )
-        yield from gauge(
-            "query_state_late_rows",
-            "Input rows that an operator has ignored since the listener was added, because they were too late.",
-            [(labels, state.late) for labels, state in states],
-        )
+        for name, help_text, measure in _GAUGES:
+            yield from gauge(f"query_state_{name}", help_text, [(labels, measure(state)) for labels, state in states])
         yield from gauge(
             "query_state_metric",
             "A metric of the state store, by the name that Spark gives it.",
