@@ -91,8 +91,11 @@ def list_named() -> Sequence[str]:
 
 
 def list_found() -> Found:
-    """Return what a worker of Spark needs to load objects of the user's; see ``find_again``."""
-    return tuple((finder.folder, tuple(sorted(finder.found))) for finder in _finders())
+    """Return what a worker of Spark needs to load objects of the user's; see ``find_again``.
+
+    A module that was only looked for (``find_names``), or whose import failed, is not among it.
+    """
+    return tuple((finder.folder, tuple(sorted(finder.found & sys.modules.keys()))) for finder in _finders())
 
 
 def find_again(found: Found) -> None:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from ttlsnap.user_code import find_names, import_named, list_found, search_in
+
 from ..cli.running import Ttlsnap
 
 DDL = ("--schema", "user string")
@@ -39,3 +41,13 @@ def without_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_a_wrong_argument_is_an_error_before_spark_starts(ttlsnap: Ttlsnap, words: list[str], message: str) -> None:
     ended = ttlsnap("contract", *words)
     assert (ended.code, message in " ".join(ended.err.split())) == (2, True), ended.err
+
+
+def test_a_module_that_was_only_looked_for_is_not_sent_to_spark() -> None:
+    search_in(str(Path.cwd()))
+    Path("spark_jobs_that_fail.py").write_text("def build(events): ...\n\n\nraise OSError\n")
+    for module in ("spark_jobs_of_test", "spark_jobs_that_fail"):
+        assert "build" in (find_names(module) or ())
+    with pytest.raises(OSError):
+        import_named("spark_jobs_that_fail")
+    assert (str(Path.cwd()), ()) in list_found()
