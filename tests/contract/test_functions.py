@@ -16,6 +16,8 @@ from ttlsnap.contract.functions import INCOMPLETE, digests, name_of
 
 from .changes import ELSEWHERE, SEEN, UNKNOWN
 
+EVERY_KIND = Path(__file__).with_name("every_kind.py")
+
 ORIGINAL = '''
 """A module."""
 FACTOR = 2
@@ -523,3 +525,9 @@ def test_a_digest_without_an_optional_library_is_marked_as_incomplete(tmp_path: 
         assert absent == project(tmp_path, text)["body"] + INCOMPLETE
     finally:
         sys.path.remove(str(folder))
+
+
+def test_digests_of_every_kind_of_code_are_as_stored() -> None:
+    """Contracts of earlier versions have them. tests/install compares those of other versions of Python."""
+    made = subprocess.run([sys.executable, "-P", EVERY_KIND], check=True, capture_output=True, text=True).stdout
+    assert made.splitlines() == EVERY_KIND.with_name("digests.json").read_text().splitlines()

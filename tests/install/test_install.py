@@ -27,6 +27,7 @@ from ttlsnap import native
 from ttlsnap.extras import PACKAGES
 
 from ..compaction.stories import BATCHES, FIELDS, MORE, H, digest, limit_of, settled, unwanted
+from ..contract import every_kind
 from ..judge.processes import interpreter
 from ..judge.queries import Query, stamp
 from ..judge.spark import Judge
@@ -162,6 +163,12 @@ def test_contracts_differ_only_in_what_depends_on_the_version(installed: Install
     assert {key for key in ours if ours[key] != theirs[key]} <= {"spark", "planned_by", "conf"}
     for pair in ((new, f"{name}.json"), (f"{name}.json", new)):
         assert "verdict: as_is" in installed.run_well("check", *pair, cwd=contracts)
+
+
+def test_digests_of_functions_do_not_depend_on_the_version_of_python(installed: Installed) -> None:
+    words = [str(installed.python), "-P", every_kind.__file__]
+    made = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
+    assert made == json.loads(Path(every_kind.__file__).with_name("digests.json").read_text())
 
 
 @pytest.mark.parametrize(

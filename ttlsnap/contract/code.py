@@ -120,6 +120,8 @@ def _dump(function: Tree) -> str:
         if isinstance(node, ast.AST):
             # Empty fields are left out, because some versions of Python have more of them.
             fields = {name: value for name, value in ast.iter_fields(node) if value is not None and value != []}
+            if isinstance(node, ast.JoinedStr):  # Python 3.12 has empty texts in it
+                fields["values"] = [part for part in node.values if getattr(part, "value", None) != ""]
             if node is function:
                 fields = {name: value for name, value in fields.items() if name not in _OUTSIDE}
             lines.append(f"{type(node).__name__} {' '.join(fields)}")
@@ -134,8 +136,10 @@ def _dump(function: Tree) -> str:
 
 def _globals(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
     variables = function.__globals__
+    # Each name once: before Python 3.12, a list comprehension has code of its own.
+    names = dict.fromkeys(name for code in _codes(function.__code__) for name in code.co_names)
+    yield from ((name, variables[name]) for name in names if name in variables)
     for code in _codes(function.__code__):
-        yield from ((name, variables[name]) for name in code.co_names if name in variables)
         loaded_names = {step.argval for step in dis.get_instructions(code) if step.opname == "LOAD_GLOBAL"}
         for name in sorted(loaded_names - variables.keys()):
             value = getattr(builtins, name, UNAVAILABLE)

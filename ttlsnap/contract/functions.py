@@ -23,6 +23,7 @@ from typing import Any
 
 from ttlsnap.contract.code import DYNAMIC, UNAVAILABLE, closure, constant, find_names, text_of, tree_of
 from ttlsnap.contract.declared import Declared
+from ttlsnap.contract.makers import members_of, settings_of
 from ttlsnap.contract.parts import DigestPart, digest_of
 
 BODY, ATTRIBUTES, NAMES, BASES = "body", "attributes", "names", "bases"
@@ -70,7 +71,7 @@ def digests(subject: Any, declared: Declared | None = None) -> dict[str, str]:
     part_digests = {}
     for ancestor in reversed(kind.__mro__):
         if not _is_library(ancestor.__module__, own_packages):
-            for name, member in list(vars(ancestor).items()):
+            for name, member in list(members_of(ancestor)):
                 in_attributes = (name == "__init__" and kind is not subject) or (
                     name == "init" and declared is not None
                 )
@@ -179,6 +180,8 @@ class _Walk:
             yield "class", kind
         if id(value) in _DYNAMIC:
             yield "named", UNAVAILABLE
+        elif (settings := settings_of(value)) is not None:
+            yield from settings.items()
         elif issubclass(kind, type):
             yield from self._of_class(value)
         elif kind is types.FunctionType:
@@ -209,7 +212,7 @@ class _Walk:
             yield "name", _full_name(kind)
         elif not (self._only_attributes and kind is type(self._values[0])):
             yield from (("base", base) for base in kind.__bases__)
-            members = [(name, member) for name, member in vars(kind).items() if name not in _GENERATED]
+            members = [(name, member) for name, member in members_of(kind) if name not in _GENERATED]
             # The order of functions changes nothing.
             yield from sorted(members, key=lambda pair: pair[0] if type(pair[1]) is types.FunctionType else "")
 
