@@ -259,3 +259,15 @@ def test_a_result_is_readable_as_text_and_as_html() -> None:
 def test_names_in_html_are_escaped(tmp_path: Path) -> None:
     target = sample("agg-deltas-lz4-4.2", tmp_path).rename(tmp_path / "<b>")
     assert "&lt;b&gt;</td>" in api.inspect(str(target))._repr_html_()
+
+
+def test_warnings_in_the_text_of_a_result_name_parameters() -> None:
+    report = api.RecoverReport("ck", "nothing", None, ("give --yes, or run: ttlsnap rollback ck --stopped",))
+    assert repr(report).endswith("give yes=True, or run: ttlsnap rollback ck --stopped")
+    assert "give yes=True" in report._repr_html_()
+
+
+def test_the_clock_of_a_wrong_time_is_an_error_that_names_the_parameter(tmp_path: Path) -> None:
+    checkpoint = api.open_checkpoint(str(sample("agg-deltas-lz4-4.2", tmp_path)))
+    with pytest.raises(api.TtlsnapError, match=r"^now 'tomorrow' is not valid"):
+        api.clock_at("tomorrow", checkpoint.batch)

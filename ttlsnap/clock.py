@@ -18,6 +18,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from ttlsnap.errors import FutureWatermarkError, UsageError
+from ttlsnap.keywords import public
 
 MICROS = 1_000
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -92,6 +93,7 @@ class Clock:
         return self.event_us
 
 
+@public
 def clock_at(now: Moment, batch: BatchTimes) -> Clock:
     """Return the clock that ``--now`` names: ``checkpoint``, ``wall``, or a time (UTC if it has no offset).
 

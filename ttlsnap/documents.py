@@ -32,6 +32,8 @@ from html import escape
 from types import UnionType
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from ttlsnap.naming import for_python
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 Convert = Callable[[Any], Any]
 
@@ -141,11 +143,12 @@ def _is_flat(value: Any) -> bool:
 
 
 def _in_words(value: Any) -> str:
+    """Return a value as text. Warnings and advice in it name parameters, because the caller of a function reads them."""
     if isinstance(value, dict):
         return ", ".join(f"{key} {_in_words(inner)}" for key, inner in _shown(value))
     if isinstance(value, list):
         return ", ".join(map(_in_words, value[:_MOST_ROWS])) + _more(value)
-    return str(value)
+    return for_python(str(value))
 
 
 def _more(items: list[Any]) -> str:
