@@ -23,6 +23,7 @@ from ttlsnap.printable import shell_word
 from ttlsnap.schema.strict_json import parse_json, require_type
 from ttlsnap.schema.types import NullType, StructType, physical
 from ttlsnap.storage.directory import Directory
+from ttlsnap.storage.open import open_for_reading
 
 HDFS_PROVIDER = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
 PROVIDERS = {
@@ -178,9 +179,11 @@ Schemas = Mapping[tuple[int, str], tuple[StructType, StructType]]
 
 @public
 def open_checkpoint(
-    files: Directory, batch: int | None = None, schemas: Schemas | None = None, *, tolerate_damage: bool = False
+    files: Directory | str, batch: int | None = None, schemas: Schemas | None = None, *, tolerate_damage: bool = False
 ) -> Checkpoint:
     """Read the checkpoint in ``files`` as of its last committed batch, or as of the retained ``batch``.
+
+    ``files`` is a path, a URI, or an open directory.
 
     ``tolerate_damage`` is for code that examines damage: partitions beyond the expected number are ignored, and the
     query's id is not read.
@@ -189,6 +192,8 @@ def open_checkpoint(
     logs. Raises UsageError if ``batch`` is not retained, or if ``schemas`` names a store that does not exist or has a
     recorded schema.
     """
+    if isinstance(files, str):
+        files = open_for_reading(files)
     require_checkpoint(files)
     logs = read_logs(files)
     if logs.fence is not None and not set(logs.commits[-1:]) & set(logs.offsets):
