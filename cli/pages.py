@@ -72,7 +72,7 @@ class PageFile:
         """
         from datetime import UTC, datetime
 
-        from ttlsnap.pages import render
+        from ttlsnap.pages.render import render
 
         page = render(command, document, show_keys=self.show_keys, version=VERSION, at=datetime.now(UTC))
         _require_replaceable(self.path)
@@ -141,7 +141,7 @@ def require_outside(path: Path, option: str, targets: Iterable[str] = (), output
 
 def _require_replaceable(path: Path) -> None:
     """Raise UsageError if a file exists that is not a page of ttlsnap."""
-    from ttlsnap.pages import MARK
+    from ttlsnap.pages.render import MARK
 
     if not path.exists() or is_special(path):
         return

@@ -143,7 +143,7 @@ def _is_flat(value: Any) -> bool:
 
 
 def _in_words(value: Any) -> str:
-    """Return a value as text. Warnings and advice in it name parameters, because the caller of a function reads them."""
+    """Return a value as text. Warnings in it name parameters, because the caller of a function reads them."""
     if isinstance(value, dict):
         return ", ".join(f"{key} {_in_words(inner)}" for key, inner in _shown(value))
     if isinstance(value, list):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ttlsnap.pages import render
+from ttlsnap.pages.render import render
 
 from .browser import Browser, Scheme
 from .making import make_pages

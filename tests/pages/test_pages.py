@@ -16,8 +16,9 @@ from ttlsnap.cli.app import run
 from ttlsnap.contract import contract_of_checkpoint
 from ttlsnap.diagnosis.problems import CODES
 from ttlsnap.errors import CorruptionError
-from ttlsnap.pages import MARK, privacy, render
+from ttlsnap.pages import privacy
 from ttlsnap.pages.ages import age_histogram
+from ttlsnap.pages.render import MARK, render
 from ttlsnap.pages.svg import Bar, CutOff, bar_chart, line_chart, ranked_chart, time_chart
 from ttlsnap.quoting import quote
 

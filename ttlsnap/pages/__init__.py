@@ -3,7 +3,3 @@
 ``render`` takes the document that ``--format json`` prints, so a page shows what the document has. Keys and values of
 entries, and texts that may quote them, are left out unless ``show_keys`` is set.
 """
-
-from ttlsnap.pages.render import MARK, render
-
-__all__ = ["MARK", "render"]
