@@ -266,10 +266,16 @@ class _Compared:
 
 
 def _compare_two(old: str, new: str) -> _Compared:
-    from ttlsnap.check.state import examine_state
-    from ttlsnap.check.targets import load_contract
+    from ttlsnap.check.findings import StateFindings
+    from ttlsnap.check.targets import is_folder, load_contract
 
-    return _Compared((old, new), (load_contract(old), load_contract(new)), examine_state(old), False)
+    contracts = load_contract(old), load_contract(new)
+    state = StateFindings()
+    if is_folder(old):  # two contracts in files are compared without the code that reads state
+        from ttlsnap.check.state import examine_state
+
+        state = examine_state(old)
+    return _Compared((old, new), contracts, state, False)
 
 
 def _compare_with_base(base: str, files: Sequence[str]) -> Iterator[_Compared]:

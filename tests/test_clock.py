@@ -32,7 +32,7 @@ def test_the_wall_clock_is_read_once() -> None:
 
 @pytest.mark.parametrize("text", ["yesterday", "", "2026-13-01", "1700000000"])
 def test_an_invalid_time_is_an_error(text: str) -> None:
-    with pytest.raises(UsageError, match="^now .* is not valid"):
+    with pytest.raises(UsageError, match=r"^now .* is not valid"):
         clock_at(text, BATCH)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from ttlsnap.contract import Contract, TableContract, contract_of_checkpoint, contract_of_table, parse_contract
+from ttlsnap.contract import Contract, TableContract, contract_of_table, parse_contract
 from ttlsnap.contract.model import MAX_BYTES
 from ttlsnap.delta import is_table
 from ttlsnap.errors import UsageError
@@ -28,6 +28,8 @@ def is_folder(target: str) -> bool:
 def load_contract(target: str) -> Contract | TableContract:
     """Return the contract in the file ``target``, or that of the checkpoint or Delta table in the folder ``target``."""
     if is_folder(target):
+        from ttlsnap.contract.of_checkpoint import contract_of_checkpoint
+
         return contract_of_table(target) if is_table(open_directory(target)) else contract_of_checkpoint(target)
     if not Path(target).exists():
         raise UsageError(

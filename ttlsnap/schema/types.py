@@ -45,80 +45,66 @@ class DataType:
         return self.sql_name or self.name
 
 
-@dataclass(frozen=True)
 class NullType(DataType):
     """The type of a bare NULL; every value is null."""
 
     name = "void"
 
 
-@dataclass(frozen=True)
 class BooleanType(DataType):
     name = "boolean"
 
 
-@dataclass(frozen=True)
 class ByteType(DataType):
     name, sql_name = "byte", "tinyint"
 
 
-@dataclass(frozen=True)
 class ShortType(DataType):
     name, sql_name = "short", "smallint"
 
 
-@dataclass(frozen=True)
 class IntegerType(DataType):
     name, sql_name = "integer", "int"
 
 
-@dataclass(frozen=True)
 class LongType(DataType):
     name, sql_name = "long", "bigint"
 
 
-@dataclass(frozen=True)
 class FloatType(DataType):
     name = "float"
 
 
-@dataclass(frozen=True)
 class DoubleType(DataType):
     name = "double"
 
 
-@dataclass(frozen=True)
 class BinaryType(DataType):
     name = "binary"
 
 
-@dataclass(frozen=True)
 class DateType(DataType):
     """Days since 1970-01-01, proleptic Gregorian, in an int."""
 
     name = "date"
 
 
-@dataclass(frozen=True)
 class TimestampType(DataType):
     """Microseconds since 1970-01-01T00:00:00Z, in a long."""
 
     name = "timestamp"
 
 
-@dataclass(frozen=True)
 class TimestampNTZType(DataType):
     """Microseconds since 1970-01-01T00:00:00 of an unnamed zone, in a long."""
 
     name = "timestamp_ntz"
 
 
-@dataclass(frozen=True)
 class VariantType(DataType):
     name = "variant"
 
 
-@dataclass(frozen=True)
 class CalendarIntervalType(DataType):
     """Months, days and microseconds: 16 bytes in the variable part, reserved even for null."""
 
