@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ..maintenance.targets import fresh
+from ..matrix import rotating
 
 TTLSNAP = Path(sys.executable).with_name("ttlsnap")
 RULE = 'stopped = true\n[[target.rule]]\nttl = "7d"\ntimestamp = "value.max"\n'
@@ -27,7 +28,7 @@ def run(command: str, *words: object, folder: Path) -> int:
     return done.returncode
 
 
-@pytest.mark.parametrize("streams", ["<&-", "2>&-", "2>/dev/full", "<&- 2>&-", ""])
+@pytest.mark.parametrize("streams", rotating(["<&-", "2>&-", "2>/dev/full", "<&- 2>&-", ""], 2, "closed streams"))
 def test_a_command_ends_with_its_exit_code(tmp_path: Path, streams: str) -> None:
     target, policy, metrics = fresh(tmp_path, "ck"), tmp_path / "policy.toml", tmp_path / "metrics.prom"
     policy.write_text(f'[[target]]\npath = "{target}"\n{RULE}')

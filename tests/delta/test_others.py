@@ -28,6 +28,7 @@ def change(table: Table) -> list[str]:
     ]
 
 
+@pytest.mark.wide
 def test_rows_are_archived_if_the_table_changes_before_the_commit(delta_server: Server, tmp_path: Path) -> None:
     table, place = Table(delta_server, tmp_path), str(tmp_path / "archive")
     before = dict(table.rows("user, visits"))

@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 from deltalake import DeltaTable
 
 from ..judge.processes import Server
@@ -22,6 +23,7 @@ def ask(server: Server, function: str, **order: Any) -> Any:
     return server.ask("call", package=str(Path(__file__).parent), function=f"stream.{function}", order=order)
 
 
+@pytest.mark.wide
 def test_a_table_with_a_variable_in_its_name_is_the_one_that_changes(delta_server: Server, tmp_path: Path) -> None:
     made = Table(delta_server, tmp_path / "made")
     meant, other = tmp_path / f"t{VARIABLE}", tmp_path / f"t{VALUE}"

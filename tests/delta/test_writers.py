@@ -23,6 +23,7 @@ from .tables import ALL, NOW, TTL, USERS, Table, expired
 ROUNDS = 12 if FULL else 2
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("rule", [None, "cap"] if FULL else [None])
 def test_no_update_is_lost(delta_server: Server, tmp_path: Path, rule: str | None) -> None:
     table = Table(delta_server, tmp_path, kind="vectors")

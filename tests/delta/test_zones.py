@@ -42,6 +42,7 @@ def test_a_partition_without_a_zone_is_refused() -> None:
         TableCutoff(AT, NOON).decide(DataFile("a.parquet", 1, {"c1": "2026-01-01 12:00:00"}, {}))
 
 
+@pytest.mark.wide
 def test_values_that_are_written_again_have_a_zone(
     delta_server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -95,6 +95,7 @@ def mixed(judge: Judge) -> Checkpoint:
     return written
 
 
+@pytest.mark.wide
 def test_each_damaged_table_is_named(mixed: Checkpoint, tmp_path: Path) -> None:
     target = tmp_path / "checkpoint"
     shutil.copytree(mixed.path, target)

@@ -57,6 +57,7 @@ LAYOUTS = ("deltas", "snapshot", "both")
 SELDOM = ("agg_update_watermark", "dedup_key", "dedup_within")
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     "operator", [name for name in MODELLED if name not in ("visits", *ENDLESS)] if FULL else SELDOM
 )
@@ -227,6 +228,7 @@ os._exit(1)
 """
 
 
+@pytest.mark.wide
 @pytest.mark.spark
 def test_a_server_does_not_outlive_its_client(tmp_path: Path) -> None:
     root = str(Path(__file__).parents[2])

@@ -37,7 +37,7 @@ from ..cli.running import Ttlsnap
 from ..compaction.stories import MORE_WHOLE, WHOLE, copies_of, rocksdb, settled
 from ..judge.queries import Query
 from ..judge.spark import Judge
-from ..matrix import FULL, narrow
+from ..matrix import FULL, narrow, rotating
 from ..samples import bytes_of, sample
 from .entries import entries_of, rows_of
 from .twins import emit_the_same
@@ -107,7 +107,7 @@ def add(key: Any, value: dict[str, Any]) -> Replace:
 
 
 @pytest.mark.parametrize("name", narrow(REWRITTEN, 1, 2, 4))
-@pytest.mark.parametrize("block", [1, 64 << 20])
+@pytest.mark.parametrize("block", rotating([1, 64 << 20], 1, "blocks"))
 def test_rewriting_in_the_same_pass_is_rewriting_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, block: int
 ) -> None:

@@ -39,7 +39,7 @@ SAMPLES = (
 )
 
 
-@pytest.mark.parametrize("name", rotating(SAMPLES, 4, "moves"))
+@pytest.mark.parametrize("name", rotating(SAMPLES, 2, "moves"))
 def test_every_entry_moves_whatever_the_sizes_of_blocks_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:

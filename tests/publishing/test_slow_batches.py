@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from ttlsnap.storage.local import LocalDirectory
 from ..compaction.stories import BATCHES, H, T
 from ..judge.queries import Event, Query
 from ..judge.spark import Judge
+from ..matrix import rotating
 from ..samples import sample
 from .idle import ROCKSDB, await_batch
 from .publishers import (
@@ -93,8 +95,10 @@ def copied(target: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return migrated(made, monkeypatch)
 
 
-@pytest.mark.parametrize("name", SLOW)
-@pytest.mark.parametrize("rewrite", [migrated, migrated_twice, rolled_back, imported, repaired, recovered, copied])
+REWRITES = [migrated, migrated_twice, rolled_back, imported, repaired, recovered, copied]
+
+
+@pytest.mark.parametrize(("name", "rewrite"), rotating(list(product(SLOW, REWRITES)), 4, "moved logs"))
 def test_a_run_that_moved_logs_away_hides_no_slow_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, rewrite: Callable[..., Path]
 ) -> None:

@@ -30,7 +30,7 @@ MOMENTS: dict[str, tuple[Callable[[], Callable[[Request], bool]], str]] = {
 }
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("moment", rotating(list(MOMENTS), 2, "denied requests"))
 def test_a_run_that_cannot_be_undone_says_that_it_is_interrupted(
     proxy: Proxy, bucket: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], moment: str
 ) -> None:

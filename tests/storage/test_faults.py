@@ -176,6 +176,7 @@ def test_a_list_succeeds_after_four_truncated_answers(proxy: Proxy, bucket: str,
         files.list("state/0/0")
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("series", range(10) if FULL else [seed()])
 def test_random_faults_do_not_change_the_result(proxy: Proxy, bucket: str, tmp_path: Path, series: int | str) -> None:
     local = sample("agg-deltas-lz4-4.2", tmp_path)

@@ -64,7 +64,7 @@ def test_a_fence_that_arrives_after_its_run_was_undone_is_removed(proxy: Proxy, 
     assert objects_of(uri) == old
 
 
-@pytest.mark.parametrize("kind", ["compact", "compact rocksdb"])
+@pytest.mark.parametrize("kind", rotating(["compact", "compact rocksdb"], 1, "late journals"))
 def test_a_journal_that_arrives_after_its_run_was_discarded_changes_nothing(
     proxy: Proxy, bucket: str, tmp_path: Path, kind: str
 ) -> None:

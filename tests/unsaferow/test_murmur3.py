@@ -15,6 +15,7 @@ from ttlsnap.unsaferow.murmur3 import first_seeds, has_two_hashes, hash_columns,
 from ttlsnap.unsaferow.rows import Rows
 
 from ..both_ways import both_ways  # noqa: F401
+from ..matrix import rotating
 from .queries import CASES, values
 from .random_tables import RandomTable
 
@@ -82,7 +83,7 @@ def interpreted(request: pytest.FixtureRequest, spark: Any) -> Iterator[bool]:
         spark.conf.unset(name)
 
 
-@pytest.mark.parametrize("name", QUERIES)
+@pytest.mark.parametrize("name", rotating(list(QUERIES), 24, "hashed types"))
 def test_hashes_are_those_of_spark(name: str, interpreted: bool, run: Any, lay_out: Any) -> None:
     made = run(QUERIES[name])
     found = hashes_of(lay_out(made.payloads), made.schema, with_days=interpreted)

@@ -8,11 +8,12 @@ TTLSNAP_MATRIX=full explores larger bounds. ``pytest -s`` prints the number of w
 from __future__ import annotations
 
 from functools import cache
+from itertools import product
 from typing import NamedTuple
 
 import pytest
 
-from ...matrix import FULL
+from ...matrix import FULL, rotating
 from .commands import STEPS
 from .explore import Explored, explore
 from .invariants import ALL
@@ -59,8 +60,7 @@ WIDE = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize(("name", "kind"), rotating(list(product(SCENARIOS, KINDS)), 8, "scenarios"))
 def test_every_invariant_holds(name: str, kind: str) -> None:
     scenario = SCENARIOS[name]._replace(kind=kind)
     found = run(scenario._replace(left=WIDE[name]) if FULL else scenario)
@@ -197,7 +197,7 @@ def test_each_rule_has_a_defect() -> None:
     assert {defect.rule for defect in DEFECTS.values()} == set(Rules._fields)
 
 
-@pytest.mark.parametrize("name", DEFECTS)
+@pytest.mark.parametrize("name", rotating(list(DEFECTS), 10, "planted defects"))
 def test_a_planted_defect_violates_an_invariant(name: str) -> None:
     rule, scenario, invariant, checked = DEFECTS[name]
     assert run(scenario, checked).violation is None
