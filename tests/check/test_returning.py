@@ -17,6 +17,7 @@ from ttlsnap.contract import contract_of_checkpoint, parse_contract
 
 from ..judge.processes import NEWEST
 from ..judge.spark import Judge
+from ..matrix import rotating
 from .returned import declared_as, with_variable
 from .returning import Declared
 
@@ -81,7 +82,11 @@ class Job:
 @pytest.mark.wide
 @pytest.mark.parametrize(
     ("version", "encoding"),
-    [("4.0", "unsaferow"), ("4.1", "avro"), (NEWEST, "unsaferow"), (NEWEST, "avro"), ("4.3", "unsaferow")],
+    rotating(
+        [("4.0", "unsaferow"), ("4.1", "avro"), (NEWEST, "unsaferow"), (NEWEST, "avro"), ("4.3", "unsaferow")],
+        2,
+        "returning variables",
+    ),
 )
 def test_real_spark_treats_variables_that_return_as_check_says(
     judge: Judge, tmp_path: Path, version: str, encoding: str

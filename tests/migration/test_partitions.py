@@ -20,7 +20,7 @@ from ..judge.processes import NEWEST, OLD_VERSIONS, VERSIONS
 from ..judge.queries import ENDLESS, ONLY_ROCKSDB, OPERATORS, WITHOUT_KEYS, Event, Query
 from ..judge.reported import IN_ROCKSDB, REPORTED
 from ..judge.spark import Events, Judge
-from ..matrix import FULL, narrow
+from ..matrix import FULL, narrow, rotating
 from ..publishing.trees import tree
 from .entries import Entries, entries_of
 from .twins import A_ROUND, emit_the_same
@@ -269,6 +269,6 @@ def test_a_second_migration_keeps_the_planned_batch(judge: Judge) -> None:
 
 
 @pytest.mark.wide
-@pytest.mark.parametrize("name", narrow(list(REPORTED), 6))
+@pytest.mark.parametrize("name", rotating(list(REPORTED), 6, "public reports"))
 def test_queries_of_public_reports_continue(judge: Judge, name: str) -> None:
     continues(judge, rocksdb(name, changelog=True) if name in IN_ROCKSDB else Query(name), NEWEST)

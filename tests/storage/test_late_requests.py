@@ -92,7 +92,7 @@ def chosen(changes: int, what: str) -> Sequence[int]:
 
 
 @pytest.mark.wide
-@pytest.mark.parametrize("undo", [False, True], ids=["finish", "undo"])
+@pytest.mark.parametrize("undo", rotating([False, True], 1, "recover"), ids=lambda undo: "undo" if undo else "finish")
 @pytest.mark.parametrize("kind", some_kinds("S3"))
 def test_a_request_that_arrives_after_recover_changes_nothing(
     proxy: Proxy, bucket: str, tmp_path: Path, kind: str, undo: bool
@@ -120,7 +120,7 @@ def test_a_request_that_arrives_after_recover_changes_nothing(
 
 
 @pytest.mark.wide
-@pytest.mark.parametrize("undo", [False, True], ids=["finish", "undo"])
+@pytest.mark.parametrize("undo", rotating([False, True], 1, "rollback"), ids=lambda undo: "undo" if undo else "finish")
 @pytest.mark.parametrize("kind", some_kinds("S3"))
 def test_a_request_of_a_rollback_that_arrives_after_recover_changes_nothing(
     proxy: Proxy, bucket: str, tmp_path: Path, kind: str, undo: bool
@@ -146,7 +146,7 @@ def test_a_request_of_a_rollback_that_arrives_after_recover_changes_nothing(
 
 
 @pytest.mark.wide
-@pytest.mark.parametrize("then", ["repeats", "fails"])
+@pytest.mark.parametrize("then", rotating(["repeats", "fails"], 1, "late rollback"))
 @pytest.mark.parametrize("kind", some_kinds("S3"))
 def test_a_request_that_arrives_after_a_rollback_changes_nothing(
     proxy: Proxy, bucket: str, tmp_path: Path, kind: str, then: Literal["repeats", "fails"]
