@@ -47,6 +47,22 @@ def test_an_invalid_offset_of_a_file_source_is_damage(line: str | None, tmp_path
     assert "source 0" in found.problem("damaged-log")["message"]
 
 
+@pytest.mark.parametrize("line", ["0:{", '0:{"logOffset":', '0:{"logOffset":2}', '../0:{"logOffset":4}'])
+def test_an_invalid_offset_of_a_named_source_is_damage(line: str, tmp_path: Path) -> None:
+    target = sample("offsets-v2-4.2", tmp_path)
+    offset(target, line, 4)
+    found = doctor(target)
+    assert (found.code, found.codes) == (1, ["damaged-log"])
+
+
+def test_a_missing_log_of_a_named_source_is_found(tmp_path: Path) -> None:
+    target = sample("offsets-v2-4.2", tmp_path)
+    (target / "sources/0/2").unlink()
+    found = doctor(target)
+    assert (found.code, found.codes) == (1, ["damaged-log"])
+    assert found.problem("damaged-log")["where"] == "sources/0/2"
+
+
 @pytest.mark.parametrize("line", ['{ "logOffset" : 5 }', '{"logOffset":5.0}'])
 def test_an_offset_of_a_file_source_may_have_another_spelling(line: str, tmp_path: Path) -> None:
     target = sample(LZ4, tmp_path)
@@ -186,7 +202,7 @@ def test_a_source_log_is_read_line_by_line(tmp_path: Path) -> None:
         _written("3", text)(target / "sources/0")
         tracemalloc.start()
         try:
-            found = list(examine_file_logs(open_directory(str(target)), {0: 5}))
+            found = list(examine_file_logs(open_directory(str(target)), {"0": 5}))
             _, peak = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()

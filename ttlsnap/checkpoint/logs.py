@@ -37,6 +37,7 @@ _MAX_OFFSET = 1 << 16  # characters of a source's offset
 # FileStreamSourceOffset, the form of all sources that read files.
 _LOG_OFFSET = re.compile(r'\{\s*"logOffset"\s*:\s*(0|[1-9][0-9]{0,18})\s*\}')
 _OBJECT = re.compile(r'\{\s*("|$)')
+_SOURCE = re.compile(r"\w+")  # DataStreamReader.name allows ASCII letters, digits and underscores
 _MAX_MILLIS = ((1 << 63) - 1) // 1000  # the most that is still an int64 in microseconds
 
 
@@ -126,6 +127,11 @@ class BatchStart:
     text: str
     without_settings: str
 
+    @property
+    def names_sources(self) -> bool:
+        """Whether each offset has the name of its source, and does not belong to it by its place."""
+        return not self.text.startswith("v1")
+
 
 def batch_start(files: Directory, batch: int) -> BatchStart:
     """Return what the offset log says about the start of a batch."""
@@ -202,8 +208,8 @@ def source_offsets(files: Directory, batch: int) -> list[str]:
     return [line.strip() for line in lines if line.strip()]
 
 
-def read_file_logs(files: Directory, batch: int, positions_before: Mapping[int, int]) -> dict[int, int]:
-    """Return the positions of sources that read files, in the sources' own logs, by the number of the source.
+def read_file_logs(files: Directory, batch: int, positions_before: Mapping[str, int]) -> dict[str, int]:
+    """Return the positions of sources that read files, in the sources' own logs, by the names of these logs' folders.
 
     ``positions_before`` has the positions at an earlier batch. Raises as ``read_batch`` does. Raises CorruptionError
     for an offset that is truncated or that its source did not write. The same is true of a position that is missing or
@@ -211,19 +217,24 @@ def read_file_logs(files: Directory, batch: int, positions_before: Mapping[int, 
     """
     path = layout.offset_file(batch)
     lines = _offset_lines(files, path)
-    if lines[0].strip() != "v1":  # later versions identify sources by name
-        return {}
+    # Version 1 has no names of sources: the number of the line is the number of the source. Later versions have the
+    # name, which is a number for a source without one, at the beginning of the line.
+    is_named = lines[0].strip() != "v1"
     positions = {}
-    # Version 1 has no names of sources: the number of the line is the number of the source.
-    for source, line in enumerate(lines[2:]):
+    for number, line in enumerate(lines[2:]):
+        name, offset = line.strip().split(":", 1) if is_named and ":" in line else (str(number), line.strip())
         try:
-            position = _log_offset(line.strip())
+            position = _log_offset(offset)
         except ValueError as error:
-            raise CorruptionError(f"{files.root}/{path}: the offset of source {source} {error}") from error
+            raise CorruptionError(f"{files.root}/{path}: the offset of source {name} {error}") from error
         if position is not None:
-            positions[source] = position
+            if not _SOURCE.fullmatch(name):
+                raise CorruptionError(f"{files.root}/{path}: {name[:80]!r} is not the name of a source")
+            positions[name] = position
     for source, earlier_position in positions_before.items():
         if source not in positions:
+            if is_named:
+                continue  # the query may have another source now
             message = f"source {source} reads files, and its offset is gone, or is not one of such a source"
             raise CorruptionError(f"{files.root}/{path}: {message}")
         if positions[source] < earlier_position:

@@ -32,7 +32,7 @@ class SourceLog:
     missing: int | None
 
 
-def list_source_log(files: Directory, source: int, last_number: int) -> SourceLog:
+def list_source_log(files: Directory, source: str, last_number: int) -> SourceLog:
     """Return the log of a source whose offset is ``last_number``. Raise RefusedError if the log leads outside."""
     folder = f"{layout.SOURCES}/{source}"
     infos_by_name = {file.name: file for file in files.list(folder)}
@@ -75,7 +75,7 @@ def describe_log_problem(path: str, message: object) -> str:
     )
 
 
-def find_sources(files: Directory, positions: Mapping[int, int]) -> Mapping[int, int]:
+def find_sources(files: Directory, positions: Mapping[str, int]) -> Mapping[str, int]:
     """Return the last log number of each source that has a log. ``positions`` has the positions in the offsets.
 
     A source that the query uses twice has two offsets and one log, and later sources then have lower numbers. So if
@@ -86,7 +86,7 @@ def find_sources(files: Directory, positions: Mapping[int, int]) -> Mapping[int,
         logs = sorted(number for number in numbers if number is not None)
     except RefusedError:
         return positions  # reported for each source
-    distinct_positions = set(positions.values())
-    if logs == list(range(len(logs))) and len(distinct_positions) <= len(logs) and set(positions) - set(logs):
-        return {source: min(distinct_positions) for source in logs if source in positions}
+    distinct_positions, names = set(positions.values()), [str(number) for number in logs]
+    if logs == list(range(len(logs))) and len(distinct_positions) <= len(logs) and positions.keys() - set(names):
+        return {name: min(distinct_positions) for name in names if name in positions}
     return positions

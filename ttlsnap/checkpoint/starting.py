@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.listing import list_activity
-from ttlsnap.checkpoint.logs import Logs, read_conf, read_file_logs, shuffle_partitions, source_offsets
+from ttlsnap.checkpoint.logs import Logs, batch_start, read_conf, read_file_logs, shuffle_partitions, source_offsets
 from ttlsnap.checkpoint.source_logs import describe_missing, find_sources, list_source_log
 from ttlsnap.errors import CorruptionError, RefusedError, UnsupportedError
 from ttlsnap.printable import shell_word
@@ -213,8 +213,8 @@ def _find_changes(files: Directory, old_batch: int, batch: int, last_committed: 
         yield _unreadable(path, batch, last_committed, error)
         return
     old_offsets, new_offsets = source_offsets(files, old_batch), source_offsets(files, batch)
-    if not new_positions:
-        return  # a source of another kind, or a log that names its sources
+    if not new_positions or batch_start(files, batch).names_sources:
+        return  # sources of other kinds, or named ones, which may come and go
     # Offsets belong to the sources of the query by their positions. Spark refuses another number of them.
     if len(old_offsets) != len(new_offsets):
         message = (
@@ -222,7 +222,8 @@ def _find_changes(files: Directory, old_batch: int, batch: int, last_committed: 
         )
         yield StartProblem("damaged-log", path, message)
     for source in new_positions:
-        if source not in old_positions and source < len(old_offsets) and old_offsets[source] != NO_OFFSET:
+        number = int(source)
+        if source not in old_positions and number < len(old_offsets) and old_offsets[number] != NO_OFFSET:
             message = (
                 f"{files.root}/{old_path}: source {source} reads files, and its offset is not one of such a source"
             )

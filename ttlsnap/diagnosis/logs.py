@@ -43,7 +43,7 @@ class LogFindings:
     problems: list[Problem] = field(default_factory=list)
     unfinished: bool = False
     skipped: set[int] = field(default_factory=set)
-    file_logs: dict[int, int] = field(default_factory=dict)
+    file_logs: dict[str, int] = field(default_factory=dict)
     hidden_batches: list[HiddenBatch] = field(default_factory=list)
     published: frozenset[str] = frozenset()
     last_run: Journal | None = None

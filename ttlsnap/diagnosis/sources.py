@@ -18,7 +18,7 @@ _MAX_LINE = 1 << 20
 _PLAIN = re.compile(r'\{"path":"[^"\\\x00-\x1f]+","timestamp":[0-9]+,"batchId":[0-9]+\}\n?')
 
 
-def examine_file_logs(files: Directory, positions: Mapping[int, int]) -> Iterator[Problem]:
+def examine_file_logs(files: Directory, positions: Mapping[str, int]) -> Iterator[Problem]:
     """Yield the problems in the logs of the sources in ``positions``, which has the last log number of each."""
     for source, last_number in find_sources(files, positions).items():
         try:
