@@ -145,7 +145,7 @@ def contract(
     """Print the state contract of a query: a description of its state that `ttlsnap check` compares.
 
     Commit it beside the code. ttlsnap reads a checkpoint without a JVM. It executes a function or a script, on empty
-    sources. docs/contract.md explains more.
+    sources. The page "contract" of the documentation explains more.
     """
     from ttlsnap.contract import contract_of_checkpoint, contract_of_table
     from ttlsnap.delta import is_table

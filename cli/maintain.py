@@ -53,8 +53,8 @@ A policy:
   ttl = "7d"
   timestamp = "value.last_seen"
 
-docs/maintenance.md explains all keys. Editors can check a policy with the
-JSON schema ttlsnap/maintenance/policy.schema.json.
+The page "maintenance" of the documentation explains all keys. Editors can check
+a policy with the JSON schema maintenance/policy.schema.json of the package.
 """
 
 

@@ -27,7 +27,7 @@ GUIDES = {
 def assemble() -> None:
     """Copy the pages and what they link to, and write the landing page and those of the commands."""
     shutil.rmtree(SOURCES, ignore_errors=True)
-    patterns = ["*.md", "docs/images", "docs/site.css", "examples", "action.yml", "ttlsnap/contract/*.json", "LICENSE"]
+    patterns = ["*.md", "docs/images", "docs/site.css", "examples", "action.yml", "ttlsnap/*/*schema.json", "LICENSE"]
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *patterns],
         cwd=ROOT, check=True, capture_output=True, text=True,

@@ -82,6 +82,11 @@ def test_an_unknown_keyword_is_a_type_error(name: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Shared:
+    """What greetings share.
+
+    A ``loud`` one is in capitals.
+    """
+
     loud: bool = False
 
 
@@ -100,8 +105,9 @@ def greet(request: Greeting) -> str:
 def test_a_function_takes_the_fields_of_its_request() -> None:
     assert greet("a") == "a"
     assert greet(name="a", times=2, loud=True) == "A A"
-    assert (greet.__name__, greet.__doc__) == ("greet", "Return a greeting.")
-    assert str(inspect.signature(greet)) == "(name: 'str', *, loud: 'bool' = False, times: 'int' = 1) -> 'str'"
+    about_options = "What greetings share.\n\nA ``loud`` one is in capitals."
+    assert (greet.__name__, greet.__doc__) == ("greet", f"Return a greeting.\n\n{about_options}")
+    assert str(inspect.signature(greet)) == "(name: str, *, loud: bool = False, times: int = 1) -> str"
 
 
 def test_wrong_arguments_name_the_function() -> None:

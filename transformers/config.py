@@ -60,7 +60,12 @@ class StateTtlConfig:
     """The time-to-live of a state.
 
     ``ttl_us`` is in microseconds; 0 is allowed only for timestamps that are expiry times.
-    ``time_characteristic`` None means the clock of the state's operator. Raise UsageError for a negative TTL.
+    ``time_characteristic`` None means the clock of the state's operator.
+
+    The others are those of Flink's class of this name. ``update_type`` DISABLED turns the rule off, and the other types
+    are the same here: the field with the time says what restarts the TTL. ``visibility`` changes nothing here: what a
+    run drops is gone. ``cleanup`` must be a full scan, which a run always is. Raise UsageError for a negative TTL, and
+    for another cleanup.
     """
 
     ttl_us: int

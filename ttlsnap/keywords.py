@@ -1,8 +1,8 @@
 """The functions of the Python API.
 
-The parameters of most are the fields of a dataclass, which declares each option once. ``inspect.signature``, ``help``
-and type checkers see the fields as parameters. Those of base classes are parameters, too, so functions can share
-options.
+The parameters of most are the fields of a dataclass, which declares and describes each option once.
+``inspect.signature``, ``help`` and type checkers see the fields as parameters. Those of base classes are parameters,
+too, so functions can share options.
 
 A call checks the types of its arguments, and raises UsageError for a wrong one. In the text of an error, it names
 parameters in place of the options of the command line.
@@ -47,10 +47,30 @@ def takes(
                 return function(request(**_convert(bound.arguments, hints())))  # type: ignore[call-arg]
 
         result = inspect.signature(function).return_annotation
-        call.__signature__ = declared.replace(return_annotation=result)  # type: ignore[attr-defined]
+        parameters = [one.replace(annotation=_Plain(one.annotation)) for one in declared.parameters.values()]
+        signature = declared.replace(parameters=parameters, return_annotation=_Plain(result))
+        call.__signature__ = signature  # type: ignore[attr-defined]
+        call.__doc__ = "\n\n".join([inspect.getdoc(function) or "", *_describe(request)])
         return call
 
     return decorate
+
+
+class _Plain(str):
+    """An annotation that ``help`` shows without quotes."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _describe(request: Any) -> Iterator[str]:
+    """Yield what a request and its base classes say about their fields."""
+    for kind in request.__mro__:
+        text = inspect.cleandoc(kind.__doc__ or "")
+        if vars(kind).get("__annotations__") and "\n" in text:
+            yield text
 
 
 def public(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:

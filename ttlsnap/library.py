@@ -36,7 +36,7 @@ def compact(request: CompactRequest) -> CompactionReport:
     """Run ``transformers`` over the state of the checkpoint ``target``, and publish the result.
 
     ``engine`` runs the partitions. By default that is Spark if a session is active or the state is large, and otherwise
-    workers on this machine. ``CompactOptions`` and its bases describe the other arguments.
+    workers on this machine.
 
     Raise a ``TtlsnapError`` (see ``ttlsnap.errors``). The checkpoint is then as it was, unless the message names
     ``ttlsnap recover``.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ttlsnap.checkpoint import Checkpoint, Operator, Store
 from ttlsnap.documents import Document, Result, to_json
 from ttlsnap.entries.descriptor import StateDescriptor
+from ttlsnap.keywords import name_parameters
 from ttlsnap.operators.registry import Selection, no_match
 from ttlsnap.operators.transform_with_state import variable_in
 from ttlsnap.schema.fields import Field, all_fields
@@ -107,7 +108,8 @@ class Inspection(Result):
                 for state_found in states:
                     if (operator_found.id, store_found.name, state_found.name) == (operator, store, state):
                         return state_found
-        raise no_match(self.checkpoint, Selection(operator, store, state))
+        with name_parameters():
+            raise no_match(self.checkpoint, Selection(operator, store, state))
 
     def summary(self) -> dict[str, Any]:
         """Return the facts of the checkpoint, and one row for each state."""

@@ -684,7 +684,7 @@ def _reason(error: Exception, root: str) -> str:
     if any(address in text for address in _METADATA):
         return (
             f"no credentials were found: this machine has no role, and the environment has none. Set "
-            f"{_CREDENTIALS[root[:2]]} (docs/object-stores.md has more)"
+            f"{_CREDENTIALS[root[:2]]} (see Object stores in the documentation)"
         )
     if "NoSuchBucket" in text or "ContainerNotFound" in text:
         return "there is no such bucket"

@@ -15,7 +15,7 @@ class RunOptions:
     a new checkpoint; the source then stays as it is. ``scratch`` is a local folder for the work.
 
     ``stopped`` states that the query is stopped, even if its logs do not show it. Without ``planned_batch`` the run
-    does not plan the batch that stops a query that was idle during the run (see ``docs/publishing.md``).
+    does not plan the batch that stops a query that was idle during the run.
     """
 
     schemas: Schemas | None = None

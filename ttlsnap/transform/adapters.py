@@ -38,8 +38,9 @@ def as_factory(factory: StateSnapshotTransformerFactory) -> TransformerFactory:
         return factory
     if not callable(getattr(factory, "create", None)):
         raise UsageError(
-            f"{factory!r} is not a transformer factory: it has no create(state, clock). To use a function of (key, "
-            "value), pass EntryTransformerFactory(function)"
+            f"{factory!r:.100} is not a transformer factory: it has no create(state, clock). For a TTL, pass "
+            "TtlTransformerFactory(StateTtlConfig.of('7d'), timestamp='value.at'); for a function of (key, value), "
+            "EntryTransformerFactory(function)"
         )
     for name in _METHODS:
         if not callable(member := getattr(factory, name, abs)):
