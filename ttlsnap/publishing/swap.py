@@ -18,7 +18,7 @@ like any other. A batch that was started and not committed is already in that pl
 replaces the planned batch, so that this place is never empty.
 
 ``tests/publishing/protocol`` has a model of these steps. Its conformance test fails if a step is added, omitted or
-moved. See ``docs/publishing.md``; tested on Spark 3.5 to 4.3.
+moved. See ``docs/protocol.md``; tested on Spark 3.5 to 4.3.
 """
 
 from __future__ import annotations

@@ -9,5 +9,5 @@
 ``explore``     the breadth-first explorer, which returns the shortest trace to a violation
 ``tracing``     the steps that real runs take, which are compared with those of the model
 
-See "The model" in ``docs/publishing.md``.
+See "The model" in ``docs/protocol.md``.
 """
