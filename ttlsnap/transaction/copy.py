@@ -17,16 +17,14 @@ from typing import Any
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.logs import read_logs
-from ttlsnap.checkpoint.own_paths import find_schema_logs, own_paths
+from ttlsnap.checkpoint.own_paths import own_paths
 from ttlsnap.errors import RefusedError, StorageError, UsageError
 from ttlsnap.interrupts import defer_signals, note_run
 from ttlsnap.publishing.journal import digest_of, report_path
 from ttlsnap.publishing.liveness import LONGEST_GAP, PLANNED, longest_gap_ms, planned_batch
 from ttlsnap.publishing.runs import Runs
-from ttlsnap.storage.access import PRIVATE_FOLDER, Access, own_access, read_access, umask
 from ttlsnap.storage.directory import OWN, Directory
 from ttlsnap.storage.local import LocalDirectory
-from ttlsnap.storage.new_access import access_of_new
 from ttlsnap.storage.open import open_local
 from ttlsnap.storage.uris import is_local
 
@@ -53,63 +51,6 @@ def check_destination(source: str, output: str) -> LocalDirectory:
 def staging_directory(destination: LocalDirectory, run: str) -> LocalDirectory:
     """Return the folder in which the copy is written."""
     return LocalDirectory(f"{destination.root}.{run}.ttlsnap")
-
-
-def begin_copy(source: Directory, staging: LocalDirectory) -> None:
-    """Create the folder of the copy for this user alone; missing folders above it get the source's access."""
-    missing = [folder for folder in Path(staging.root).parents if not folder.exists()]
-    access = _access_of_root(source)
-    staging.mkdirs("")
-    for folder in missing:
-        LocalDirectory(str(folder)).set_access("", access)
-    staging.set_access("", own_access(PRIVATE_FOLDER))
-
-
-def share_copy(source: Directory, staging: LocalDirectory) -> bool:
-    """Give the copy the access of the source. Return False if this user may not give it to the source's owner.
-
-    The copy is never more readable than its source, whatever the folders above it allow.
-    """
-    is_shared = _share_below(source, staging, "")
-    return staging.set_access("", _access_of_root(source)) and is_shared
-
-
-def _share_below(source: Directory, staging: LocalDirectory, path: str) -> bool:
-    is_shared = True
-    for info in staging.list(path):
-        inner_path = f"{path}/{info.name}" if path else info.name
-        if info.is_dir:
-            access = source.access(inner_path) or source.access("")
-            is_shared &= _share_below(source, staging, inner_path)
-        else:
-            access = access_of_new(source, inner_path)
-        is_shared &= staging.set_access(inner_path, access or own_access((0o777 if info.is_dir else 0o666) & ~umask()))
-    return is_shared
-
-
-def describe_copy(source: Directory, copy: Directory, *, given: bool) -> tuple[str, ...]:
-    """Return what the query of a copy needs before it starts. ``given`` is the result of ``share_copy``."""
-    warnings = [] if given or not is_local(source.root) else [_describe_owner(source.root, copy.root)]
-    for folder in find_schema_logs(copy):
-        log_location = f"{copy.root}/{folder}".rpartition("/")[0]
-        warnings.append(
-            f"{copy.root}/{folder} is the schema log of a Delta source. Start the query with its new place: "
-            f'.option("schemaTrackingLocation", "{log_location}")'
-        )
-    return tuple(warnings)
-
-
-def _describe_owner(source: str, copy: str) -> str:
-    """Return a warning that the copy belongs to this user, and the command that gives it to the source's owner."""
-    owner, user = read_access(source).owner_name, own_access(0).owner_name
-    return (
-        f"{copy} belongs to {user}, who cannot give files to the owner of the source ({owner}). Before a query of "
-        f"{owner} uses it, run as root: chown -R --reference={source} {copy}"
-    )
-
-
-def _access_of_root(source: Directory) -> Access:
-    return source.effective_access("") or own_access(0o777 & ~umask())
 
 
 def copy_state_files(source: Directory, staging: LocalDirectory, paths: Iterable[str]) -> None:

@@ -28,6 +28,7 @@ from ttlsnap.archives.receivers import ExpiredCallback, Receiver, open_receiver,
 from ttlsnap.checkpoint import Checkpoint, layout, open_checkpoint
 from ttlsnap.checkpoint.listing import Listing
 from ttlsnap.checkpoint.logs import read_logs
+from ttlsnap.copies.access import begin_copy, describe_copy, share_copy
 from ttlsnap.errors import FencedError, tidy_after_error
 from ttlsnap.publishing.archives import deliver_all
 from ttlsnap.publishing.cleanup import (
@@ -49,12 +50,9 @@ from ttlsnap.storage.open import for_reading, open_directory
 from ttlsnap.storage.uris import is_local
 from ttlsnap.transaction.change import Change
 from ttlsnap.transaction.copy import (
-    begin_copy,
     check_destination,
-    describe_copy,
     discard_copy,
     finish_copy,
-    share_copy,
     staging_directory,
     write_report,
 )

@@ -1,0 +1,307 @@
+"""``copy``: a checkpoint as of one batch, in another place, also while its query runs.
+
+    choose    the batch, and the files that belong to it
+    send      what the copy does not have yet
+    compare   nothing that was sent may have changed in the source; otherwise choose a newer batch
+    finish    remove what does not belong to the copy, write the manifest, remove the fence
+
+Nothing is written to the source. Until the end, a fence keeps Spark from starting on the copy.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Protocol
+from uuid import uuid4
+
+import xxhash
+
+from ttlsnap.checkpoint import layout
+from ttlsnap.checkpoint.logs import FENCE_MARK, read_logs
+from ttlsnap.copies.access import begin_copy_at, share_copy_at
+from ttlsnap.copies.manifest import (
+    MANIFEST,
+    UNFINISHED,
+    CopiedFile,
+    CopyFacts,
+    Manifest,
+    read_begun,
+    write_begun,
+    write_manifest,
+    write_part,
+)
+from ttlsnap.copies.report import CopyReport
+from ttlsnap.copies.selection import SelectedFile, Selection, select_files
+from ttlsnap.copies.transfer import Sender
+from ttlsnap.copies.verify import find_differences, find_others
+from ttlsnap.errors import BusyError, CorruptionError, RefusedError, UsageError
+from ttlsnap.keywords import takes
+from ttlsnap.printable import shell_word
+from ttlsnap.publishing.runs import Runs
+from ttlsnap.storage.directory import OWN, Directory
+from ttlsnap.storage.open import for_reading, open_directory
+from ttlsnap.storage.trees import stat_files, sync_names
+
+_ATTEMPTS = 5
+_PAUSE_S = 0.1
+"""The pause before a further attempt, in seconds, times the number of attempts so far."""
+_IN_A_PART = 1000
+"""Files that are sent between two records of what has arrived."""
+
+
+class CopyListener(Protocol):
+    """Learns how far a copy is."""
+
+    def chosen(self, batch: int, files: int, size: int) -> None: ...
+    def arrived(self, files: int, size: int) -> None: ...
+
+
+class SilentCopyListener:
+    """A listener that ignores everything."""
+
+    def chosen(self, batch: int, files: int, size: int) -> None:
+        pass
+
+    def arrived(self, files: int, size: int) -> None:
+        pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class CopyRequest:
+    """The arguments of ``copy``.
+
+    ``source`` is the checkpoint, and ``target`` the place of the copy: a path, or a URI of an object store or HDFS.
+
+    ``batch`` is the batch that the copy continues from, by default the last committed one. ``new_id`` gives the copy
+    another query id, so that it can run beside the original. ``verify`` reads everything in the copy again.
+    """
+
+    source: str = field(kw_only=False)
+    target: str = field(kw_only=False)
+    batch: int | None = None
+    new_id: bool = False
+    verify: bool = False
+    dry_run: bool = False
+    listener: CopyListener | None = None
+
+
+@takes(CopyRequest)
+def copy(request: CopyRequest) -> CopyReport:
+    """Copy the checkpoint ``source`` to ``target``, as of one batch. The query may run meanwhile.
+
+    Raise a ``TtlsnapError`` (see ``ttlsnap.errors``). Nothing is written to the source. A copy that is not complete
+    keeps Spark from starting, and another call continues it.
+    """
+    started = time.monotonic()
+    source, target = open_directory(request.source), open_directory(request.target)
+    _require_apart(source, target)
+    job = _Copy(source, target, request)
+    if request.dry_run:
+        report = job.foresee()
+    else:
+        target.mkdirs("")
+        with target.lock():
+            report = job.run()
+    return replace(report, seconds=time.monotonic() - started)
+
+
+def _require_apart(source: Directory, target: Directory) -> None:
+    """Raise UsageError if one of the directories is within the other."""
+    inner, outer = sorted((f"{source.root}/", f"{target.root}/"), key=len, reverse=True)
+    if inner.startswith(outer):
+        raise UsageError(f"{target.root} and the checkpoint {source.root} must not contain each other")
+
+
+class _Copy:
+    """One call of ``copy``. ``copied`` are the files that the copy has already."""
+
+    def __init__(self, source: Directory, target: Directory, request: CopyRequest) -> None:
+        self._source, self._target, self._request = source, target, request
+        self._listener = request.listener or SilentCopyListener()
+        self._copied: dict[str, CopiedFile] = {}
+        self._sent = self._sent_bytes = self._kept = self._attempts = 0
+
+    def foresee(self) -> CopyReport:
+        """Return the report of a dry run."""
+        self._find_begun()
+        return self._report(select_files(for_reading(self._source), self._request.batch, self._target.root), None)
+
+    def run(self) -> CopyReport:
+        """Make the copy, or what is missing of it."""
+        facts = self._find_begun()
+        reason = ""
+        for attempt in range(_ATTEMPTS):
+            self._attempts = attempt + 1
+            time.sleep(_PAUSE_S * attempt)
+            try:
+                selection = self._choose(facts)
+                facts = self._begin(selection, facts)
+                changed_path = self._send(selection) or self._find_changed(selection)
+                if changed_path is None:
+                    return self._finish(selection, facts)
+                reason = f"{self._source.root}/{changed_path} was removed or replaced"
+            except BusyError as error:  # the same, while the files were listed
+                reason = error.message
+        raise RefusedError(
+            f"{self._source.root} changes faster than it can be copied: {_ATTEMPTS} attempts failed, the last one "
+            f"because {reason}. Let the query keep more batches (spark.sql.streaming.minBatchesToRetain), or stop it, "
+            "and repeat the command: it goes on with what has arrived"
+        )
+
+    def _find_begun(self) -> CopyFacts | None:
+        """Return what the unfinished copy in the target is of. Raise RefusedError for anything else that is there."""
+        target = self._target
+        begun = read_begun(target)
+        if begun is not None:
+            facts, self._copied = begun
+            if facts.source != self._source.root or (facts.query_id != facts.source_query_id) != self._request.new_id:
+                option = " with --new-id" if facts.query_id != facts.source_query_id else ""
+                raise RefusedError(
+                    f"{target.root} has an unfinished copy of {facts.source}{option}. Repeat that command, or name "
+                    "another place"
+                )
+            return facts
+        if any(info.name != OWN for info in target.list("")) or target.stat(MANIFEST) is not None:
+            raise RefusedError(f"{target.root} exists already, and is not an unfinished copy. Name another place")
+        return None
+
+    def _choose(self, facts: CopyFacts | None) -> Selection:
+        """Return the files of the wanted batch, or of the one that was begun, or of the newest one."""
+        query_id = facts.query_id if facts is not None and self._request.new_id else None
+        if query_id is None and self._request.new_id:
+            query_id = str(uuid4())
+        newest = read_logs(self._source).commits[-1:]
+        wanted = self._request.batch
+        begun = facts.batch if facts is not None and wanted is None and self._attempts == 1 else None
+        for batch in dict.fromkeys((begun, wanted)) if begun is not None else (wanted,):
+            try:
+                return select_files(for_reading(self._source), batch, self._target.root, query_id)
+            except (UsageError, CorruptionError) as error:
+                if batch == begun and batch != wanted:
+                    continue  # the batch can no longer be restored
+                if read_logs(self._source).commits[-1:] == newest:
+                    raise
+                raise BusyError(error.message) from error
+        raise AssertionError("no batch was tried")
+
+    def _begin(self, selection: Selection, facts: CopyFacts | None) -> CopyFacts:
+        """Raise the fence, and record what is copied."""
+        target = self._target
+        if facts is None:
+            begin_copy_at(self._source, target)
+        old_facts, source_id = facts, selection.checkpoint.query_id
+        facts = CopyFacts(
+            made_at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+            source=self._source.root,
+            batch=selection.batch,
+            query_id=selection.query_id,
+            source_query_id=source_id,
+        )
+        write_begun(target, facts)
+        fence = layout.offset_file(selection.batch + 1)
+        command = f"ttlsnap copy {shell_word(self._source.root)} {shell_word(target.root)}"
+        target.mkdirs(layout.OFFSETS)
+        target.replace(fence, f"{FENCE_MARK}: this copy is not complete; run `{command}`\n".encode())
+        if old_facts is not None and old_facts.batch != facts.batch:
+            self._copied.pop(layout.offset_file(old_facts.batch + 1), None)
+            target.remove(layout.offset_file(old_facts.batch + 1))
+        return facts
+
+    def _send(self, selection: Selection) -> str | None:
+        """Send what the copy does not have. Return the path of a file that has changed in the source meanwhile."""
+        missing_files = self._find_missing(selection)
+        self._kept = len(selection.files) - len(missing_files)
+        self._listener.chosen(selection.batch, len(missing_files), sum(file.info.size for file in missing_files))
+        sender = Sender(self._source, self._target)
+        # Without the id, Spark would write one of its own as soon as somebody starts it, even if the fence stops it.
+        missing_files.sort(key=lambda file: (file.path != layout.METADATA, file.path))
+        for start in range(0, len(missing_files), _IN_A_PART):
+            copied_files, changed_paths = sender.send(missing_files[start : start + _IN_A_PART])
+            sync_names(self._target, [file.path for file in copied_files])
+            self._copied |= {file.path: file for file in copied_files}
+            write_part(self._target, self._next_part(), copied_files)
+            self._sent += len(copied_files)
+            size = sum(file.size for file in copied_files)
+            self._sent_bytes += size
+            self._listener.arrived(len(copied_files), size)
+            if changed_paths:
+                return changed_paths[0]
+        return None
+
+    def _next_part(self) -> int:
+        numbers = (layout.parse_number(info.name.removesuffix(".json")) for info in self._target.list(UNFINISHED))
+        return max((number for number in numbers if number is not None), default=-1) + 1
+
+    def _find_missing(self, selection: Selection) -> list[SelectedFile]:
+        infos = stat_files(self._target, [file.path for file in selection.files if file.path in self._copied])
+
+        def has(file: SelectedFile) -> bool:
+            copied, info = self._copied.get(file.path), infos.get(file.path)
+            if copied is None or info is None or info.size != copied.size or copied.changed_ns != file.info.mtime_ns:
+                return False
+            if file.content is not None:
+                return copied.digest == xxhash.xxh3_128_hexdigest(file.content)
+            return copied.size == file.info.size
+
+        return [file for file in selection.files if not has(file)]
+
+    def _find_changed(self, selection: Selection) -> str | None:
+        """Return the path of a file that is another one in the source than that which was copied, or None.
+
+        Files that were removed after they were copied do not matter, as long as the query goes on from the batch.
+        """
+        source = for_reading(self._source)
+        runs, logs = Runs.read(source), read_logs(source)
+        if logs.fence is not None or (runs.ids, runs.journals) != (selection.runs.ids, selection.runs.journals):
+            return layout.RUNS
+        if not logs.commits or logs.commits[-1] < selection.batch:
+            return layout.commit_file(selection.batch)
+        infos = stat_files(source, [file.path for file in selection.files])
+        return next(
+            (
+                file.path
+                for file in selection.files
+                if (info := infos.get(file.path)) is not None
+                and (info.size, info.mtime_ns) != (file.info.size, file.info.mtime_ns)
+            ),
+            None,
+        )
+
+    def _finish(self, selection: Selection, facts: CopyFacts) -> CopyReport:
+        target = self._target
+        manifest = Manifest(facts, {file.path: self._copied[file.path] for file in selection.files})
+        fence = layout.offset_file(selection.batch + 1)
+        for path in find_others(target, manifest.files):
+            if path != fence:
+                target.remove(path)
+        sync_names(target, list(manifest.files))
+        differences = list(find_differences(target, manifest)) if self._request.verify else []
+        wrong = [(path, words) for path, words in differences if path != fence]
+        if wrong:
+            raise CorruptionError(f"{target.root}/{wrong[0][0]} {wrong[0][1]} ({len(wrong)} such files). Copy again")
+        write_manifest(target, manifest)
+        warnings = share_copy_at(self._source, target)
+        target.remove(fence)
+        target.sync(layout.OFFSETS)
+        target.remove_tree(UNFINISHED)
+        return replace(self._report(selection, manifest), warnings=warnings)
+
+    def _report(self, selection: Selection, manifest: Manifest | None) -> CopyReport:
+        return CopyReport(
+            source=self._source.root,
+            target=self._target.root,
+            batch=selection.batch,
+            query_id=selection.query_id,
+            new_id=self._request.new_id,
+            dry_run=self._request.dry_run,
+            complete=manifest is not None,
+            files=len(selection.files),
+            bytes=selection.size,
+            sent=self._sent,
+            sent_bytes=self._sent_bytes,
+            kept=self._kept,
+            attempts=max(self._attempts, 1),
+            verified=manifest is not None and self._request.verify,
+        )

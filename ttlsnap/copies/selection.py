@@ -1,0 +1,180 @@
+"""The files of a checkpoint that a copy as of one batch consists of.
+
+A copy has the logs up to the batch, the source logs up to what its offsets name, the state files that the version after
+the batch needs, and everything in other folders. It has no newer files: Spark would take an entry of a source's log for
+a file that was read already, and a newer snapshot or schema for the current one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ttlsnap.checkpoint import Checkpoint, layout, open_checkpoint
+from ttlsnap.checkpoint.listing import is_temporary
+from ttlsnap.checkpoint.logs import read_file_logs
+from ttlsnap.checkpoint.own_paths import own_paths
+from ttlsnap.checkpoint.source_logs import describe_missing, find_sources, list_source_log
+from ttlsnap.errors import BusyError, CorruptionError, RefusedError
+from ttlsnap.publishing.hidden_batches import refuse_hidden_batches
+from ttlsnap.publishing.reading import refuse_shared_folders
+from ttlsnap.publishing.runs import Runs, refuse_if_interrupted
+from ttlsnap.storage.directory import OWN, Directory, FileInfo, hide_files
+from ttlsnap.storage.trees import stat_files
+from ttlsnap.storage.uris import is_local
+from ttlsnap.stores.lineage import Lineage
+from ttlsnap.stores.open import lineages_of, open_state_store
+
+_COMPACT = ".compact"
+
+
+@dataclass(frozen=True, slots=True)
+class SelectedFile:
+    """A file of the source. ``content`` is what the copy has in its place, if that is something else."""
+
+    path: str
+    info: FileInfo
+    content: bytes | None = None
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The files of a copy as of the batch of ``checkpoint``. ``runs`` are the runs on the source until then.
+
+    ``query_id`` is the id that the copy has.
+    """
+
+    checkpoint: Checkpoint
+    runs: Runs
+    files: tuple[SelectedFile, ...]
+    query_id: str | None
+
+    @property
+    def batch(self) -> int:
+        """The batch that the copy continues from."""
+        return self.checkpoint.batch.id
+
+    @property
+    def size(self) -> int:
+        """The bytes of all files."""
+        return sum(file.info.size if file.content is None else len(file.content) for file in self.files)
+
+
+def select_files(files: Directory, batch: int | None, home: str, query_id: str | None = None) -> Selection:
+    """Return the files of a copy at ``home`` as of ``batch``, or as of the last committed batch.
+
+    With ``query_id``, the copy has this id.
+
+    Raise UsageError if the batch is not retained, FencedError if a run was interrupted, and CorruptionError if the
+    checkpoint is damaged.
+    """
+    runs = refuse_if_interrupted(files)
+    checkpoint = open_checkpoint(files, batch)
+    refuse_hidden_batches(runs, checkpoint.logs)
+    stores = [store for operator in checkpoint.operators for store in operator.stores]
+    refuse_shared_folders(files, [store.directory(partition) for store in stores for partition in store.partitions])
+    state_store = open_state_store(checkpoint)
+    lineages = [lineage for store in stores for lineage in lineages_of(checkpoint, state_store, store)]
+    infos = {**_list_others(files, checkpoint), **_list_metadata(files, checkpoint), **_stat_state(files, lineages)}
+    # Only Hadoop's local file system reads its checksum files.
+    keeps_hidden_checksums = is_local(files.root) and is_local(home)
+    selected: dict[str, SelectedFile] = {}
+    for path, info in infos.items():
+        if layout.strip_checksum(path) == path:
+            selected[path] = SelectedFile(path, info, _content_for(files, path, home, query_id))
+    for path, info in infos.items():
+        owner = selected.get(layout.strip_checksum(path))
+        is_kept = owner is None or owner.content is None
+        if path not in selected and is_kept and (keeps_hidden_checksums or not info.name.startswith(".")):
+            selected[path] = SelectedFile(path, info)
+    return Selection(checkpoint, runs, tuple(selected.values()), query_id or checkpoint.query_id)
+
+
+def _content_for(files: Directory, path: str, home: str, query_id: str | None) -> bytes | None:
+    """Return what a copy has in the place of a file, if that is something else."""
+    if path == layout.METADATA and query_id is not None:
+        return json.dumps({"id": query_id}, separators=(",", ":")).encode()
+    # Spark opens schema files by these absolute paths, which would lead to the source.
+    file_with_paths = own_paths(path)
+    return None if file_with_paths is None else file_with_paths.moved_to(files, home)
+
+
+def _list_others(files: Directory, checkpoint: Checkpoint) -> dict[str, FileInfo]:
+    """Return everything but state: the logs up to the batch, the source logs up to its offsets, and other files."""
+    infos: dict[str, FileInfo] = {}
+    for info in files.list(""):
+        if not info.is_dir:
+            infos[info.name] = info
+        elif info.name == layout.SOURCES:
+            infos |= _list_sources(files, checkpoint)
+        elif info.name not in (OWN, layout.STATE):
+            infos |= _list_tree(files, info.name)
+    return {path: info for path, info in infos.items() if _is_old_enough(path, checkpoint.batch.id)}
+
+
+def _is_old_enough(path: str, batch: int) -> bool:
+    """Return whether a file is complete, and not one that a later batch has written."""
+    written_by = layout.batch_of(path)
+    return not is_temporary(path) and (written_by is None or written_by <= batch)
+
+
+def _list_sources(files: Directory, checkpoint: Checkpoint) -> dict[str, FileInfo]:
+    """Return the files of all sources. Raise CorruptionError if a log does not have all that was read."""
+    infos = _list_tree(files, layout.SOURCES)
+    for source, last_number in find_sources(files, read_file_logs(files, checkpoint.batch.id, {})).items():
+        folder = f"{layout.SOURCES}/{source}"
+        # Spark records files before it plans the batch that reads them. With a newer entry, it would never read them.
+        newer_paths = [path for path in infos if path.startswith(f"{folder}/") and _log_number(path) > last_number]
+        for path in newer_paths:
+            del infos[path]
+        log = list_source_log(hide_files(files, newer_paths), source, last_number)
+        if (missing_file := describe_missing(files, log)) is not None:
+            raise CorruptionError(missing_file[1])
+    return infos
+
+
+def _log_number(path: str) -> int:
+    """Return the number of a file in the log of a source that reads files; -1 for another file."""
+    name = layout.strip_checksum(path).rpartition("/")[2].removesuffix(_COMPACT)
+    number = layout.parse_number(name)
+    return -1 if number is None else number
+
+
+def _list_metadata(files: Directory, checkpoint: Checkpoint) -> dict[str, FileInfo]:
+    """Return the metadata and the state schemas of all operators, up to the batch."""
+    infos: dict[str, FileInfo] = {}
+    for operator in checkpoint.operators:
+        folder = layout.operator_directory(operator.id)
+        for name in ("_metadata", "_stateSchema"):
+            infos |= _list_tree(files, f"{folder}/{name}")
+        for store in operator.stores:
+            infos |= _list_tree(files, f"{store.directory(0)}/_metadata")
+    return {path: info for path, info in infos.items() if _is_old_enough(path, checkpoint.batch.id)}
+
+
+def _stat_state(files: Directory, lineages: Iterable[Lineage]) -> dict[str, FileInfo]:
+    """Return the state files of the lineages, with their checksum files. Raise BusyError if one has changed."""
+    state_files = {file.path: file for lineage in lineages for file in lineage.files}
+    infos = stat_files(files, [path for file in state_files for path in (file, *layout.all_checksums(file))])
+    for path, file in state_files.items():
+        info = infos.get(path)
+        if info is None or (info.size, info.mtime_ns) != (file.size, file.mtime_ns):
+            raise BusyError(f"{files.root}/{path} was removed or replaced while ttlsnap read the checkpoint")
+    return infos
+
+
+def _list_tree(files: Directory, folder: str, folders_above: tuple[str, ...] = ()) -> dict[str, FileInfo]:
+    """Return all files below a folder. Raise RefusedError for a link to a folder above it: the copy would not end."""
+    if not files.has_folders:
+        return files.list_tree(folder)
+    real_path = files.real_path(folder)
+    if real_path in folders_above:
+        raise RefusedError(
+            f"{files.root}/{folder} is a symbolic link to a folder above it, so a copy would never end. Remove the link"
+        )
+    infos: dict[str, FileInfo] = {}
+    for info in files.list(folder):
+        path = f"{folder}/{info.name}"
+        infos |= _list_tree(files, path, (*folders_above, real_path)) if info.is_dir else {path: info}
+    return infos

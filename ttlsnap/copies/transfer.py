@@ -1,0 +1,102 @@
+"""Sending the files of a checkpoint to another directory, with a digest of each."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import xxhash
+
+from ttlsnap.copies.manifest import CopiedFile
+from ttlsnap.copies.selection import SelectedFile
+from ttlsnap.errors import BusyError, StorageError
+from ttlsnap.storage.directory import Directory
+from ttlsnap.storage.trees import make_folders
+
+_PIECE = 8 << 20
+_MOST_BYTES = 256 << 20
+"""The most bytes of files that are on their way at the same time, if they are not larger themselves."""
+_THREADS = 4
+"""The threads between local disks: some wait for the disk, while others compute digests."""
+
+
+class ChangedError(BusyError):
+    """A file of the source that was removed or replaced before it was copied."""
+
+
+class Sender:
+    """Sends files of ``source`` to ``target``, several at once."""
+
+    def __init__(self, source: Directory, target: Directory) -> None:
+        self._source, self._target = source, target
+        self._at_once = max(source.at_once, target.at_once, _THREADS)
+        self._room = _Room(_MOST_BYTES)
+
+    def send(self, files: Sequence[SelectedFile]) -> tuple[list[CopiedFile], list[str]]:
+        """Send files, and return those that have arrived, and the paths of those that have changed in the source.
+
+        What was sent is on the disk. Raise StorageError if the storage refuses an operation.
+        """
+        make_folders(self._target, [file.path for file in files])
+        with ThreadPoolExecutor(min(self._at_once, max(len(files), 1))) as pool:
+            try:
+                results = list(pool.map(self._try_to_send, files))
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+        copied_files = [result for result in results if isinstance(result, CopiedFile)]
+        return copied_files, [result for result in results if isinstance(result, str)]
+
+    def _try_to_send(self, file: SelectedFile) -> CopiedFile | str:
+        try:
+            with self._room.take(file.info.size):
+                return self._send(file)
+        except ChangedError:
+            return file.path
+
+    def _send(self, file: SelectedFile) -> CopiedFile:
+        digest, size = xxhash.xxh3_128(), 0
+        with self._target.writer(file.path) as copy:
+            for piece in self._pieces(file):
+                digest.update(piece)
+                copy.write(piece)
+                size += len(piece)
+            if file.content is None and size != file.info.size:
+                raise ChangedError(f"{self._source.root}/{file.path} has changed while it was copied")
+        return CopiedFile(file.path, size, digest.hexdigest(), file.info.mtime_ns)
+
+    def _pieces(self, file: SelectedFile) -> Iterator[bytes]:
+        if file.content is not None:
+            yield file.content
+            return
+        try:
+            with self._source.open(file.path) as source_file:
+                while piece := source_file.read(_PIECE):
+                    yield piece
+        except StorageError:
+            if self._source.stat(file.path) is not None:
+                raise
+            raise ChangedError(f"{self._source.root}/{file.path} was removed before it was copied") from None
+
+
+class _Room:
+    """The bytes of files that may be on their way. A file that is larger than all of it takes all of it."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = self._left = limit
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def take(self, size: int) -> Iterator[None]:
+        size = min(size, self._limit)
+        with self._changed:
+            self._changed.wait_for(lambda: self._left >= size)
+            self._left -= size
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._left += size
+                self._changed.notify_all()

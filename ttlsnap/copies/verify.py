@@ -1,0 +1,44 @@
+"""The comparison of a copy with its manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ttlsnap.copies.manifest import CopiedFile, Manifest
+from ttlsnap.errors import StorageError
+from ttlsnap.publishing.journal import digest_of
+from ttlsnap.storage.directory import OWN, Directory, each
+from ttlsnap.storage.trees import stat_files
+
+
+def find_differences(files: Directory, manifest: Manifest) -> Iterator[tuple[str, str]]:
+    """Read everything in a copy. Yield the path of each file that is not as in the manifest, and what is wrong."""
+    infos = stat_files(files, manifest.files)
+
+    def describe(file: CopiedFile) -> str | None:
+        info = infos.get(file.path)
+        if info is None:
+            return "is missing"
+        if info.size != file.size:
+            return f"has {info.size:,} bytes, and the manifest says {file.size:,}"
+        try:
+            return None if digest_of(files, file.path) == file.digest else "has another content than the manifest says"
+        except StorageError as error:
+            return f"cannot be read: {error.message}"
+
+    copied_files = list(manifest.files.values())
+    for file, words in zip(copied_files, each(files, describe, copied_files), strict=True):
+        if words is not None:
+            yield file.path, words
+    for path in find_others(files, manifest.files):
+        yield path, "is not in the manifest"
+
+
+def find_others(files: Directory, known_paths: dict[str, CopiedFile]) -> list[str]:
+    """Return the files of a copy that are not ``known_paths``, except ttlsnap's own."""
+    others = []
+    for info in files.list(""):
+        if info.name != OWN:
+            paths = files.list_tree(info.name) if info.is_dir else [info.name]
+            others += [path for path in paths if path not in known_paths]
+    return others
