@@ -169,6 +169,7 @@ WRONG: list[tuple[Callable[[str], object], str]] = [
     (lambda target: api.compact(3, [], **LOCAL), "target is 3; it must be a text"),
     (lambda target: api.inspect(target, entries="3"), "entries is '3'; it must be a whole number"),
     (lambda target: api.inspect(target, entries=True), "entries is True; it must be a whole number"),
+    (lambda target: api.inspect(target, entries=-1), "entries is -1; it must be a whole number from 0 on"),
     (lambda target: api.diff(target, tables="0.state"), "tables is '0.state'; it must be a list of texts"),
     (lambda target: api.explain(target, "1", None), "transformers is None; it must be a list of"),
     (lambda target: api.migrate(target, settings="codec"), "settings is 'codec'; it must be a dict or None"),

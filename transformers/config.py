@@ -75,7 +75,7 @@ class StateTtlConfig:
     cleanup: CleanupStrategies = field(default_factory=CleanupStrategies)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.ttl_us, int):
+        if type(self.ttl_us) is not int:
             raise UsageError(f"ttl_us is {self.ttl_us!r}; it is in microseconds. For a text: StateTtlConfig.of('7d')")
         if not 0 <= self.ttl_us <= MAX_INT64:
             raise UsageError(f"a ttl of {self.ttl_us} microseconds is out of range: 0 to {MAX_INT64}")

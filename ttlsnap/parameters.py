@@ -12,7 +12,7 @@ from ttlsnap.errors import UsageError
 
 _KINDS: dict[Any, str] = {
     str: "a text",
-    int: "a whole number",
+    int: "a whole number from 0 on",
     float: "a number",
     bool: "True or False",
     NoneType: "None",
@@ -53,7 +53,7 @@ def _fits(value: Any, hint: Any) -> bool:
     if hint is float:
         return isinstance(value, int | float) and not isinstance(value, bool)
     if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
+        return isinstance(value, int) and not isinstance(value, bool) and value >= 0  # they are counts and batches
     if origin is Literal:
         return isinstance(value, tuple({type(item) for item in items}))  # the function says which values there are
     if origin is not None and isinstance(origin, type) and issubclass(origin, Iterable):

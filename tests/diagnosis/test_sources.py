@@ -9,13 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from ttlsnap import compact
 from ttlsnap.diagnosis.logs import examine_logs
 from ttlsnap.diagnosis.sources import examine_file_logs
+from ttlsnap.errors import UnsupportedError
 from ttlsnap.storage.open import open_directory
+from ttlsnap.transformers.keep import KeepTransformerFactory
 
 from ..judge.processes import NEWEST
 from ..judge.spark import Judge
-from ..samples import sample
+from ..samples import bytes_of, sample
 from .asked import doctor
 
 LZ4 = "agg-deltas-lz4-4.2"
@@ -45,6 +48,20 @@ def test_an_invalid_offset_of_a_file_source_is_damage(line: str | None, tmp_path
     assert (found.code, found.codes) == (1, ["damaged-log"])
     assert found.problem("damaged-log")["where"] == "offsets/6"
     assert "source 0" in found.problem("damaged-log")["message"]
+
+
+def test_a_batch_that_was_begun_with_another_store_is_unknown(tmp_path: Path) -> None:
+    target = sample("uncommitted-batch-4.2", tmp_path)
+    begun = target / "offsets/4"
+    begun.write_text(begun.read_text().replace("org.apache.spark.sql.execution.streaming", "com.vendor"))
+    begun.with_name(".4.crc").unlink()
+    found = doctor(target)
+    assert (found.code, found.codes) == (3, ["unsupported"])
+    assert found.problem("unsupported")["where"] == "offsets/4"
+    before = bytes_of(target)
+    with pytest.raises(UnsupportedError, match="names another class of the state store"):
+        compact(str(target), [KeepTransformerFactory()], stopped=True)
+    assert bytes_of(target) == before
 
 
 @pytest.mark.parametrize("line", ["0:{", '0:{"logOffset":', '0:{"logOffset":2}', '../0:{"logOffset":4}'])

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from ttlsnap import migrate, rollback
-from ttlsnap.checkpoint.checkpoint import PROVIDER
-from ttlsnap.checkpoint.logs import SHUFFLE_PARTITIONS
+from ttlsnap.checkpoint.logs import PROVIDER, SHUFFLE_PARTITIONS
 
 from ..samples import bytes_of, sample, without_own
 

@@ -26,6 +26,7 @@ from ttlsnap.spark import StateListener, StateWarning
 
 from ..conftest import ROOT
 from ..judge.spark import Judge
+from ..samples import sample
 from .listening import write_events
 
 DAY = 86_400
@@ -202,6 +203,10 @@ def test_a_listener_can_be_pickled_with_what_it_has_seen() -> None:
         ({"max_growth": "20%"}, "'20%' is not a growth; write 20%/d"),
         ({"max_growth": "0%/d"}, "'0%/d' is not a growth"),
         ({"max_growth": "5%/soon"}, "'soon' is not a duration"),
+        ({"max_rows": True}, "max_rows is True"),
+        ({"max_rows": 1, "on_warning": "tell"}, "on_warning is 'tell'; it must be a function"),
+        ({"metrics": "/tmp"}, "'/tmp' is not a file"),
+        ({"metrics": ""}, "'' is not a file"),
         ({"metrics": "/no/such/folder/x.prom"}, "/no/such/folder is not a folder on this machine; create it first"),
     ],
 )
@@ -209,6 +214,30 @@ def test_wrong_arguments_are_refused(options: dict[str, Any], words: str) -> Non
     with pytest.raises(UsageError) as refused:
         StateListener(**options)
     assert words in str(refused.value)
+
+
+class _Silent(Exception):
+    """An error whose text is an error itself."""
+
+    def __str__(self) -> str:
+        raise ValueError
+
+
+@pytest.mark.parametrize("name", ["offsets/6", "state/x.prom", "state.prom"])
+def test_metrics_are_refused_in_a_checkpoint(tmp_path: Path, name: str) -> None:
+    target = sample("agg-deltas-lz4-4.2", tmp_path)
+    with pytest.raises(UsageError, match=f"is inside {target}"):
+        StateListener(metrics=target / name)
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), _Silent()], ids=["exit", "without a text"])
+def test_no_error_of_a_function_reaches_spark(caplog: pytest.LogCaptureFixture, error: BaseException) -> None:
+    def fail(warning: StateWarning) -> None:
+        raise error
+
+    StateListener(max_rows=1, on_warning=fail).onQueryProgress(progress(5))
+    (message,) = (record.getMessage() for record in caplog.records if record.levelno == logging.ERROR)
+    assert message.startswith(f"StateListener: {type(error).__name__}")
 
 
 Listen = Callable[..., dict[str, Any]]

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.file_checksums import read_checked
-from ttlsnap.checkpoint.logs import Logs, MicroBatch, read_batch, read_conf, read_logs, shuffle_partitions
+from ttlsnap.checkpoint.logs import PROVIDER, Logs, MicroBatch, read_batch, read_conf, read_logs, shuffle_partitions
 from ttlsnap.checkpoint.metadata import OperatorMetadata, StateVariable, StoreMetadata, read_operator_metadata
 from ttlsnap.checkpoint.recognize import require_checkpoint
 from ttlsnap.checkpoint.starting import describe_missing_commits
@@ -30,7 +30,6 @@ PROVIDERS = {
     HDFS_PROVIDER: "hdfs",
     "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider": "rocksdb",
 }
-PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 CODEC = "spark.sql.streaming.stateStore.compression.codec"
 ENCODING = "spark.sql.streaming.stateStore.encodingFormat"
 # Spark 4.3 and later pin it. If it is true, Spark records every column of the state as nullable.

@@ -32,6 +32,7 @@ MAX_LOG_BYTES = 64 << 20
 # Offsets v2 need a setting of Spark 4.2. Commits v2 are checkpoint format 2, and v3 adds named sinks (Spark 4.3).
 _OFFSET_VERSIONS, _COMMIT_VERSIONS = ("v1", "v2"), ("v1", "v2", "v3")
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
+PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _DIGITS = re.compile(r"0*([0-9]+)")
 _MAX_OFFSET = 1 << 16  # characters of a source's offset
 # FileStreamSourceOffset, the form of all sources that read files.

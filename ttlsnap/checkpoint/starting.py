@@ -16,7 +16,15 @@ from dataclasses import dataclass
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.listing import list_activity
-from ttlsnap.checkpoint.logs import Logs, batch_start, read_conf, read_file_logs, shuffle_partitions, source_offsets
+from ttlsnap.checkpoint.logs import (
+    PROVIDER,
+    Logs,
+    batch_start,
+    read_conf,
+    read_file_logs,
+    shuffle_partitions,
+    source_offsets,
+)
 from ttlsnap.checkpoint.source_logs import describe_missing, find_sources, list_source_log
 from ttlsnap.errors import CorruptionError, RefusedError, UnsupportedError
 from ttlsnap.printable import shell_word
@@ -234,7 +242,7 @@ def _find_torn(files: Directory, last_batch: int, last_committed: int) -> Iterat
     """Yield what is wrong with a batch that was started and not committed."""
     path = layout.offset_file(last_batch)
     try:
-        count = shuffle_partitions(read_conf(files, last_batch))
+        conf = read_conf(files, last_batch)
     except UnsupportedError as error:
         yield StartProblem("unsupported", path, str(error))
         return
@@ -242,9 +250,17 @@ def _find_torn(files: Directory, last_batch: int, last_committed: int) -> Iterat
         yield _unreadable(path, last_batch, last_committed, error)
         return
     try:
-        committed_count = shuffle_partitions(read_conf(files, last_committed))
+        committed_conf = read_conf(files, last_committed)
     except (CorruptionError, UnsupportedError):
         return  # the committed batch cannot be read, which is another problem
+    if conf.get(PROVIDER) != committed_conf.get(PROVIDER):
+        message = (
+            f"{files.root}/{path} names another class of the state store ({conf.get(PROVIDER)}) than the last "
+            f"committed batch ({committed_conf.get(PROVIDER)}), and Spark would read the state with it"
+        )
+        yield StartProblem("unsupported", path, message)
+        return
+    count, committed_count = shuffle_partitions(conf), shuffle_partitions(committed_conf)
     # From 4.2 on, Spark's offline repartition writes the offsets of a batch with the new number first, and commits it
     # last.
     if None not in (count, committed_count) and count != committed_count:

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ttlsnap.checkpoint import layout, open_checkpoint
-from ttlsnap.checkpoint.checkpoint import HDFS_PROVIDER, PROVIDER, PROVIDERS, partition_folders, query_id, state_files
+from ttlsnap.checkpoint.checkpoint import HDFS_PROVIDER, PROVIDERS, partition_folders, query_id, state_files
 from ttlsnap.checkpoint.listing import Listing
-from ttlsnap.checkpoint.logs import Logs, read_conf, read_logs, shuffle_partitions
+from ttlsnap.checkpoint.logs import PROVIDER, Logs, read_conf, read_logs, shuffle_partitions
 from ttlsnap.checkpoint.own_paths import SCHEMA_PATHS, SOURCE_PATHS, find_own_paths, operator_metadata
 from ttlsnap.diagnosis.folders import leftovers
 from ttlsnap.diagnosis.logs import examine_logs

@@ -15,8 +15,8 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from ttlsnap.checkpoint import Checkpoint, layout
-from ttlsnap.checkpoint.checkpoint import CODEC, ENCODING, PROVIDER, PROVIDERS, ROW_CHECKSUM
-from ttlsnap.checkpoint.logs import SHUFFLE_PARTITIONS, shuffle_partitions
+from ttlsnap.checkpoint.checkpoint import CODEC, ENCODING, PROVIDERS, ROW_CHECKSUM
+from ttlsnap.checkpoint.logs import PROVIDER, SHUFFLE_PARTITIONS, shuffle_partitions
 from ttlsnap.errors import UnsupportedError, UsageError
 from ttlsnap.migration.evolution import Evolution
 from ttlsnap.operators import join, transform_with_state

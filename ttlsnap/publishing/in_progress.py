@@ -14,9 +14,9 @@ from collections import defaultdict
 from collections.abc import Collection
 
 from ttlsnap.checkpoint import layout
-from ttlsnap.checkpoint.checkpoint import ALWAYS_NULLABLE, PROVIDER, PROVIDERS, REAL_TIME_AGGREGATION
+from ttlsnap.checkpoint.checkpoint import ALWAYS_NULLABLE, PROVIDERS, REAL_TIME_AGGREGATION
 from ttlsnap.checkpoint.listing import Listing, list_metadata
-from ttlsnap.checkpoint.logs import Logs, read_conf
+from ttlsnap.checkpoint.logs import PROVIDER, Logs, read_conf
 from ttlsnap.checkpoint.metadata import read_operator_metadata
 from ttlsnap.errors import CorruptionError, UnsupportedError
 from ttlsnap.storage.directory import Directory

@@ -18,7 +18,8 @@ from typing import Any, Literal
 from pyspark.sql.streaming import StreamingQueryListener
 
 from ttlsnap.amounts import number, size
-from ttlsnap.errors import UsageError
+from ttlsnap.checkpoint.recognize import find_owner
+from ttlsnap.errors import USERS_ERRORS, UsageError
 from ttlsnap.gauges import gauge, join_gauges
 from ttlsnap.printable import printable
 from ttlsnap.schema.units import format_duration, parse_growth, parse_size
@@ -152,15 +153,15 @@ class StateListener(StreamingQueryListener):  # type: ignore[misc, unused-ignore
                 raise UsageError("on_warning is never called without a limit; pass max_size, max_rows or max_growth")
             if metrics is None:
                 raise UsageError("a StateListener needs metrics, max_size, max_rows or max_growth; it has none of them")
-        if max_rows is not None and (not isinstance(max_rows, int) or max_rows < 1):
+        if max_rows is not None and (type(max_rows) is not int or max_rows < 1):
             raise UsageError(f"max_rows is {max_rows!r}; it must be a number from 1 on")
+        if on_warning is not None and not callable(on_warning):
+            raise UsageError(f"on_warning is {on_warning!r:.100}; it must be a function of a StateWarning")
         self._max_size = None if max_size is None else parse_size(str(max_size))
         self._max_rows = max_rows
         self._max_growth = None if max_growth is None else parse_growth(str(max_growth))
         self._on_warning = on_warning
-        self._metrics = None if metrics is None else Path(metrics).absolute()
-        if self._metrics is not None and not self._metrics.parent.is_dir():
-            raise UsageError(f"metrics: {self._metrics.parent} is not a folder on this machine; create it first")
+        self._metrics = None if metrics is None else _require_file(metrics)
         self._queries: dict[str, _Query] = {}
         self._last_errors: set[str] = set()
 
@@ -169,19 +170,21 @@ class StateListener(StreamingQueryListener):  # type: ignore[misc, unused-ignore
 
     def onQueryProgress(self, event: Any) -> None:
         """See ``StreamingQueryListener``."""
+        errors: list[BaseException]
         try:
             errors = list(self._process(event.progress))
         except Exception as error:
             errors = [error]
-        for found in errors:
-            if repr(found) not in self._last_errors:  # a full disk would be reported after each batch
-                _log.error("StateListener: %s. The query is not affected", printable(str(found)), exc_info=found)
-        self._last_errors = set(map(repr, errors))
+        texts = list(map(_describe, errors))
+        for text, found in zip(texts, errors, strict=True):
+            if text not in self._last_errors:  # a full disk would be reported after each batch
+                _log.error("StateListener: %s. The query is not affected", printable(text), exc_info=found)
+        self._last_errors = set(texts)
 
     def onQueryTerminated(self, event: Any) -> None:
         """See ``StreamingQueryListener``. The numbers stay: the state is still there."""
 
-    def _process(self, progress: Any) -> Iterator[Exception]:
+    def _process(self, progress: Any) -> Iterator[BaseException]:
         """Take the numbers of a batch, warn and write. Yield errors of the callback and of the file."""
         if not progress.stateOperators:
             return
@@ -205,7 +208,7 @@ class StateListener(StreamingQueryListener):  # type: ignore[misc, unused-ignore
                 if self._on_warning is not None:
                     try:
                         self._on_warning(warning)
-                    except Exception as error:
+                    except USERS_ERRORS as error:
                         yield error
         if self._metrics is not None:
             try:
@@ -256,6 +259,26 @@ class StateListener(StreamingQueryListener):  # type: ignore[misc, unused-ignore
             "A metric of the state store, by the name that Spark gives it.",
             [({**labels, "metric": name}, value) for labels, state in states for name, value in state.others.items()],
         )
+
+
+def _require_file(metrics: str | Path) -> Path:
+    """Return the file for the metrics. Raise UsageError if it cannot be one, or is in a checkpoint or a table."""
+    path = Path(metrics).absolute()
+    if not path.parent.is_dir():
+        raise UsageError(f"metrics: {path.parent} is not a folder on this machine; create it first")
+    if str(metrics) == "" or (path.exists() and not path.is_file()):
+        raise UsageError(f"metrics: {str(metrics)!r} is not a file, and cannot be replaced by one")
+    if (owner := find_owner(path)) is not None:
+        raise UsageError(f"metrics: {path} is inside {owner}, whose files ttlsnap must not mix with others")
+    return path
+
+
+def _describe(error: BaseException) -> str:
+    """Return the kind and the text of an error, whatever its own methods do."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return type(error).__name__
 
 
 def _needs_warning(state: _State, limit: Limit, value: float, most: float, amount: float) -> bool:
