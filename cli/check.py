@@ -54,8 +54,8 @@ Exit codes:
   3  undecided: the contracts do not record enough
   5  damage or a storage error
 
-The documentation explains each finding on the page "checks", and the use in CI
-on the page "check".
+The documentation explains each finding on the page "checks", and the use in
+CI on the page "check".
 """
 
 

@@ -53,8 +53,9 @@ A policy:
   ttl = "7d"
   timestamp = "value.last_seen"
 
-The page "maintenance" of the documentation explains all keys. Editors can check
-a policy with the JSON schema maintenance/policy.schema.json of the package.
+The page "maintenance" of the documentation explains all keys. Editors can
+check a policy with the JSON schema maintenance/policy.schema.json of the
+package.
 """
 
 

@@ -125,6 +125,7 @@ def commands(folder: Path) -> dict[str, list[str]]:
         "maintain several": ["maintain", str(folder / "several.toml"), "--plan", *LOCAL],
         "compact": ["compact", hdfs, *RULE, "--yes", "--stopped", "--show", "1", *LOCAL],
         "inspect growth": ["inspect", hdfs, "--sizes"],
+        "copy": ["copy", rocksdb, str(folder / "copied"), "--verify"],
         "export": ["export", hdfs, "--to", exported],
         "import": ["import", hdfs, "--from", exported, "--mode", "replace", "--dry-run", *LOCAL],
         "diff": ["diff", hdfs, "--old-batch", "3"],

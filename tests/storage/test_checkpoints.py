@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from ttlsnap import compact as compact_here
-from ttlsnap import doctor, history, recover, rollback
+from ttlsnap import diff, doctor, history, recover, rollback
 from ttlsnap.cli.app import run
+from ttlsnap.copies.run import copy
 from ttlsnap.storage import objects
 from ttlsnap.transform.protocols import EntryTransformerFactory, Replace
 
@@ -105,6 +106,24 @@ def test_the_output_can_be_on_a_disk(place: str, tmp_path: Path, capsys: pytest.
         run_json(capsys, "inspect", uri, "--entries", "1000")["entries"]
         == (run_json(capsys, "inspect", str(copy), "--entries", "1000")["entries"])
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [*product(COMPACTABLE, PLACES)] if FULL else [("visits-4.2", "moto"), ("rocksdb-ids-4.2", "hdfs")],
+    indirect=["place"],
+)
+def test_a_backup_in_a_store_can_be_copied_back(place: str, tmp_path: Path, name: str) -> None:
+    local, back = sample(name, tmp_path), tmp_path / "back"
+    backup, second = f"{place}/backup", f"{place}/second"
+    copied = copy(str(local), backup, verify=True)
+    uploaded = objects_of(backup)
+    assert copied.files == len([path for path in uploaded if not path.startswith("_ttlsnap/")])
+    assert not [path for path in uploaded if path.rpartition("/")[2].startswith(".")]
+    copy(backup, second, verify=True)
+    copy(second, str(back), verify=True)
+    assert (objects_of(backup), doctor(str(back)).problems) == (uploaded, ())
+    assert diff(str(local), str(back)).differs is False
 
 
 def test_dropped_entries_are_archived_until_a_rollback(

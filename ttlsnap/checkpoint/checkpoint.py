@@ -12,7 +12,16 @@ from uuid import UUID
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.file_checksums import read_checked
-from ttlsnap.checkpoint.logs import PROVIDER, Logs, MicroBatch, read_batch, read_conf, read_logs, shuffle_partitions
+from ttlsnap.checkpoint.logs import (
+    COPY_MARK,
+    PROVIDER,
+    Logs,
+    MicroBatch,
+    read_batch,
+    read_conf,
+    read_logs,
+    shuffle_partitions,
+)
 from ttlsnap.checkpoint.metadata import OperatorMetadata, StateVariable, StoreMetadata, read_operator_metadata
 from ttlsnap.checkpoint.recognize import require_checkpoint
 from ttlsnap.checkpoint.starting import describe_missing_commits
@@ -196,7 +205,7 @@ def open_checkpoint(
     require_checkpoint(files)
     logs = read_logs(files)
     if logs.fence is not None and not set(logs.commits[-1:]) & set(logs.offsets):
-        raise half_swapped(files)
+        raise fenced(files, logs.fence)
     if not logs.commits:
         raise NotACheckpointError(describe_missing_commits(files, logs.offsets))
     wanted_batch = logs.commits[-1] if batch is None else batch
@@ -218,8 +227,13 @@ def open_checkpoint(
     )
 
 
-def half_swapped(files: Directory) -> FencedError:
-    """Return the error for a checkpoint whose files are from two states, because a run has moved only some of them."""
+def fenced(files: Directory, fence: str | None) -> FencedError:
+    """Return the error for a checkpoint with this fence.
+
+    Its files are from two states, because a run has moved only some of them, or a copy does not have all of them.
+    """
+    if fence is not None and fence.startswith(COPY_MARK):
+        return FencedError(f"{files.root} is a copy that is not complete{fence.removeprefix(COPY_MARK)}")
     return FencedError(
         f"{files.root} is fenced: a run is publishing, or was interrupted. If none is running: ttlsnap recover "
         f"{shell_word(files.root)}"

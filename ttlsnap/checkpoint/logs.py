@@ -28,6 +28,7 @@ from ttlsnap.schema.strict_json import parse_json
 from ttlsnap.storage.directory import Directory
 
 FENCE_MARK = "ttlsnap fence"
+COPY_MARK = f"{FENCE_MARK}: this copy is not complete"
 MAX_LOG_BYTES = 64 << 20
 # Offsets v2 need a setting of Spark 4.2. Commits v2 are checkpoint format 2, and v3 adds named sinks (Spark 4.3).
 _OFFSET_VERSIONS, _COMMIT_VERSIONS = ("v1", "v2"), ("v1", "v2", "v3")

@@ -19,7 +19,7 @@ from uuid import uuid4
 import xxhash
 
 from ttlsnap.checkpoint import layout
-from ttlsnap.checkpoint.logs import FENCE_MARK, read_logs
+from ttlsnap.checkpoint.logs import COPY_MARK, read_logs
 from ttlsnap.copies.access import begin_copy_at, share_copy_at
 from ttlsnap.copies.manifest import (
     MANIFEST,
@@ -47,7 +47,7 @@ from ttlsnap.storage.trees import stat_files, sync_names
 _ATTEMPTS = 5
 _PAUSE_S = 0.1
 """The pause before a further attempt, in seconds, times the number of attempts so far."""
-_IN_A_PART = 1000
+PART = 1000
 """Files that are sent between two records of what has arrived."""
 
 
@@ -203,7 +203,7 @@ class _Copy:
         fence = layout.offset_file(selection.batch + 1)
         command = f"ttlsnap copy {shell_word(self._source.root)} {shell_word(target.root)}"
         target.mkdirs(layout.OFFSETS)
-        target.replace(fence, f"{FENCE_MARK}: this copy is not complete; run `{command}`\n".encode())
+        target.replace(fence, f"{COPY_MARK}; run `{command}`\n".encode())
         if old_facts is not None and old_facts.batch != facts.batch:
             self._copied.pop(layout.offset_file(old_facts.batch + 1), None)
             target.remove(layout.offset_file(old_facts.batch + 1))
@@ -217,8 +217,8 @@ class _Copy:
         sender = Sender(self._source, self._target)
         # Without the id, Spark would write one of its own as soon as somebody starts it, even if the fence stops it.
         missing_files.sort(key=lambda file: (file.path != layout.METADATA, file.path))
-        for start in range(0, len(missing_files), _IN_A_PART):
-            copied_files, changed_paths = sender.send(missing_files[start : start + _IN_A_PART])
+        for start in range(0, len(missing_files), PART):
+            copied_files, changed_paths = sender.send(missing_files[start : start + PART])
             sync_names(self._target, [file.path for file in copied_files])
             self._copied |= {file.path: file for file in copied_files}
             write_part(self._target, self._next_part(), copied_files)

@@ -13,10 +13,10 @@ from functools import partial
 from pathlib import PurePosixPath
 
 from ttlsnap.checkpoint import Checkpoint
+from ttlsnap.checkpoint.checkpoint import fenced
 from ttlsnap.checkpoint.listing import Listing
 from ttlsnap.checkpoint.starting import require_startable
-from ttlsnap.errors import FencedError, Foreseen, RefusedError, tidy_after_error
-from ttlsnap.printable import shell_word
+from ttlsnap.errors import Foreseen, RefusedError, tidy_after_error
 from ttlsnap.publishing.hidden_batches import refuse_hidden_batches
 from ttlsnap.publishing.liveness import refuse_if_running
 from ttlsnap.publishing.missing import refuse_missing_files
@@ -73,10 +73,7 @@ def refuse_unsettled(checkpoint: Checkpoint, listing: Listing, runs: Runs) -> No
     """
     files, logs = checkpoint.files, checkpoint.logs
     if logs.fence is not None:
-        raise FencedError(
-            f"{checkpoint.target} is fenced: a run was interrupted while it published. Run: ttlsnap recover "
-            f"{shell_word(checkpoint.target)}"
-        )
+        raise fenced(files, logs.fence)
     refuse_hidden_batches(runs, logs)
     refuse_missing_files(runs, logs)
     require_startable(files, logs)

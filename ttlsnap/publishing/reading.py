@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ttlsnap.checkpoint.checkpoint import half_swapped
-from ttlsnap.checkpoint.logs import read_logs
+from ttlsnap.checkpoint.checkpoint import fenced
+from ttlsnap.checkpoint.logs import COPY_MARK, read_logs
 from ttlsnap.errors import CorruptionError, RefusedError
 from ttlsnap.publishing.moves import find_done
 from ttlsnap.publishing.runs import Runs
@@ -13,9 +13,15 @@ from ttlsnap.storage.directory import Directory, each
 
 
 def refuse_half_swapped(files: Directory, batch: int | None = None) -> None:
-    """Raise FencedError if an interrupted run has moved only some of the files that a batch needs, or any batch."""
-    if read_logs(files).fence is None:
+    """Raise FencedError if an interrupted run has moved only some of the files that a batch needs, or any batch.
+
+    Raise it also for a copy that is not complete.
+    """
+    fence = read_logs(files).fence
+    if fence is None:
         return
+    if fence.startswith(COPY_MARK):
+        raise fenced(files, fence)
     try:
         journal = Runs.read(files).interrupted
     except CorruptionError:
@@ -25,7 +31,7 @@ def refuse_half_swapped(files: Directory, batch: int | None = None) -> None:
     if batch is not None and batch < journal.batch and journal.kind in ("compact", "import"):
         return  # such a run moves no files of earlier batches
     if len(set(find_done(files, journal.moves))) == 2:
-        raise half_swapped(files)
+        raise fenced(files, fence)
 
 
 def refuse_shared_folders(files: Directory, folders: Sequence[str]) -> None:

@@ -12,7 +12,8 @@ from typing import Literal
 from ttlsnap.archives.places import AllowedPlaces, Confirm
 from ttlsnap.archives.receivers import ExpiredCallback
 from ttlsnap.checkpoint import layout
-from ttlsnap.checkpoint.logs import read_logs
+from ttlsnap.checkpoint.checkpoint import fenced
+from ttlsnap.checkpoint.logs import COPY_MARK, read_logs
 from ttlsnap.documents import Result
 from ttlsnap.errors import (
     CorruptionError,
@@ -258,8 +259,11 @@ def _remove_late_fence(files: Directory) -> Journal | None:
 
     Return the run; None if there is no fence. Raise RefusedError if the fence's journal is missing.
     """
-    if read_logs(files).fence is None:
+    fence = read_logs(files).fence
+    if fence is None:
         return None
+    if fence.startswith(COPY_MARK):
+        raise fenced(files, fence)
     journal = next((journal for journal in reversed(Runs.read(files).journals) if has_fence(files, journal)), None)
     if journal is None:
         raise RefusedError(

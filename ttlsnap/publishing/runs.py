@@ -12,7 +12,8 @@ from typing import Any
 import xxhash
 
 from ttlsnap.checkpoint import Logs, layout
-from ttlsnap.checkpoint.logs import MAX_LOG_BYTES, read_logs
+from ttlsnap.checkpoint.checkpoint import fenced
+from ttlsnap.checkpoint.logs import COPY_MARK, MAX_LOG_BYTES, read_logs
 from ttlsnap.checkpoint.recognize import require_checkpoint
 from ttlsnap.errors import FencedError
 from ttlsnap.printable import shell_word
@@ -129,9 +130,11 @@ def _in_order(journals: Iterable[Journal]) -> tuple[Journal, ...]:
 
 
 def refuse_if_interrupted(files: Directory) -> Runs:
-    """Return the runs of a checkpoint. Raise FencedError if an earlier one needs ``recover``."""
-    runs = Runs.read(files)
-    if runs.interrupted is not None or read_logs(files).fence is not None:
+    """Return the runs of a checkpoint. Raise FencedError for one that needs ``recover``, and for an incomplete copy."""
+    runs, fence = Runs.read(files), read_logs(files).fence
+    if fence is not None and fence.startswith(COPY_MARK):
+        raise fenced(files, fence)
+    if runs.interrupted is not None or fence is not None:
         command = f"ttlsnap recover {shell_word(files.root)}"
         raise FencedError(f"{files.root}: a run was interrupted while it published. Run: {command}")
     return runs

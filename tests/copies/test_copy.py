@@ -1,0 +1,187 @@
+"""``copy`` with sample checkpoints: what a copy has, what it says, and how an interrupted one goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ttlsnap import diff, doctor, export, inspect
+from ttlsnap.checkpoint import layout
+from ttlsnap.copies.manifest import MANIFEST, read_manifest
+from ttlsnap.copies.run import SilentCopyListener, copy
+from ttlsnap.copies.verify import find_differences
+from ttlsnap.errors import CorruptionError, FencedError, RefusedError, TtlsnapError, UsageError
+from ttlsnap.storage.open import open_directory
+
+from ..cli.running import Ttlsnap
+from ..samples import SAMPLES, bytes_of, sample
+
+NAMES = sorted(path.name for path in SAMPLES.iterdir() if path.is_dir() and path.name != "__pycache__")
+AGG, VISITS, BEGUN = "agg-deltas-lz4-4.2", "visits-4.2", "uncommitted-batch-4.2"
+HARMLESS = {"no-schema"}
+
+
+class Interrupted(BaseException):
+    """A stand-in for the end of the process."""
+
+
+class Doing(SilentCopyListener):
+    """A listener that does something when files are ``chosen`` or have ``arrived``."""
+
+    def __init__(self, moment: str, work: Callable[[], object]) -> None:
+        self._moment, self._work, self.calls = moment, work, 0
+
+    def chosen(self, batch: int, files: int, size: int) -> None:
+        self._at("chosen")
+
+    def arrived(self, files: int, size: int) -> None:
+        self._at("arrived")
+
+    def _at(self, moment: str) -> None:
+        if moment == self._moment:
+            self.calls += 1
+            self._work()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_copy_has_the_same_state_and_nothing_is_wrong_with_it(tmp_path: Path, name: str) -> None:
+    source, target = sample(name, tmp_path), tmp_path / "copy"
+    before = bytes_of(source)
+    report = copy(str(source), str(target), verify=True)
+    assert bytes_of(source) == before
+    assert (report.complete, report.verified, report.sent, report.attempts) == (True, True, report.files, 1)
+    assert {problem.code for problem in doctor(str(target)).problems} <= HARMLESS
+    if name != "no-schema-3.0":
+        assert diff(str(source), str(target)).differs is False
+    assert inspect(str(target)).checkpoint.query_id == inspect(str(source)).checkpoint.query_id
+
+
+def test_files_of_later_batches_stay_behind(tmp_path: Path) -> None:
+    source, target = sample(BEGUN, tmp_path), tmp_path / "copy"
+    assert (source / "offsets/4").exists() and (source / "sources/0/4").exists()
+    assert copy(str(source), str(target)).batch == 3
+    assert not (target / "offsets/4").exists() and not (target / "sources/0/4").exists()
+    assert {layout.batch_of(path) for path in bytes_of(target)} <= {None, 0, 1, 2, 3}
+
+
+def test_an_older_batch_can_be_copied(tmp_path: Path) -> None:
+    source, target = sample(AGG, tmp_path), tmp_path / "copy"
+    assert copy(str(source), str(target), batch=4).batch == 4
+    assert doctor(str(target)).problems == ()
+    assert diff(str(source), str(target), old_batch=4).differs is False
+
+
+def test_a_clone_has_an_id_of_its_own(tmp_path: Path) -> None:
+    source, target = sample(VISITS, tmp_path), tmp_path / "copy"
+    report = copy(str(source), str(target), new_id=True)
+    ids = [json.loads((folder / "metadata").read_text())["id"] for folder in (source, target)]
+    assert report.query_id == ids[1] != ids[0]
+    assert not (target / ".metadata.crc").exists()
+    assert doctor(str(target)).problems == ()
+
+
+def test_an_interrupted_copy_is_fenced_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ttlsnap.copies.run.PART", 5)
+    source, target, whole = sample(AGG, tmp_path), tmp_path / "copy", tmp_path / "whole"
+    copy(str(source), str(whole))
+
+    def end() -> None:
+        if listener.calls == 4:
+            raise Interrupted
+
+    listener = Doing("arrived", end)
+    with pytest.raises(Interrupted):
+        copy(str(source), str(target), listener=listener)
+    assert target.stat().st_mode & 0o777 == 0o700
+    assert (target / "offsets/7").read_text().startswith("ttlsnap fence: this copy is not complete; run `ttlsnap copy ")
+    for command in (inspect, doctor, lambda path: export(path, str(tmp_path / "export"))):
+        with pytest.raises(TtlsnapError):
+            command(str(target))
+    with pytest.raises(RefusedError, match="has an unfinished copy of"):
+        copy(str(sample(VISITS, tmp_path)), str(target))
+    report = copy(str(source), str(target))
+    assert (report.kept, report.sent) == (20, report.files - 20)
+    assert target.stat().st_mode == source.stat().st_mode
+    own = f"{layout.RUNS.partition('/')[0]}/"
+    ours, theirs = ({p: b for p, b in bytes_of(f).items() if not p.startswith(own)} for f in (target, whole))
+    assert ours == theirs
+
+
+def test_a_file_that_is_replaced_meanwhile_is_copied_again(tmp_path: Path) -> None:
+    source, target = sample(AGG, tmp_path), tmp_path / "copy"
+    replaced = source / "state/0/0/7.delta"
+
+    def replace() -> None:
+        if listener.calls == 1:
+            os.utime(replaced, ns=(1, 1))
+
+    listener = Doing("arrived", replace)
+    report = copy(str(source), str(target), listener=listener, verify=True)
+    assert (report.attempts, report.sent) == (2, report.files + 1)
+
+
+def test_a_source_that_never_rests_is_refused(tmp_path: Path) -> None:
+    source, target = sample(AGG, tmp_path), tmp_path / "copy"
+    listener = Doing("arrived", lambda: os.utime(source / "state/0/0/7.delta", ns=(1, listener.calls)))
+    with pytest.raises(RefusedError, match="changes faster than it can be copied: 5 attempts failed"):
+        copy(str(source), str(target), listener=listener)
+    with pytest.raises(FencedError, match="is a copy that is not complete; run `ttlsnap copy"):
+        export(str(target), str(tmp_path / "export"))
+    assert copy(str(source), str(target)).complete
+
+
+def test_each_difference_from_the_manifest_is_found(tmp_path: Path) -> None:
+    source, target = sample(AGG, tmp_path), tmp_path / "copy"
+    copy(str(source), str(target))
+    files = open_directory(str(target))
+    manifest = read_manifest(files)
+    assert manifest is not None and not list(find_differences(files, manifest))
+    state = target / "state/0/0"
+    (state / "7.delta").write_bytes((state / "7.delta").read_bytes()[:-1] + b"x")
+    (target / "commits/6").unlink()
+    (target / "offsets/5").write_text("v1")
+    (state / "8.snapshot").touch()
+    found = dict(find_differences(files, manifest))
+    assert found.keys() == {"state/0/0/7.delta", "commits/6", "offsets/5", "state/0/0/8.snapshot"}
+    path = target / MANIFEST
+    path.write_text(path.read_text().replace("commits/6", "commits/5"))
+    with pytest.raises(CorruptionError, match="is not a manifest as ttlsnap wrote it"):
+        read_manifest(files)
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [("ck/copy", "must not contain each other"), (".", "must not contain each other"), ("full", "exists already")],
+)
+def test_a_place_that_cannot_be_a_copy_is_refused(tmp_path: Path, place: str, words: str) -> None:
+    source = sample(AGG, tmp_path).rename(tmp_path / "ck")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/file").touch()
+    before = bytes_of(tmp_path)
+    with pytest.raises((UsageError, RefusedError), match=words):
+        copy(str(source), str(tmp_path / place))
+    assert bytes_of(tmp_path) == before
+
+
+def test_damage_is_reported_and_nothing_is_published(tmp_path: Path) -> None:
+    source, target = sample(AGG, tmp_path), tmp_path / "copy"
+    (source / "state/0/0/7.delta").unlink()
+    with pytest.raises(CorruptionError, match=r"7\.delta is missing"):
+        copy(str(source), str(target))
+    assert not (target / MANIFEST).exists()
+
+
+def test_the_command_says_what_it_did(tmp_path: Path, ttlsnap: Ttlsnap) -> None:
+    source, target = sample(AGG, tmp_path), tmp_path / "copy"
+    assert "Would copy" in ttlsnap("copy", source, target, "--dry-run").out
+    assert not target.exists()
+    done = ttlsnap("copy", source, target, "--verify", "--format", "json").json
+    assert (done["batch"], done["complete"], done["verified"], done["new_id"]) == (6, True, True, False)
+    again = ttlsnap("copy", source, target)
+    assert (again.code, "exists already" in again.err) == (4, True)
+    missing = ttlsnap("copy", source, tmp_path / "other", "--batch", "99")
+    assert (missing.code, "batch 99 is not retained" in " ".join(missing.err.split())) == (2, True)

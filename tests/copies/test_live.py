@@ -1,0 +1,83 @@
+"""Copies of checkpoints on which real Spark restarts, and copies that are made while a query runs."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from ttlsnap.checkpoint.logs import read_logs
+from ttlsnap.copies.run import copy
+from ttlsnap.storage.open import open_directory
+
+from ..compaction.stories import BATCHES, MORE, MORE_WHOLE, WHOLE, rocksdb
+from ..judge.queries import Query
+from ..judge.spark import Judge
+from ..matrix import narrow
+from .test_copy import Doing, Interrupted
+
+QUERIES = [
+    Query("agg_update"),
+    rocksdb("visits", changelog=True, checkpoint_format=2),
+    rocksdb("join", changelog=False),
+    rocksdb("agg_update", changelog=True),
+    Query("agg_append", sink="parquet"),
+]
+
+
+def last_commit(path: Path) -> int:
+    return read_logs(open_directory(str(path))).commits[-1]
+
+
+@pytest.mark.parametrize("query", narrow(QUERIES, 0, 1), ids=lambda query: f"{query.operator}-{query.provider}")
+def test_a_query_continues_on_a_copy(
+    judge: Judge, tmp_path: Path, query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ttlsnap.copies.run.PART", 5)
+    written = judge.write(query, WHOLE, layout="snapshot")
+    clone = judge.at(written, tmp_path / "clone")
+
+    def end() -> None:
+        if listener.calls == 3:
+            raise Interrupted
+
+    listener = Doing("arrived", end)
+    with pytest.raises(Interrupted):
+        copy(str(written.path), str(clone.path), listener=listener, new_id=True)
+    before = sorted(clone.path.rglob("*"))
+    assert "ttlsnap fence: this copy is not complete; run `ttlsnap copy" in judge.refusal(clone)
+    assert {path for path in clone.path.rglob("*") if path.is_file()} == {path for path in before if path.is_file()}
+    assert copy(str(written.path), str(clone.path), new_id=True, verify=True).kept == 15
+    continued = judge.restart(clone, MORE_WHOLE)
+    assert continued and continued == judge.restart(written, MORE_WHOLE)
+
+
+@pytest.mark.parametrize(
+    "query",
+    narrow([rocksdb("agg_update", changelog=True), Query("agg_update")]),
+    ids=lambda query: query.provider,
+)
+def test_a_copy_of_a_running_query_is_that_of_one_batch(
+    judge: Judge, tmp_path: Path, query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ttlsnap.copies.run.PART", 10)
+    written = judge.write(query, BATCHES, layout="snapshot")
+    place = tmp_path / "clone"
+    judge.start(written, [])
+
+    def feed() -> None:
+        if listener.calls <= len(MORE):
+            committed = last_commit(written.path)
+            judge.feed(written, MORE[listener.calls - 1])
+            while last_commit(written.path) == committed:
+                time.sleep(0.05)
+
+    listener = Doing("arrived", feed)
+    report = copy(str(written.path), str(place), listener=listener, verify=True)
+    assert listener.calls > len(MORE)
+    judge.stop(written, when_done=True)
+    assert report.batch < last_commit(written.path)
+    clone = judge.at(written, place)
+    judge.restart(clone, [])
+    assert judge.state(clone) == judge.state(written)
