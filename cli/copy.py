@@ -62,7 +62,7 @@ def copy(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be copied, and copy nothing.")] = False,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
-    """Copy a checkpoint as of one batch: a backup, or a clone. The query may run meanwhile.
+    """Copy a checkpoint as of one batch: a backup, or a clone. The query may keep running.
 
     Nothing is written to the checkpoint. A query that starts on the copy continues after that batch. If the command is
     interrupted, Spark refuses to start on the copy; repeat the command, and it goes on.

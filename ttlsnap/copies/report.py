@@ -18,7 +18,7 @@ class CopyReport(Result):
     files, bytes    the size of the copy
     sent, sent_bytes        what was sent in this call
     kept            files that an earlier call had already sent
-    attempts        how often a batch was chosen, because files of the one before were removed meanwhile
+    attempts        how often a batch was chosen, because files of the one before were removed
     verified        whether everything in the copy was read again, and is what the manifest says
     """
 

@@ -89,7 +89,7 @@ class CopyRequest:
 
 @takes(CopyRequest)
 def copy(request: CopyRequest) -> CopyReport:
-    """Copy the checkpoint ``source`` to ``target``, as of one batch. The query may run meanwhile.
+    """Copy the checkpoint ``source`` to ``target``, as of one batch. The query may keep running.
 
     Raise a ``TtlsnapError`` (see ``ttlsnap.errors``). Nothing is written to the source. A copy that is not complete
     keeps Spark from starting, and another call continues it.
@@ -210,7 +210,7 @@ class _Copy:
         return facts
 
     def _send(self, selection: Selection) -> str | None:
-        """Send what the copy does not have. Return the path of a file that has changed in the source meanwhile."""
+        """Send what the copy does not have. Return the path of a file that has changed in the source since it was chosen."""
         missing_files = self._find_missing(selection)
         self._kept = len(selection.files) - len(missing_files)
         self._listener.chosen(selection.batch, len(missing_files), sum(file.info.size for file in missing_files))
@@ -248,7 +248,7 @@ class _Copy:
         return [file for file in selection.files if not has(file)]
 
     def _find_changed(self, selection: Selection) -> str | None:
-        """Return the path of a file that is another one in the source than that which was copied, or None.
+        """Return the path of a file that was replaced in the source after it was chosen, or None.
 
         Files that were removed after they were copied do not matter, as long as the query goes on from the batch.
         """
