@@ -35,7 +35,7 @@ Examples:
   # a column was renamed
   ttlsnap check state.json new.json --renamed cnt=visits
 
-  # pass if a setting or a migration makes it work
+  # pass what a setting or a migration repairs, which your deployment then makes
   ttlsnap check state.json new.json --fail-on incompatible
 
   # accept one finding in one place

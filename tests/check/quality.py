@@ -13,9 +13,10 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -26,7 +27,7 @@ from ttlsnap.check.outcomes import CHANGE_SETTING, INSTEAD_OF_ADDING, INSTEAD_OF
 from ttlsnap.check.rules import RULES
 from ttlsnap.contract import Contract, contract_of_checkpoint, parse_contract
 from ttlsnap.errors import TtlsnapError
-from ttlsnap.new_query.findings import find_repairs
+from ttlsnap.new_query.findings import COMMAND, REPAIRABLE, find_repairs
 
 from ..judge.processes import JudgeError
 from ..judge.spark import Judge
@@ -156,8 +157,9 @@ def rules() -> str:
     for rule in RULES.values():
         lines = [f"### `{rule.code}`", "", f"{rule.title[0].upper()}{rule.title[1:]}. {rule.why}", ""]
         lines += ["| verdict | message | Spark | what to do |", "|---|---|---|---|"]
-        cases = (case for outcome in OUTCOMES if (case := _shown(outcome, rule.code)) is not None)
-        lines += dict.fromkeys(cases)
+        cases = _cases(rule.code)
+        lines += dict.fromkeys(map(_row, cases))
+        lines += _repaired(rule.code, cases)
         matching = [one for one in judged() if one.report and any(f.code == rule.code for f in one.report.findings)]
         names = [f"`{one.name}`" for one in matching]
         if names:
@@ -174,18 +176,38 @@ class _Words(dict[str, str]):
         return name.upper()
 
 
-def _shown(outcome: Outcome, code: str) -> str | None:
-    """Return a case as a row of the table, or None if it belongs to another rule."""
+def _cases(code: str) -> list[Outcome]:
+    """Return the cases of a rule, with its words."""
     side = code.partition("-")[0].removesuffix("s")
     side = side if side in ("key", "value") else "other"
     instead = {"value-added": INSTEAD_OF_ADDING, "value-removed": INSTEAD_OF_REMOVING}.get(code, "")
     fix = CHANGE_SETTING.format_map(_Words())
     words = _Words(side=side, SIDE=side.upper(), instead=instead, fix=fix, rename="OLD=NEW")
-    case = outcome.fill(words)
-    if case.code != code:
-        return None
+    return [case for outcome in OUTCOMES if (case := outcome.fill(words)).code == code]
+
+
+def _row(case: Outcome) -> str:
+    """Return a case as a row of the table."""
     cells = (f"`{case.verdict.value}`", case.message, case.spark, case.fix)
     return "| " + " | ".join(cells).replace("*", "\\*").rstrip() + " |"
+
+
+def _repaired(code: str, cases: Iterable[Outcome]) -> list[str]:
+    """Return the row of a rule about the findings that a migration repairs, with the steps and commands of the pairs.
+
+    A rule that has neither an incompatible case nor a pair that a migration repairs has no row.
+    """
+    findings = [finding for one in judged() if one.report for finding in one.report.findings if finding.code == code]
+    steps = {f"`{finding.migration['change']}`": None for finding in findings if finding.migration}
+    commands = {_OPTION.sub(r"\1 FIELD", finding.fix): None for finding in findings if finding.migration}
+    if not steps and (code not in REPAIRABLE or all(case.verdict is not Verdict.INCOMPATIBLE for case in cases)):
+        return []
+    names = f" ({', '.join(sorted(steps))})" if steps else ""
+    message = f"as above, and a step of [the plan](schema-changes.md#the-plan) repairs it{names}"
+    return [f"| `after_migration` | {message} | as above | {', or '.join(sorted(commands) or [COMMAND])} |"]
+
+
+_OPTION = re.compile(r"(--fill|--drop|--rename) (?:'[^']*'|[^ =]+(?==)|[^ ]+)")
 
 
 def migrations() -> str:

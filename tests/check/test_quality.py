@@ -93,3 +93,19 @@ def test_the_docs_show_the_current_rules_and_pairs() -> None:
 
 def test_each_rule_has_a_case() -> None:
     assert all(len(section.splitlines()) > 4 for section in rules().split("\n\n### "))
+
+
+def test_the_docs_say_of_each_finding_that_a_migration_repairs_that_its_rule_softens() -> None:
+    sections = {section.removeprefix("### ").split("`")[1]: section for section in rules().split("\n\n### ")}
+    repaired = [
+        (finding.code, finding.migration["change"])
+        for one in judged()
+        if one.report is not None
+        for finding in one.report.findings
+        if finding.migration
+    ]
+    assert ("value-widened", "widen") in repaired
+    for code, change in repaired:
+        (row,) = (line for line in sections[code].splitlines() if line.startswith("| `after_migration` | as above"))
+        assert f"`{change}`" in row
+        assert "ttlsnap migrate CHECKPOINT --to NEW" in row

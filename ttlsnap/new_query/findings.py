@@ -15,7 +15,7 @@ from ttlsnap.printable import shell_word
 if TYPE_CHECKING:
     from ttlsnap.migration.evolution import Evolution, Step
 
-_REPAIRABLE = (
+REPAIRABLE = (
     *("key-floats", "key-intervals"),
     *(f"key-{change}" for change in ("added", "removed", "reordered", "retyped", "widened", "nullability", "renamed")),
     *(
@@ -33,9 +33,10 @@ _REPAIRABLE = (
     ),
     *("time-mode", "output-mode"),
 )
+"""The rules whose incompatible findings become ``after_migration`` where a migration repairs them."""
 OF_SPARK = {"key-floats": "normalize", "key-intervals": "rehash"}
 """Findings that come from the version of Spark, and their steps."""
-_COMMAND = "ttlsnap migrate CHECKPOINT --to NEW"
+COMMAND = "ttlsnap migrate CHECKPOINT --to NEW"
 
 
 def find_repairs(
@@ -71,7 +72,7 @@ def with_repairs(
 
 
 def _judge(finding: Finding, evolution: Evolution, obstacles: Sequence[UnrepairedFinding], *, proves: bool) -> Finding:
-    if any(obstacle.stays for obstacle in obstacles) or finding.code not in _REPAIRABLE:
+    if any(obstacle.stays for obstacle in obstacles) or finding.code not in REPAIRABLE:
         return finding
     needs = [obstacle.needs for obstacle in obstacles if obstacle.needs]
     if not needs:
@@ -92,7 +93,7 @@ def _repaired(finding: Finding, evolution: Evolution, options: Sequence[str], *,
         return finding
     if finding.verdict.rank <= Verdict.RECONFIGURATION.rank:
         return finding
-    command = " ".join([_COMMAND, *dict.fromkeys(options)])
+    command = " ".join([COMMAND, *dict.fromkeys(options)])
     return replace(finding, verdict=Verdict.AFTER_MIGRATION, fix=command, migration=step.to_json())
 
 
@@ -115,7 +116,7 @@ def find_command(report: CheckReport, renamed: Mapping[str, str], in_commit: boo
     ]
     words += [f"--rename {shell_word(f'{old_name}={new_name}')}" for old_name, new_name in renamed.items()]
     words += dict.fromkeys(
-        options_text for finding in report.findings if (options_text := finding.fix.partition(_COMMAND)[2].strip())
+        options_text for finding in report.findings if (options_text := finding.fix.partition(COMMAND)[2].strip())
     )
     words += ["--ignore " + shell_word(f"{ignored.finding.code}:{ignored.finding.place}") for ignored in report.ignored]
     return " ".join(words)
