@@ -24,6 +24,9 @@ _KEEP = "keep {old}, or start a new checkpoint"
 _RESTORE_ORDER = "restore the old order of the columns"
 _BRANCHES = "restore the old order, which is that of the branches of the union or join"
 _OLD_SETTINGS = "create the new contract with the old settings (--conf)"
+_OLD_ZONE = (
+    "set {name}={old}, and create the new contract with it (--conf); without it, a contract has the zone of its machine"
+)
 _EVOLUTION = "spark.databricks.delta.schema.autoMerge.enabled=true, or MERGE WITH SCHEMA EVOLUTION"
 
 _AS_IS, _RECONFIGURATION, _AFTER_MIGRATION = Verdict.AS_IS, Verdict.RECONFIGURATION, Verdict.AFTER_MIGRATION
@@ -713,14 +716,14 @@ TIME_ZONE_OF_DATES = Outcome(
     _INCOMPATIBLE,
     "the session time zone changed from {old} to {new}; dates in the state belong to the old one",
     _WRONG,
-    "set {name}={old}",
+    _OLD_ZONE,
 )
 TIME_ZONE = Outcome(
     "time-zone",
     _UNKNOWN,
     "the session time zone changed from {old} to {new}: does a function depend on it?",
     SILENT,
-    "set {name}={old}; if nothing in the state depends on the time zone, ignore this finding",
+    f"{_OLD_ZONE}. If nothing in the state depends on the time zone, ignore this finding",
 )
 OUTPUT_MODE = Outcome("output-mode", _AS_IS, "the output mode changed from {old} to {new}", SILENT)
 GROUPS_CLOSED, GROUPS_MAYBE_CLOSED = (

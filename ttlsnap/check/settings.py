@@ -23,6 +23,7 @@ from ttlsnap.check.outcomes import (
 )
 from ttlsnap.check.outcomes import TIME_ZONE as TIME_ZONE_CHANGED
 from ttlsnap.check.query_plan import QueryPlan
+from ttlsnap.check.time_zones import mean_same_zone
 from ttlsnap.checkpoint.checkpoint import PROVIDERS
 from ttlsnap.contract import Contract
 from ttlsnap.contract.model import PARTITIONS, TIME_ZONE, ZONED_OF_TIMES
@@ -129,7 +130,7 @@ def _compare_sources(comparison: Comparison) -> None:
 
 def _compare_time_zones(comparison: Comparison) -> None:
     old_zone, new_zone = (contract.conf.get(TIME_ZONE) for contract in (comparison.old, comparison.new))
-    if old_zone and new_zone and old_zone != new_zone:
+    if old_zone and new_zone and not mean_same_zone(old_zone, new_zone):
         expressions = (
             text for operator in comparison.new.operators for text in QueryPlan.of(operator.plan or ()).computed
         )
