@@ -206,6 +206,58 @@ def test_the_action_passes_an_unchanged_contract(repository: Repository) -> None
     }
 
 
+def test_the_action_passes_a_query_like_that_of_the_tutorial(repository: Repository) -> None:
+    repository.change(to=repository.text())
+    page = (ROOT / "docs/getting-started.md").read_text()
+    (block,) = re.findall(r"```yaml\n(# The version.*?)```", page, re.DOTALL)
+    _, step = load(block)
+    given = {**step["with"], "contract": "jobs/a.state.json"}
+    codes, printed = Runner(repository, **given, **{"properties-file": "jobs/spark.conf"}).run()
+    assert set(codes.values()) == {0}, printed
+    options = repository.contract_options()
+    assert str(options.pop("properties_file")) == "jobs/spark.conf"
+    assert str(options.pop("output")) == "jobs/a.state.json"
+    assert options == {
+        "target": "visits:build",
+        "schema": ["user STRING, at TIMESTAMP"],
+        "conf": ["spark.sql.shuffle.partitions=4", "spark.sql.session.timeZone=UTC"],
+        "output_mode": "update",
+    }
+
+
+def test_the_action_passes_a_script(repository: Repository) -> None:
+    repository.change(to=repository.text())
+    given = {
+        "script": "jobs/visits.py",
+        "arguments": "--in\nold visits",
+        "query-name": "visits",
+        "contract": "jobs/a.state.json",
+    }
+    codes, printed = Runner(repository, **given).run()
+    assert set(codes.values()) == {0}, printed
+    options = repository.contract_options()
+    assert [str(options.pop(name)) for name in ("script", "output")] == ["jobs/visits.py", "jobs/a.state.json"]
+    assert options == {"arguments": ["--in", "old visits"], "query": "visits"}
+
+
+@pytest.mark.parametrize(("strict", "code"), [("false", 0), ("true", 3), ("yes", 2)])
+def test_the_action_can_be_strict(repository: Repository, strict: str, code: int) -> None:
+    repository.change(to=repository.text())
+    codes, printed = action(repository, strict=strict).run()
+    assert codes["Check"] == code
+    assert ("strict is yes; write true or false" in printed) is (code == 2)
+
+
+def test_workflows_in_the_pages_use_inputs_of_the_action() -> None:
+    inputs = example("action.yml")["inputs"].keys()
+    for page in ("docs/check.md", "docs/getting-started.md", "action.yml"):
+        (step,) = re.findall(r"uses: OWNER/ttlsnap@[^\n]*\n(.*?)(?:```|\n#\n)", (ROOT / page).read_text(), re.DOTALL)
+        names = re.findall(r"^[# ]+([\w-]+):", step, re.MULTILINE)
+        assert names[:2] == ["with", "query"]
+        assert "conf: spark.sql.session.timeZone=UTC" in step or "      spark.sql.session.timeZone=UTC" in step
+        assert set(names[1:]) <= inputs
+
+
 def test_the_action_compares_with_the_base_and_annotates_the_contract(repository: Repository) -> None:
     repository.change(to=repository.text(without=1))
     runner = action(repository)
@@ -259,18 +311,19 @@ def test_the_gitlab_job_fails_with_the_check_and_keeps_its_report(
     repository: Repository, without: int, code: int
 ) -> None:
     repository.change(to=repository.text(without=without))
-    job = example("examples/gitlab/.gitlab-ci.yml")["state-contract"]
+    job = example("examples/gitlab/gitlab-ci.yml")["state-contract"]
     variables = {**job["variables"], "CONTRACT": "jobs/a.state.json", "CI_MERGE_REQUEST_DIFF_BASE_SHA": repository.base}
     done = repository.run("bash", "-e", "-c", "\n".join(job["script"]), **variables)
     assert done.returncode == code, done.stderr
     report = job["artifacts"]["reports"]["junit"]
     assert job["artifacts"]["when"] == "always"
     assert (ElementTree.parse(repository.root / report).getroot().get("failures") == "0") is (code == 0)
-    assert repository.contract_options()["target"] == "jobs.sessions:build"
+    options = repository.contract_options()
+    assert (options["target"], options["conf"]) == ("jobs.sessions:build", ["spark.sql.session.timeZone=UTC"])
 
 
 def test_the_gitlab_job_lets_a_new_contract_pass(repository: Repository) -> None:
-    job = example("examples/gitlab/.gitlab-ci.yml")["state-contract"]
+    job = example("examples/gitlab/gitlab-ci.yml")["state-contract"]
     repository.change(to=repository.text())
     variables = {**job["variables"], "CI_MERGE_REQUEST_DIFF_BASE_SHA": repository.base}
     done = repository.run("bash", "-e", "-c", "\n".join(job["script"]), **variables)
