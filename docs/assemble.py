@@ -33,7 +33,8 @@ def assemble() -> None:
         cwd=ROOT, check=True, capture_output=True, text=True,
     ).stdout  # fmt: skip
     for name in filter(None, listed.split("\0")):
-        if not name.startswith("."):
+        # The site has no hidden files: a link to one is broken, also where MkDocs would only mention it.
+        if not any(part.startswith(".") for part in Path(name).parts):
             (SOURCES / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, SOURCES / name)
     (SOURCES / "README.md").unlink()

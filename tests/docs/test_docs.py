@@ -13,7 +13,7 @@ from ttlsnap.cli.app import run
 from ttlsnap.contract import contract_of_checkpoint
 
 from ..samples import sample
-from .transcripts import PAGES, ROOT, blocks, replayed, settled
+from .transcripts import PAGES, ROOT, blocks, replayed, settled, with_files
 
 _PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
@@ -22,6 +22,16 @@ _PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
 def test_transcripts_show_the_current_output(page: Path) -> None:
     for block in blocks(page):
         assert settled(block) == settled(replayed(block)), "python -m tests.docs.transcripts writes them anew"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_pages_show_the_current_files(page: Path) -> None:
+    text = page.read_text()
+    assert text == with_files(text), "python -m tests.docs.transcripts writes them anew"
+
+
+def test_the_page_about_ci_shows_the_job_of_gitlab() -> None:
+    assert (ROOT / "examples/gitlab/gitlab-ci.yml").read_text() in (ROOT / "docs/check.md").read_text()
 
 
 @pytest.mark.parametrize(
@@ -51,6 +61,7 @@ def test_links_lead_to_existing_files(page: Path) -> None:
     for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
         if "://" not in link:
             assert (page.parent / link).exists(), link
+            assert not any(part.startswith(".") for part in Path(link).parts if part != ".."), "it is not on the site"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -1,7 +1,8 @@
-"""The transcripts in README and docs: every ``$ ttlsnap ...`` line of a console block, and its output.
+"""What README and docs show of other things: the output of ``$ ttlsnap ...``, and files of ``examples/``.
 
-    python -m tests.docs.transcripts    update the output in the pages
+    python -m tests.docs.transcripts    update the output and the files in the pages
 
+A block shows a file if its title is the file's path.
 Commands run from the repository's root, whose path is removed from the output.
 """
 
@@ -20,6 +21,7 @@ from ttlsnap.cli.app import run
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
 _BLOCK = re.compile(r"(?<=```console\n)(.*?)(?=```)", re.DOTALL)
+_FILE_BLOCK = re.compile(r'(```\w+ title="(examples/[^"]+)"\n)(.*?)(?=^```)', re.DOTALL | re.MULTILINE)
 _VARYING = ((re.compile(r"\d+\.\d+ s\b"), "N s"), (re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{6,12}"), "RUN"))
 
 
@@ -35,6 +37,11 @@ def replayed(block: str) -> str:
         if line.startswith("$ ttlsnap"):
             lines += [line, *printed(line.removeprefix("$ ")).splitlines(), ""]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def with_files(text: str) -> str:
+    """Return a page whose blocks have the current files of ``examples/``."""
+    return _FILE_BLOCK.sub(lambda match: match[1] + (ROOT / match[2]).read_text(), text)
 
 
 def printed(command: str) -> str:
@@ -61,6 +68,7 @@ if __name__ == "__main__":
     for page in PAGES:
         old = page.read_text()
         new = _BLOCK.sub(lambda match: replayed(match[1]) if "$ ttlsnap" in match[1] else match[1], old)
+        new = with_files(new)
         if new != old:
             page.write_text(new)
             print(page.relative_to(ROOT))
