@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
 import pytest
 
+from ttlsnap.check import check
 from ttlsnap.check.findings import CheckReport, Finding, Verdict
 from ttlsnap.check.ignores import Ignore, apply, parse_ignore, read_ignores
+from ttlsnap.check.report_text import finding_lines, plain
 from ttlsnap.entries.place import Place
 from ttlsnap.errors import UsageError
+
+from .quality import contracts_of
 
 CODES = ("value-added", "value-removed", "key-added", "changelog")
 TODAY = date(2026, 11, 22)
@@ -180,3 +186,53 @@ def test_a_wrong_file_is_explained(tmp_path: Path, text: str | bytes, said: str)
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str, message: str) -> None:
     with pytest.raises(UsageError, match=f"{tmp_path / name} {message}"):
         read_ignores(tmp_path / name, CODES)
+
+
+def changed(new: str) -> Finding:
+    return Finding(
+        "function-changed", Verdict.UNKNOWN, Place(0, field="jobs.Devices.expire"), "old", new, "message", "silent",
+        "if it does, ignore this finding",
+    )  # fmt: skip
+
+
+def test_the_printed_entry_ignores_that_change_and_not_the_next(tmp_path: Path) -> None:
+    file = tmp_path / "ignores.toml"
+    printed = [line.strip() for line in "".join(plain(finding_lines(changed("new")))).splitlines()]
+    entry = "\n".join(printed[printed.index("[[ignore]]") :])
+    with pytest.raises(UsageError, match="reason is ''"):
+        write_and_read(file, entry)
+    (ignore,) = write_and_read(file, entry.replace('reason = ""', 'reason = "only the log"'))
+    assert ignore.where == "0.jobs.Devices.expire"
+    done = apply(report(changed("new"), changed("another")), [ignore], TODAY)
+    assert [one.finding.new for one in done.ignored] == ["new"]
+    assert [one.new for one in done.findings] == ["another"]
+    assert done.ignored[0].advice is None
+
+
+def test_an_entry_for_another_change_is_unused_and_names_the_digest() -> None:
+    one, other = changed("new"), changed("another")
+    done = apply(report(other), [replace(ignore(code=one.code), digest=one.digest)], TODAY)
+    assert done.findings == (other,)
+    (line,) = done.unused
+    assert f"its digest is {one.digest}, and the report has {other.digest}" in line
+
+
+def test_an_entry_without_digest_and_date_is_told_what_to_add(tmp_path: Path) -> None:
+    entry = '[[ignore]]\ncode = "function-changed"\nreason = "why"\n'
+    there = changed("new")
+    for more, is_told in (("", True), ("until = 2099-01-01", False), (f'digest = "{there.digest}"', False)):
+        done = apply(report(there), write_and_read(tmp_path / "ignores.toml", entry + more), TODAY)
+        assert (f'add digest = "{there.digest}"' in str(done.ignored[0])) is is_told
+    assert "add digest" not in str(apply(report(there), [parse_ignore("function-changed")], TODAY).ignored[0])
+
+
+def write_and_read(file: Path, text: str) -> list[Ignore]:
+    file.write_text(text)
+    return read_ignores(file)
+
+
+def test_a_changed_function_shows_the_methods_that_differ() -> None:
+    (found,) = check(*contracts_of("tws-body")).findings
+    assert found.old != found.new
+    for text in (found.old, found.new):
+        assert re.fullmatch(r"transform\.build\.Keeps\._row \([0-9a-f]{16}\)", text or "")

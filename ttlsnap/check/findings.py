@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -58,6 +60,13 @@ class Finding(Document):
     fix: str = ""
     migration: dict[str, Any] | None = field(default=None, metadata=in_json(optional=True))
 
+    @property
+    @json_property()
+    def digest(self) -> str:
+        """What distinguishes this change from others of the same rule at the same place."""
+        change = json.dumps([self.code, str(self.place), self.old, self.new])
+        return hashlib.sha256(change.encode()).hexdigest()[:16]
+
     def __str__(self) -> str:
         return f"{self.code} at {self.place}: {self.message}"
 
@@ -92,10 +101,15 @@ class StateFindings:
 
 @dataclass(frozen=True)
 class Ignored(Document):
-    """A finding that the user ignores, and the reason."""
+    """A finding that the user ignores, and the reason. ``advice`` is what to add so that it covers no other change."""
 
     finding: Finding = field(metadata=in_json(inline=True))
     reason: str
+    advice: str | None = field(default=None, metadata=in_json(optional=True))
+
+    def __str__(self) -> str:
+        advice = f". {self.advice}" if self.advice is not None else ""
+        return f"{self.finding} (reason: {self.reason}){advice}"
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,20 @@ def compare_functions(comparison: Comparison, place: Place, old: OperatorContrac
                 field=f"{new_name}.{', '.join(parts)}" if list(parts) != [BODY] else new_name or old_name
             )
             outcome = FUNCTION_CHANGED if old_name and new_name else FUNCTION_REMOVED if old_name else FUNCTION_ADDED
-            comparison.add(outcome, function_place, old_name or None, new_name or None, parts=", ".join(parts))
+            old_text, new_text = (
+                _list_parts(name, functions.get(name, {}), parts)
+                for name, functions in ((old_name, old.functions or {}), (new_name, new.functions or {}))
+            )
+            comparison.add(
+                outcome, function_place, old_text, new_text, name=new_name or old_name, parts=", ".join(parts)
+            )
         elif old_name != new_name:
             comparison.add(FUNCTION_RENAMED, place, old_name, new_name)
+
+
+def _list_parts(name: str, digests: Mapping[str, str], changed_parts: Sequence[str]) -> str | None:
+    """Return a line for each changed part that a function has, with its digest; None if it has none of them."""
+    lines = [
+        f"{name if part == BODY else f'{name}.{part}'} ({digests[part]})" for part in changed_parts if part in digests
+    ]
+    return "\n".join(lines) or None

@@ -3,6 +3,7 @@
     [[ignore]]
     code = "value-added"
     where = "0.default"            # optional; without it, everywhere
+    digest = "8c1f0a7d52b94e36"    # optional; without it, every change of this code there
     reason = "rolled out with the migration of May"
     until = 2027-01-31             # optional; the last day on which it applies
 
@@ -26,23 +27,38 @@ from ttlsnap.suggestions import did_you_mean
 
 DEFAULT_FILE = ".ttlsnap-ignore.toml"
 _MAX_BYTES = 1 << 20
-_KEYS = ("code", "where", "reason", "until")
+_OPTION = "--ignore"
+_KEYS = ("code", "where", "digest", "reason", "until")
 
 
 @dataclass(frozen=True)
 class Ignore:
-    """One accepted finding. ``where`` is the beginning of a place, in whole parts, and ``source`` what contains it."""
+    """One accepted finding. ``where`` is the beginning of a place, in whole parts, and ``source`` what contains it.
+
+    ``digest`` is that of the change; without it, the ignore matches every change there.
+    """
 
     code: str
     where: str | None
     reason: str
     until: date | None
     source: str
+    digest: str | None = None
 
     def matches(self, finding: Finding) -> bool:
+        return self.matches_place(finding) and self.digest in (None, finding.digest)
+
+    def matches_place(self, finding: Finding) -> bool:
+        """Return whether the finding has the code and the place, also if it is another change."""
         place = str(finding.place)
         is_within = self.where is None or place == self.where or place.startswith(f"{self.where}.")
         return is_within and finding.code == self.code
+
+    def advise(self, finding: Finding) -> str | None:
+        """Return what to add to an entry that would also ignore later changes; None if there is nothing to add."""
+        if self.source == _OPTION or self.digest is not None or self.until is not None:
+            return None
+        return f'This entry also ignores later changes there: add digest = "{finding.digest}", or until'
 
     def is_expired(self, today: date) -> bool:
         return self.until is not None and today > self.until
@@ -62,9 +78,9 @@ def apply(report: CheckReport, ignores: Iterable[Ignore], today: date | None = N
         if matching_ignore is None:
             kept.append(finding)
         else:
-            ignored.append(Ignored(finding, matching_ignore.reason))
+            ignored.append(Ignored(finding, matching_ignore.reason, matching_ignore.advise(finding)))
     unused = [
-        f"{ignore}: expired on {ignore.until}" if ignore.is_expired(today) else f"{ignore}: matches nothing"
+        f"{ignore}: {_why_unused(ignore, report, today)}"
         for ignore in ignores
         if ignore.is_expired(today) or not any(ignore.matches(finding) for finding in report.findings)
     ]
@@ -76,6 +92,15 @@ def apply(report: CheckReport, ignores: Iterable[Ignore], today: date | None = N
     )
 
 
+def _why_unused(ignore: Ignore, report: CheckReport, today: date) -> str:
+    if ignore.is_expired(today):
+        return f"expired on {ignore.until}"
+    others = {finding.digest for finding in report.findings if ignore.matches_place(finding)}
+    if not others:
+        return "matches nothing"
+    return f"matches no change there: its digest is {ignore.digest}, and the report has {', '.join(sorted(others))}"
+
+
 def parse_ignore(text: str, codes: Collection[str] = RULES) -> Ignore:
     """Parse ``CODE`` or ``CODE:where``. Raise UsageError for an unknown code."""
     code, colon, place = (part.strip() for part in text.partition(":"))
@@ -85,7 +110,7 @@ def parse_ignore(text: str, codes: Collection[str] = RULES) -> Ignore:
             f"--ignore {text}: the place after the colon is missing, such as 0.default; "
             f"--ignore {code} applies everywhere"
         )
-    return Ignore(code, place or None, "--ignore on the command line", None, "--ignore")
+    return Ignore(code, place or None, "--ignore on the command line", None, _OPTION)
 
 
 def read_ignores(path: Path, codes: Collection[str] = RULES) -> list[Ignore]:
@@ -107,14 +132,14 @@ def _entry(entry: dict[str, Any], source: str, codes: Collection[str]) -> Ignore
     for key in ("code", "reason"):
         if key not in entry:
             raise UsageError(f"{source}: it needs a {key}")
-    for key in ("code", "where", "reason"):
+    for key in ("code", "where", "digest", "reason"):
         if key in entry and not (isinstance(entry[key], str) and entry[key].strip()):
             raise UsageError(f"{source}: {key} is {entry[key]!r}; it must be text")
     until = entry.get("until")
     if until is not None and (not isinstance(until, date) or isinstance(until, datetime)):
         raise UsageError(f"{source}: until is {until!r}; write a date without quotes, such as 2027-01-31")
     _require_known(entry["code"], codes, source)
-    return Ignore(entry["code"], entry.get("where"), entry["reason"].strip(), until, source)
+    return Ignore(entry["code"], entry.get("where"), entry["reason"].strip(), until, source, entry.get("digest"))
 
 
 def _require_known(code: str, codes: Collection[str], source: str) -> None:

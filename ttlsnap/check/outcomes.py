@@ -524,7 +524,7 @@ WATERMARK_CHANGED = Outcome(
 FUNCTION_CHANGED = Outcome(
     "function-changed",
     _UNKNOWN,
-    "{new} changed ({parts}): does it read the existing state correctly?",
+    "{name} changed ({parts}): does it read the existing state correctly?",
     SILENT,
     "if it does, ignore this finding",
 )
@@ -532,11 +532,11 @@ FUNCTION_ADDED, FUNCTION_REMOVED = (
     Outcome(
         "function-changed",
         _UNKNOWN,
-        f"the function {name} was {phrase}: is the existing state still read correctly?",
+        f"the function {{name}} was {phrase}: is the existing state still read correctly?",
         SILENT,
         "if it is, ignore this finding",
     )
-    for name, phrase in (("{new}", "added"), ("{old}", "removed"))
+    for phrase in ("added", "removed")
 )
 FUNCTION_RENAMED = Outcome("function-renamed", _AS_IS, "{old} was renamed to {new}; its body is the same", SILENT)
 VARIABLE_ADDED = Outcome(

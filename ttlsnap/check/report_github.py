@@ -11,7 +11,19 @@ from collections.abc import Iterator
 
 from ttlsnap.check.findings import CheckReport, Finding, Verdict
 from ttlsnap.check.report_files import ContractFile, contract_file
-from ttlsnap.check.report_levels import MILDEST, Level, describe_place, level, spark_does, summary, worst_first
+from ttlsnap.check.report_levels import (
+    IGNORE_HINT,
+    MILDEST,
+    Level,
+    can_be_ignored,
+    describe_place,
+    ignore_entry,
+    level,
+    spark_does,
+    split_lines,
+    summary,
+    worst_first,
+)
 from ttlsnap.printable import printable
 
 PER_LEVEL = 10
@@ -52,6 +64,8 @@ def _annotation(finding: Finding, file: ContractFile | None) -> str:
     text += [f"new: {printable(finding.new)}"] if finding.new is not None else []
     text += [f"Spark: {spark_does(finding)}"] if finding.spark else []
     text += [f"What to do: {printable(finding.fix)}"] if finding.fix else []
+    if can_be_ignored(finding):
+        text += [f"To ignore it: {IGNORE_HINT}", *split_lines(ignore_entry(finding))]
     line = file.line(finding.place) if file else 1
     title = f"{finding.verdict}[{printable(finding.code)}]"
     return _command(_COMMANDS[level(finding.verdict)], "\n".join(text), title, file, line)
@@ -105,7 +119,7 @@ def _markdown(report: CheckReport, fail_on: Verdict) -> Iterator[str]:
         cells = [finding.verdict.value, _cell(finding.code), _cell(describe_place(finding.place)), description]
         cells += [_cell(spark_does(finding)), _cell(finding.fix)]
         yield f"| {' | '.join(cells)} |"
-    ignored = [f"{entry.finding} (reason: {entry.reason})" for entry in report.ignored]
+    ignored = [str(entry) for entry in report.ignored]
     for title, lines in (("Not compared", report.unseen), ("Ignored", ignored), ("Unused ignores", report.unused)):
         if lines:
             yield ""

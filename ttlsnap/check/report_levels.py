@@ -5,6 +5,7 @@ Also findings in words, in which names are printable (``ttlsnap.printable``).
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from enum import StrEnum
 
@@ -14,6 +15,9 @@ from ttlsnap.printable import printable
 
 MILDEST = Verdict.RECONFIGURATION
 """The mildest verdict on which a check fails by default: every verdict except ``as_is``."""
+
+IGNORE_HINT = "if it is harmless, add this to .ttlsnap-ignore.toml, with a reason"
+"""What precedes the entry of a finding."""
 
 
 class Level(StrEnum):
@@ -75,6 +79,21 @@ def describe_place(place: Place) -> str:
     parts += [f"state {place.state}"] if place.state is not None else []
     parts += [place.field] if place.field is not None else []
     return printable(", ".join(parts) or "the query")
+
+
+def can_be_ignored(finding: Finding) -> bool:
+    """Return whether the user may know that a finding is harmless, so that its help says to ignore it."""
+    return "ignore this finding" in finding.fix
+
+
+def ignore_entry(finding: Finding) -> str:
+    """Return the entry of an ignore file for this finding, and for no other change."""
+    values = {"code": finding.code, "where": str(finding.place), "digest": finding.digest, "reason": ""}
+    # A JSON string is one of TOML, except for this character.
+    lines = [
+        f"{key} = {json.dumps(value, ensure_ascii=False)}".replace("\x7f", "\\u007f") for key, value in values.items()
+    ]
+    return "\n".join(["[[ignore]]", *lines])
 
 
 def spark_does(finding: Finding) -> str:

@@ -9,9 +9,12 @@ from collections.abc import Iterator
 
 from ttlsnap.check.findings import CheckReport, Finding, Verdict
 from ttlsnap.check.report_levels import (
+    IGNORE_HINT,
     MILDEST,
     Level,
+    can_be_ignored,
     describe_place,
+    ignore_entry,
     level,
     spark_does,
     split_lines,
@@ -45,7 +48,7 @@ def lines(report: CheckReport, fail_on: Verdict = MILDEST) -> Iterator[Line]:
         yield []
         explained_codes.add(finding.code)
     remarks = [("not compared", line) for line in report.unseen]
-    remarks += [("ignored", f"{ignored.finding} (reason: {ignored.reason})") for ignored in report.ignored]
+    remarks += [("ignored", str(ignored)) for ignored in report.ignored]
     remarks += [("unused ignore", line) for line in report.unused]
     for label, line in remarks:
         yield [(f"{label}: ", "bold"), (printable(line), "")]
@@ -77,6 +80,8 @@ def finding_lines(finding: Finding, *, why: bool = True) -> Iterator[Line]:
         yield from _note("why", rule.why)
     if finding.fix:
         yield from _note("help", finding.fix)
+    if can_be_ignored(finding):
+        yield from _note("ignore", f"{IGNORE_HINT}\n{ignore_entry(finding)}")
 
 
 def _note(label: str, text: str) -> Iterator[Line]:
