@@ -13,6 +13,7 @@ from ttlsnap.check import check
 from ttlsnap.check.findings import CheckReport, Finding, Verdict
 from ttlsnap.check.ignores import Ignore, apply, parse_ignore, read_ignores
 from ttlsnap.check.report_text import finding_lines, plain
+from ttlsnap.contract import Contract
 from ttlsnap.entries.place import Place
 from ttlsnap.errors import UsageError
 
@@ -232,7 +233,10 @@ def write_and_read(file: Path, text: str) -> list[Ignore]:
 
 
 def test_a_changed_function_shows_the_methods_that_differ() -> None:
-    (found,) = check(*contracts_of("tws-body")).findings
+    old, new = contracts_of("tws-body")
+    assert isinstance(old, Contract)
+    assert isinstance(new, Contract)
+    (found,) = check(old, new).findings
     assert found.old != found.new
     for text in (found.old, found.new):
         assert re.fullmatch(r"transform\.build\.Keeps\._row \([0-9a-f]{16}\)", text or "")

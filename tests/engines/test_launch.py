@@ -49,3 +49,30 @@ ABORTED = "Job aborted due to stage failure: Task 0 in stage 1.0 failed 1 times\
 )
 def test_a_message_has_no_stack_trace(text: str, lines: int, told: str) -> None:
     assert first_lines(RuntimeError(text), lines) == told
+
+
+def caused(text: str, by: str) -> RuntimeError:
+    """Return an error with a cause, as PySpark makes it."""
+    error = RuntimeError(text)
+    vars(error)["_cause"] = RuntimeError(by)
+    return error
+
+
+CRASH = "Python driver worker exited unexpectedly (crashed) SQLSTATE: XXKST\n=== Streaming Query ===\nIdentifier: 1"
+
+
+def test_a_crash_of_a_worker_has_the_message_of_its_cause() -> None:
+    told = first_lines(caused(CRASH, MISSING))
+    assert told.splitlines()[0] == CRASH.splitlines()[0]
+    assert told.endswith("ModuleNotFoundError: No module named 'rules'")
+    assert "TTLSNAP_SPARK_LOG" not in told
+
+
+def test_a_crash_without_a_message_names_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TTLSNAP_SPARK_LOG", raising=False)
+    first, hint = first_lines(caused(CRASH, "EOF")).splitlines()
+    assert first == CRASH.splitlines()[0]
+    assert hint.startswith("Set TTLSNAP_SPARK_LOG=FILE and repeat the command")
+    monkeypatch.setenv("TTLSNAP_SPARK_LOG", "spark.log")
+    assert "The end of spark.log, Spark's log" in first_lines(RuntimeError(CRASH))
+    assert "log" not in first_lines(RuntimeError(JVM))

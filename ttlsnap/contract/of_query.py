@@ -458,7 +458,7 @@ def _with_legacy_keys(
 
 def _cause(error: Exception) -> str:
     """Return why a query failed, without the text that Spark adds to every such error."""
-    text = first_lines(error, 60).partition("=== Streaming Query ===")[0].strip()
+    text = first_lines(error, 60).strip()
     text = re.sub(r"^\[STREAM_FAILED\] .*? terminated with exception: ", "", text)
     hint = "\nGive the settings of production by --conf" if "NOT_SUPPORTED" in text else ""
     return text + hint

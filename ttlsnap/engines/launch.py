@@ -25,6 +25,9 @@ _SAFE_PATH = "PYTHONSAFEPATH", "1"
 """The variable with which Python does not take modules from the current folder."""
 
 _REASON = re.compile(r"Exception|\[NOT FOUND|FAILED DOWNLOADS|unresolved dependency|[Ee]rror:|Unable to")
+_LOG_VARIABLE = "TTLSNAP_SPARK_LOG"
+_CRASHED = re.compile(r"crashed|exited unexpectedly|EOFException|[Ww]orker .*exited|[Cc]onnection reset")
+_QUERY_DUMP = "=== Streaming Query ==="
 _TRACEBACK = "Traceback (most recent call last):"
 _REASONS = 5
 _MOST_OF_LOG = 1 << 20
@@ -38,7 +41,7 @@ def quiet_launch() -> Iterator[Callable[[], str]]:
     sentence. Delta's output, for example that of ``VACUUM``, must not mix with a JSON document on standard output.
     TTLSNAP_SPARK_LOG names the file; by default it is temporary, and removed when the JVM closes it.
     """
-    log_path = os.environ.get("TTLSNAP_SPARK_LOG")
+    log_path = os.environ.get(_LOG_VARIABLE)
     with Path(log_path).open("a+b") if log_path else tempfile.TemporaryFile() as log:
         log_start = log.seek(0, os.SEEK_END)
 
@@ -170,8 +173,17 @@ def _without_current_folder() -> Iterator[None]:
 
 
 def first_lines(error: BaseException, lines: int = 3) -> str:
-    """Return the message of a Spark error without the stacks of the JVM and of a Python worker."""
-    message_lines = [line for line in str(error).splitlines() if line.strip() and not line.lstrip().startswith("at ")]
+    """Return the message of a Spark error without the stacks of the JVM and of a Python worker.
+
+    If only a cause of the error has the message of the worker, take that. If a worker ended without a message, name
+    the variable that keeps Spark's log.
+    """
+    text = str(error).partition(_QUERY_DUMP)[0]
+    from_worker = next((cause for cause in map(str, _find_causes(error)) if _TRACEBACK in cause), None)
+    if _TRACEBACK not in text and from_worker is not None:
+        text = "\n".join([*text.splitlines()[:1], from_worker])
+    hint = f"\n{_describe_log()}" if _TRACEBACK not in text and _CRASHED.search(text) else ""
+    message_lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("at ")]
     traceback_starts = [number for number, line in enumerate(message_lines) if _TRACEBACK in line]
     if traceback_starts:
         text_before, frames = (
@@ -183,4 +195,17 @@ def first_lines(error: BaseException, lines: int = 3) -> str:
             lambda line: not line.startswith((" ", "SQLSTATE", "Caused by:")), lines_after
         )
         message_lines[traceback_starts[0] :] = [*filter(None, [text_before]), *error_lines]
-    return "\n".join(message_lines[:lines]) or type(error).__name__
+    return ("\n".join(message_lines[:lines]) or type(error).__name__) + hint
+
+
+def _find_causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield the causes of a Spark error, the nearest first. PySpark has them in an attribute of its own."""
+    while (cause := getattr(error, "_cause", None) or error.__cause__) is not None:
+        yield cause
+        error = cause
+
+
+def _describe_log() -> str:
+    if log_path := os.environ.get(_LOG_VARIABLE):
+        return f"The end of {log_path}, Spark's log, may have the reason"
+    return f"Set {_LOG_VARIABLE}=FILE and repeat the command. Then FILE has Spark's log, which may have the reason"
