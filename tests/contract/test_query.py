@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -178,3 +181,20 @@ def test_contracts_are_joined_only_if_they_belong_together(spark: SparkSession) 
     assert join_contracts(query, query).made_from == "checkpoint and query"
     with pytest.raises(UsageError, match="do not belong together"):
         join_contracts(query, made(spark, jobs.sessions))
+
+
+@pytest.mark.wide
+def test_a_module_that_the_driver_worker_lacks_is_named(tmp_path: Path) -> None:
+    broken = tmp_path / "google" / "protobuf"
+    broken.mkdir(parents=True)
+    (broken / "__init__.py").write_text("raise ModuleNotFoundError(\"No module named 'google.protobuf'\")")
+    root = Path(__file__).parents[2]
+    paths = os.pathsep.join([str(tmp_path), str(root)])
+    words = ["-m", "ttlsnap", "contract", "tests.contract.jobs:last", "--schema", "user string, n long"]
+    environment = {**os.environ, "PYTHONPATH": paths}
+    done = subprocess.run(
+        [sys.executable, *words], env=environment, cwd=root, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "driver worker exited unexpectedly" in done.stderr
+    assert done.stderr.endswith("ModuleNotFoundError: No module named 'google.protobuf'\n")
