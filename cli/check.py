@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ttlsnap.amounts import quantity
 from ttlsnap.cli.help import Command
 from ttlsnap.cli.output import is_special, print_json, print_marked, print_warning, tell, write_whole
 from ttlsnap.cli.pages import HTML, PageFile, ShowKeysOption, check_pages, require_outside, require_place, write_pages
@@ -35,7 +36,7 @@ Examples:
   # a column was renamed
   ttlsnap check state.json new.json --renamed cnt=visits
 
-  # pass what a setting or a migration repairs, which your deployment then makes
+  # pass if your deployment changes the setting, or migrates the state
   ttlsnap check state.json new.json --fail-on incompatible
 
   # accept one finding in one place
@@ -186,7 +187,9 @@ def check(
 
     files = [old, *(new or ())]
     if base is None and len(files) != 2:
-        raise UsageError(f"check needs OLD and NEW, and got {len(files)} names. With --base, each name is a contract")
+        raise UsageError(
+            f"check needs OLD and NEW, and got {quantity(len(files), 'name')}. With --base, each name is a contract"
+        )
     if len(files) > 1 and base is not None and (reports or output_format in _ONE_REPORT):
         raise UsageError("--report, junit and sarif are for one comparison; call check for each contract")
     requested_reports = [_report(text) for text in reports or ()]
@@ -233,7 +236,9 @@ class _Output:
         code = exit_code(report, self.threshold)
         if not code and self.strict and report.unseen:
             print_marked(
-                "Error:", "bold red", f"--strict: {len(report.unseen)} things could not be compared (see the report)"
+                "Error:",
+                "bold red",
+                f"--strict: {quantity(len(report.unseen), 'thing')} could not be compared (see the report)",
             )
             return 3
         return code

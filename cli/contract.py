@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ttlsnap.amounts import quantity
 from ttlsnap.cli.groups import given, separate
 from ttlsnap.cli.help import Command
 from ttlsnap.cli.output import print_json, tell, write_whole
@@ -270,6 +271,6 @@ def _summary(contract: Contract | TableContract) -> str:
     from ttlsnap.contract import TableContract
 
     if isinstance(contract, TableContract):
-        return f"the contract of a Delta table of {len(contract.columns)} columns"
+        return f"the contract of a Delta table of {quantity(len(contract.columns), 'column')}"
     names = ", ".join(operator.name or "unnamed" for operator in contract.operators)
     return f"the state contract of {names}, made from {contract.made_from}"

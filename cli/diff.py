@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ttlsnap.amounts import quantity
 from ttlsnap.cli.groups import separate
 from ttlsnap.cli.help import Command
 from ttlsnap.cli.options import Format, FormatOption, ParallelismOption, StateOptions, TablesOption
@@ -131,8 +132,8 @@ def _show(report: DiffReport) -> None:
                         f"  {side}: {_text({key: value for key, value in example[side].items() if key != 'key'})}"
                     )
         if 0 < len(state.examples) < state.differences:
-            omitted = number(state.differences - len(state.examples))
-            out.print(f"{state.name}: {omitted} more differences; --show N shows N of them")
+            omitted = quantity(state.differences - len(state.examples), "more difference")
+            out.print(f"{state.name}: {omitted}; --show N shows N of them")
     for names, reason in (
         (report.excluded, "the options exclude them"),
         (report.derived, "Spark derives them from other entries"),

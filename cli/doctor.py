@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
+from ttlsnap.amounts import quantity
 from ttlsnap.cli.groups import separate
 from ttlsnap.cli.help import Command
 from ttlsnap.cli.options import Checkpoint, Format, FormatOption, StoppedOption
-from ttlsnap.cli.output import ask_person, console, number, place, print_json, table, tell
+from ttlsnap.cli.output import ask_person, console, place, print_json, table, tell
 from ttlsnap.cli.pages import PageOptions, write_pages
 from ttlsnap.printable import shell_word
 
@@ -126,7 +127,7 @@ def _show(out: Console, report: DoctorReport) -> None:
 
     out.print(place(report.target))
     versions = report.to_json()["versions"]
-    entries = f"{number(report.entries)} {'entry' if report.entries == 1 else 'entries'} {counted_in(versions)}"
+    entries = f"{quantity(report.entries, 'entry', 'entries')} {counted_in(versions)}"
     out.print(f"  query {report.query_id or 'unknown'}, batch {report.batch} committed, {entries}")
     if report.fixed:
         out.print(f"  repaired by run {report.run}: {', '.join(report.fixed)}")

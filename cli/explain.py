@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ttlsnap.amounts import UNITS
+from ttlsnap.amounts import UNITS, quantity
 from ttlsnap.cli.dropping import (
     DropUnmatchedOption,
     OperatorOptions,
@@ -148,7 +148,7 @@ def _show(report: ExplainReport) -> None:
         )
         return
     shown_text = f", {number(len(report.entries))} of them shown" if len(report.entries) < report.found else ""
-    entries = "1 entry" if report.found == 1 else f"{number(report.found)} entries"
+    entries = quantity(report.found, "entry", "entries")
     decisions = Counter(entry["decision"] for entry in report.entries) if not shown_text else Counter()
     counts = ", ".join(f"{number(count)} {decision}" for decision, count in decisions.items())
     out.print(f"Found {entries}{shown_text or f': {counts}'}. Read {partitions_read}, after batch {report.batch}.")

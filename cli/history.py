@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ttlsnap.amounts import quantity
 from ttlsnap.cli.help import Command
 from ttlsnap.cli.options import Format, FormatOption, Target
 from ttlsnap.cli.output import MISSING, ask_person, console, number, print_json, say, size, table, tell
@@ -129,8 +130,7 @@ def _ask(target: str, backup: Backup) -> bool:
 
 
 def _size(backup: Backup) -> str:
-    files = "file" if backup.files == 1 else "files"
-    return f"{number(backup.files)} {files}, {size(backup.bytes)}"
+    return f"{quantity(backup.files, 'file')}, {size(backup.bytes)}"
 
 
 def _of_table(target: str, prune: bool, output_format: Format) -> None:
@@ -197,7 +197,7 @@ def _steps(report: Mapping[str, Any]) -> Iterator[str]:
         sides = " -> ".join(str(step[side]) for side in ("old", "new") if step.get(side) is not None)
         yield f"{step['change']} {'.'.join(names)}: {sides}"
     if len(steps) > _MOST_STEPS:
-        yield f"{len(steps) - _MOST_STEPS} more changes; --format json shows them"
+        yield f"{quantity(len(steps) - _MOST_STEPS, 'more change')}; --format json shows them"
 
 
 def _rules(report: Mapping[str, Any]) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ttlsnap.amounts import quantity
 from ttlsnap.cli.exit_codes import ExitCodeOption, end_as_run, require_dry_run
 from ttlsnap.cli.groups import separate
 from ttlsnap.cli.help import Command
@@ -182,7 +183,7 @@ def _after_dry_run(report: ImportReport, yes: bool) -> str:
         return "There is nothing to import."
     if report.replaced and not yes and not report.refused:
         return (
-            f"Without --dry-run, ttlsnap asks before it replaces the entries of {number(report.replaced)} keys. If "
+            f"Without --dry-run, ttlsnap asks before it replaces the entries of {quantity(report.replaced, 'key')}. If "
             "nobody can be asked, add --yes."
         )
     return after_dry_run(report.to_json())
@@ -210,16 +211,16 @@ class _Listener(ReadingProgress):
             return ask_person(_question(report))
         if report.replaced and not self._agrees:
             raise RefusedError(
-                f"the import would replace the entries of {report.replaced:,} keys in {report.target}, and nobody can "
-                "be asked. Nothing was changed. Look with --dry-run, and add --yes"
+                f"the import would replace the entries of {quantity(report.replaced, 'key')} in {report.target}, and "
+                "nobody can be asked. Nothing was changed. Look with --dry-run, and add --yes"
             )
         return True
 
 
 def _question(report: ImportReport) -> str:
-    question = f"Import {number(report.rows)} rows into {report.target}"
+    question = f"Import {quantity(report.rows, 'row')} into {report.target}"
     if report.replaced:
-        question += f", and replace the entries of {number(report.replaced)} keys"
+        question += f", and replace the entries of {quantity(report.replaced, 'key')}"
     return (
         f"{question}, in the new checkpoint {report.output}?" if report.output else f"{question}? Stop the query first."
     )

@@ -10,12 +10,13 @@ from typing import Annotated, Any
 
 import typer
 
+from ttlsnap.amounts import quantity
 from ttlsnap.cli.dropping import ClockOption, RuleOptions
 from ttlsnap.cli.groups import given, separate
 from ttlsnap.cli.help import Command
 from ttlsnap.cli.inspect_report import show_inspection
 from ttlsnap.cli.options import Format, FormatOption, NowOption, ParallelismOption, StateOptions, Target
-from ttlsnap.cli.output import console, number, print_json, table, write_whole
+from ttlsnap.cli.output import console, print_json, table, write_whole
 from ttlsnap.cli.pages import PageFile, PageOptions, require_outside, require_place, write_pages
 from ttlsnap.cli.sizes import show_sizes
 from ttlsnap.errors import UsageError
@@ -211,7 +212,8 @@ def _list_checkpoints(target: str, metrics: Path | None, output_format: Format, 
         return False
     if metrics is not None:
         raise UsageError(
-            f"--metrics is for one checkpoint, and {target} contains {number(len(names))}; name one of them"
+            f"--metrics is for one checkpoint, and {target} contains {quantity(len(names), 'checkpoint')}; name one "
+            "of them"
         )
     paths = [f"{files.root}/{name}" for name in names]
     summaries = [_summarize(path) for path in paths]
@@ -224,7 +226,7 @@ def _list_checkpoints(target: str, metrics: Path | None, output_format: Format, 
     for name, summary in zip(names, summaries, strict=True):
         rows.add_row(name, *checkpoint_words(summary))
     console().print(rows)
-    message = f"{target} contains {number(len(names))} checkpoints"
+    message = f"{target} contains {quantity(len(names), 'checkpoint')}"
     console().print(f"{message}. Next: ttlsnap inspect {shell_word(target)}/NAME")
     write_pages(pages, "inspect", document)
     return True

@@ -224,13 +224,14 @@ def maintain(
 
 def _show_next(out: Console, policy: str, plan: PlanOptions, results: list[TargetResult]) -> None:
     """Print what follows after a plan, or after a run that could not carry out all of one."""
-    from ttlsnap.pages.model import count
+    from ttlsnap.amounts import quantity
     from ttlsnap.pages.words import PLAN
 
     skipped = sum(result.status == "skipped" for result in results)
     if plan.apply is not None and skipped:
         out.print(
-            f"The plan was not carried out on {count(skipped, 'target')}, which the policy skips. Repeat the command "
+            f"The plan was not carried out on {quantity(skipped, 'target')}, which the policy skips. Repeat the "
+            "command "
             'later. With on_busy = "fail", the exit code tells you.'
         )
     if plan.plan_out is not None:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ttlsnap.cli.output import number, place, print_warning, tell
+from ttlsnap.amounts import quantity
+from ttlsnap.cli.output import place, print_warning, tell
 from ttlsnap.printable import printable, printable_json
 
 if TYPE_CHECKING:
@@ -34,13 +35,13 @@ class Log:
 
     def found(self, targets: int) -> None:
         self._targets = targets
-        self._say("info", "begun", f"{number(targets)} targets", targets=targets)
+        self._say("info", "begun", quantity(targets, "target"), targets=targets)
 
     def ended(self, result: TargetResult) -> None:
         self._ended += 1
         dropped = result.report.totals.dropped if result.report else None
         verb = "to drop" if self._plan else "dropped"
-        counts = f", {number(dropped)} entries {verb}" if dropped is not None else ""
+        counts = f", {quantity(dropped, 'entry', 'entries')} {verb}" if dropped is not None else ""
         summary = f"{result.status}{counts}, {result.seconds:.1f} s"
         error_text = f": {str(result.error).splitlines()[0]}" if result.error else ""
         self._say(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ttlsnap.amounts import quantity
 from ttlsnap.cli.dropping import DroppedOptions, OperatorOptions, OrderedOptions
 from ttlsnap.cli.exit_codes import ExitCodeOption, end_as_run, require_dry_run
 from ttlsnap.cli.groups import given, separate, values_of
@@ -482,7 +483,7 @@ class _Listener(ReadingProgress):
         if report.compaction is not None:
             warn_of_excess(report.compaction.drops, self._max_drop, None)
             totals = report.compaction.totals
-            question += f", and drop {number(totals.dropped)} of {number(totals.entries)} entries"
+            question += f", and drop {number(totals.dropped)} of {quantity(totals.entries, 'entry', 'entries')}"
             unclosed = unclosed_words(report.compaction)
         if report.output is not None:
             return ask_person(f"{question} in the new checkpoint {report.output}?{unclosed}")

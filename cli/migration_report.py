@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ttlsnap.amounts import quantity
 from ttlsnap.cli.compact_report import show_counts
 from ttlsnap.cli.output import MISSING, number, place, size, table
 from ttlsnap.cli.published import describe_published, describe_settings
@@ -57,11 +58,14 @@ def show_stores(out: Console, report: MigrationReport) -> None:
         for step in report.plan:
             steps.add_row(*(MISSING if step[name] is None else str(step[name]) for name in names))
         out.print(steps)
-    dropped = ", would be dropped" if report.dry_run else ", were dropped"
+
+    def dropped(count: int) -> str:
+        return "would be dropped" if report.dry_run else "was dropped" if count == 1 else "were dropped"
+
     for state, count in report.expired.items():
-        out.print(f"{number(count)} entries of {state} had expired{dropped}")
+        out.print(f"{quantity(count, 'entry', 'entries')} of {state} had expired, {dropped(count)}")
     for state, count in report.unused.items():
-        out.print(f"{number(count)} entries of {state}, which no state variable uses{dropped}")
+        out.print(f"{quantity(count, 'entry', 'entries')} of {state}, which no state variable uses, {dropped(count)}")
     for state, count in report.merged.items():
         out.print(f"{state}: {number(count)} with the same key as another entry, merged with it")
     columns = ("operator", "store", "partitions", "entries", "size before", "size after", "largest / median")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
+from ttlsnap.amounts import quantity
 from ttlsnap.cli.compact_report import show_counts
 from ttlsnap.cli.output import ask_person, console, number, place, print_warning, share, size, verbosity
 from ttlsnap.printable import printable
@@ -80,7 +81,9 @@ class TerminalListener:
     def _update(self) -> None:
         if self._progress is not None and self._task is not None:
             rate = self._entries / max(time.monotonic() - self._started, 0.001)
-            counts = f"{number(self._entries)} entries, {number(int(rate))}/s, {number(self._dropped)} dropped"
+            counts = (
+                f"{quantity(self._entries, 'entry', 'entries')}, {number(int(rate))}/s, {number(self._dropped)} dropped"
+            )
             self._progress.update(self._task, counts=counts)
 
     def _stop(self) -> None:
@@ -94,7 +97,7 @@ def _show_plan(plan: Plan) -> None:
     out.print(f"plan: run {plan.run}, batch {plan.checkpoint.batch.id} of {plan.checkpoint.target}")
     for store in plan.stores:
         files = sum(len(partition.lineage.files) for partition in store.partitions)
-        details = f"{number(len(store.partitions))} partitions, {number(files)} files, {size(store.size)}"
+        details = f"{quantity(len(store.partitions), 'partition')}, {quantity(files, 'file')}, {size(store.size)}"
         out.print(f"plan: operator {store.operator}, store {store.store}: {details}")
         for state in store.states:
             out.print(f"plan:   state {state.state.state}: {state.left_alone or 'is scanned'}")
@@ -112,7 +115,8 @@ def warn_of_excess(drops: Sequence[StateDrop], max_drop: float | None, target: s
 def _question(report: CompactionReport) -> str:
     counts = report.totals
     share_text = f" ({share(counts.dropped, counts.entries)})" if counts.entries else ""
-    question = f"Drop {number(counts.dropped)} of {number(counts.entries)} entries{share_text} from {report.target}"
+    entries = quantity(counts.entries, "entry", "entries")
+    question = f"Drop {number(counts.dropped)} of {entries}{share_text} from {report.target}"
     if report.output:
         return f"{question} in the new checkpoint {report.output}?{unclosed_words(report)}"
     return f"{question}?{unclosed_words(report)} Stop the query first."
@@ -159,7 +163,7 @@ class ReadingProgress:
     def progress(self, entries: int, dropped: int) -> None:
         self._entries += entries
         if self._progress is not None and self._task is not None:
-            self._progress.update(self._task, counts=f"{number(self._entries)} entries")
+            self._progress.update(self._task, counts=f"{quantity(self._entries, 'entry', 'entries')}")
 
     def partition_done(self) -> None:
         if self._progress is not None and self._task is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from ttlsnap.amounts import quantity
 from ttlsnap.printable import shell_word
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def describe_changes(
     """Return the number of the steps in ``plan``, and the settings; ``session`` has those that no file records."""
     removed = [f"{step['state']}" for step in plan if step["change"] == "drop-unused"]
     change_count = len(plan) - len(removed)
-    steps = f"{change_count} change{'' if change_count == 1 else 's'} of the schema" if change_count else ""
+    steps = f"{quantity(change_count, 'change')} of the schema" if change_count else ""
     drops = f"removal of what Spark has kept of {', '.join(removed)}" if removed else ""
     return ", ".join(phrase for phrase in (steps, drops, describe_settings(settings, session)) if phrase)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ttlsnap.amounts import quantity
 from ttlsnap.cli.options import Format
 from ttlsnap.cli.output import ask_person, console, name_target, number, place, print_json, print_warning, size, table
 from ttlsnap.cli.progress import warn_of_excess
@@ -77,13 +78,14 @@ def _show(out: Console, report: TableReport, target: str | None) -> None:
     from ttlsnap.pages.words import DRY_RUN, after_dry_run
 
     _show_counts(out, report)
-    files_text = f"{number(report.files)} files"
+    files_text = quantity(report.files, "file")
     if report.engine is None:
         files_text += f", {number(report.opened)} of them opened"
     lines = [f"{files_text}, {report.seconds:.1f} s"]
     if report.overtaken:
         lines.append(
-            f"{number(report.overtaken)} rows were changed by another writer during the run, and were left alone."
+            f"{quantity(report.overtaken, 'row was', 'rows were')} changed by another writer during the run, and "
+            "left alone."
         )
     if report.dry_run:
         lines.append(f"{DRY_RUN} {after_dry_run(report.to_json())}")
@@ -103,7 +105,8 @@ def _show(out: Console, report: TableReport, target: str | None) -> None:
             f"after {removal_time:%Y-%m-%d %H:%M} UTC" if removal_time else "after the table's retention time"
         )
         lines.append(
-            f"{number(report.erased.left)} old files are left; VACUUM can remove the last of them {removal_text}."
+            f"{quantity(report.erased.left, 'old file is', 'old files are')} left; VACUUM can remove the last of "
+            f"them {removal_text}."
         )
     elif report.erased is not None:
         lines.append("No dropped row is left on disk. The log still has the minimum and maximum of its columns.")
@@ -141,7 +144,7 @@ def _show_inspection(out: Console, inspection: TableInspection) -> None:
     key = ", ".join(metadata.key) or "unknown (name it with compact --key)"
     if metadata.partition_columns:
         key += f", partitioned by {', '.join(metadata.partition_columns)}"
-    written_text = f"last written {describe_last_write(inspection)}, {number(inspection.runs)} runs of ttlsnap"
+    written_text = f"last written {describe_last_write(inspection)}, {quantity(inspection.runs, 'run')} of ttlsnap"
     lines = [
         inspection.target,
         f"  Delta table, version {inspection.table.version}, {written_text}",

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
+from ttlsnap.amounts import quantity
 from ttlsnap.clock import MAX_INT64, MIN_INT64, Clock, TimeCharacteristic
 from ttlsnap.entries.batch import StateEntries
 from ttlsnap.entries.descriptor import StateDescriptor
@@ -357,7 +358,8 @@ class _TtlTransformer(Transformer):
         if self._implied and closed.any():
             name = self._event_times[0].field.name
             raise UsageError(
-                f"{name} of {int(closed.sum())} entries is behind the watermark, but Spark keeps them, as it does in "
+                f"{name} of {quantity(int(closed.sum()), 'entry', 'entries')} is behind the watermark, but Spark "
+                "keeps them, as it does in "
                 "complete mode, and for a column with another watermark. So ttlsnap cannot tell which entries Spark "
                 f"considers expired. To drop by that time, use --ttl DURATION --timestamp {name}"
             )

@@ -24,6 +24,14 @@ def number(value: int | None) -> str:
     return MISSING if value is None else f"{value:,}"
 
 
+def quantity(value: int | None, singular: str, plural: str = "") -> str:
+    """Return a number with its noun: ``1 entry``, ``2,000 entries``. Without ``plural``, the plural ends with an s.
+
+    The noun can have a verb: ``quantity(rows, "row was", "rows were")``.
+    """
+    return f"{number(value)} {singular if value == 1 else plural or singular + 's'}"
+
+
 def size(value: int | None) -> str:
     """Return bytes for people: ``512 B``, ``3.4 MB``; a dash if unknown."""
     if value is None:

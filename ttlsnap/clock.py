@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Protocol
 
+from ttlsnap.amounts import quantity
 from ttlsnap.errors import FutureWatermarkError, UsageError
 from ttlsnap.keywords import public
 
@@ -118,8 +119,8 @@ def describe_ahead(watermark_ms: int | None, timestamp_ms: int, field: str = "ba
         return None
     days = (watermark_ms - timestamp_ms) // MOST_AHEAD_MS
     return (
-        f"the watermark {iso(watermark_ms * MICROS)} ({field}) is {days:,} days ahead of the time of the batch, "
-        f"{iso(timestamp_ms * MICROS)} (batchTimestampMs). Probably, an event with a wrong time moved it there"
+        f"the watermark {iso(watermark_ms * MICROS)} ({field}) is {quantity(days, 'day')} ahead of the time of the "
+        f"batch, {iso(timestamp_ms * MICROS)} (batchTimestampMs). Probably, an event with a wrong time moved it there"
     )
 
 

@@ -387,7 +387,7 @@ def test_the_hook_lets_a_first_commit_pass(repository: Repository) -> None:
     [
         (("--base", "0123456789", "jobs/a.state.json"), "git finds no commit 0123456789"),
         (("--base", "--output=x", "jobs/a.state.json"), "--base --output=x is not a commit"),
-        (("jobs/a.state.json",), "check needs OLD and NEW, and got 1 names"),
+        (("jobs/a.state.json",), "check needs OLD and NEW, and got 1 name. With"),
         (("a", "b", "c"), "check needs OLD and NEW, and got 3 names"),
         (("--base", "HEAD", "jobs/b.state.json"), "jobs/b.state.json does not exist"),
         (("--base", "HEAD", "a", "b", "--report", "junit=x.xml"), "are for one comparison"),

@@ -147,7 +147,7 @@ transformer = "{SMALL}"
     ("prefix", "told"),
     [
         ("[1]", r"key_prefix: 1 does not fit key\.key of operator 0 .*, a string"),
-        ('["a", "b"]', r"key_prefix has 2 values, and the key of operator 0 .* 1 columns"),
+        ('["a", "b"]', r"key_prefix has 2 values, and the key of operator 0 .* 1 column"),
         ("[true]", "key_prefix: True does not fit key"),
     ],
 )

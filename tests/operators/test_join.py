@@ -29,7 +29,7 @@ def with_first_byte_after_the_nulls(put: Put, number: int) -> Put:
 BROKEN: list[tuple[str, Callable[[list[Put]], list[Put]], str]] = [
     (COUNTS, lambda entries: [with_first_byte_after_the_nulls(entries[0], 9), *entries[1:]], "the count says 9 rows"),
     (COUNTS, lambda entries: entries[1:], "its rows have no count"),
-    (VALUES, lambda entries: entries[1:], "the count says 1 rows, but there are 0"),
+    (VALUES, lambda entries: entries[1:], "the count says 1 row, but there are 0"),
     (VALUES, lambda entries: [(with_index(entries[0][0], 1), entries[0][1]), *entries[1:]], "not numbered 0 to 0"),
     (VALUES, lambda entries: [(with_index(entries[0][0], -1), entries[0][1]), *entries[1:]], "not numbered 0 to 0"),
 ]

@@ -90,8 +90,8 @@ CASES: list[tuple[str, str, Edit, str]] = [
     ("lists-4.2", "recent", one_element, r"key-0.*: \$count_recent has 2 for it, where it should be 1"),
     ("alarms-4.2", "$eventTimers_keyToTimestamp", gone, r"timers by key and by time .* key .*key-0"),
     ("alarms-4.2", "$eventTimers_timestampToKey", gone, r"timers by key and by time .* key .*key-"),
-    ("join-format4-4.2", "left-tsWithKey", gone, r"left side .*key-\d.*: the index has 0 entries for \d rows"),
-    ("join-format4-4.2", "right-tsWithKey", one_element, r"right side .*key-\d.*: the index has 1 entries for 2 rows"),
+    ("join-format4-4.2", "left-tsWithKey", gone, r"left side .*key-\d.*: the index has 0 entries for \d rows?"),
+    ("join-format4-4.2", "right-tsWithKey", one_element, r"right side .*key-\d.*: the index has 1 entry for 2 rows"),
     ("join-format4-4.2", "right-keyWithTsToValues", gone, r"right side .*key-0.*: the index has 2 entries for 0 rows"),
 ]
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
 import pyarrow as pa
 
+from ttlsnap.amounts import quantity
 from ttlsnap.checkpoint import layout
 from ttlsnap.entries.batch import Int64, Mask, StateEntries
 from ttlsnap.entries.json_text import json_texts
@@ -108,5 +109,6 @@ def check_complete(files: Directory, paths: Sequence[str], dropped: int) -> None
     """Raise CorruptionError unless the files have as many entries as were dropped."""
     if (archived_count := rows_in(files, paths)) != dropped:
         raise CorruptionError(
-            f"{dropped:,} entries were dropped, but {archived_count:,} were archived. Nothing was published"
+            f"{quantity(dropped, 'entry was', 'entries were')} dropped, but "
+            f"{quantity(archived_count, 'was', 'were')} archived. Nothing was published"
         )

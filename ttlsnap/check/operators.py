@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from itertools import combinations
 
+from ttlsnap.amounts import quantity
 from ttlsnap.check.comparison import Comparison, parse_version
 from ttlsnap.check.findings import Verdict
 from ttlsnap.check.functions import compare_functions, find_changed_parts
@@ -227,7 +228,9 @@ def _compare_store(comparison: Comparison, place: Place, old: StoreContract, new
     is_recorded = all(parse_version(contract.spark) >= (4, 0) for contract in (comparison.old, comparison.new))
     keys = [{len(state.key) for state in store.states or ()} for store in (old, new)]
     if is_recorded and keys[0] == keys[1] and old.prefix_key_columns != new.prefix_key_columns:
-        comparison.add(OTHER_PREFIX, place, *(f"{store.prefix_key_columns} prefix columns" for store in (old, new)))
+        comparison.add(
+            OTHER_PREFIX, place, *(quantity(store.prefix_key_columns, "prefix column") for store in (old, new))
+        )
     for name in sorted(before.keys() & after.keys()):
         # A derived state follows the states from which it is derived.
         if before[name].role == "primary" or after[name].role == "primary":

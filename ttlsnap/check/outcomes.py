@@ -133,7 +133,7 @@ COLUMN_ADDED, COLUMN_REMOVED = (
     Outcome(
         f"{{side}}-{phrase}",
         _INCOMPATIBLE,
-        f"{{name}} was {phrase}; the {{side}} had {{before}} columns and now has {{after}}",
+        f"{{name}} was {phrase}; the {{side}} had {{before}} and now has {{after}}",
         _REFUSED_SCHEMA,
         "{instead}start a new checkpoint",
     )

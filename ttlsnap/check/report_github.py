@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ttlsnap.amounts import quantity
 from ttlsnap.check.findings import CheckReport, Finding, Verdict
 from ttlsnap.check.report_files import ContractFile, contract_file
 from ttlsnap.check.report_levels import (
@@ -99,7 +100,9 @@ def job_summary(report: CheckReport, fail_on: Verdict = MILDEST, limit: int = MA
     for number, line in enumerate(lines):
         size += len(line.encode(errors="replace")) + 1
         if size > limit - reserve:
-            note = f"\n{len(lines) - number} more lines do not fit into a job's summary.\n"
+            note = (
+                f"\n{quantity(len(lines) - number, 'more line does', 'more lines do')} not fit into a job's summary.\n"
+            )
             return "".join(parts) + note if limit > reserve else ""
         parts.append(f"{line}\n")
     return "".join(parts)

@@ -10,6 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from ttlsnap.amounts import quantity
 from ttlsnap.check.comparison import Comparison
 from ttlsnap.check.outcomes import (
     COLUMN_ADDED,
@@ -162,7 +163,11 @@ def _add_other_length(comparison: Comparison, place: Place, how: How, old: Struc
     before, after = Counter(map(comparison.new_name, old.names)), Counter(new.names)
     path = place.field or how.side
     types = {field.name: field.type.simple_string for field in (*new.fields, *old.fields)}
-    words: dict[str, object] = {"side": how.side, "before": len(old.fields), "after": len(new.fields)}
+    words: dict[str, object] = {
+        "side": how.side,
+        "before": quantity(len(old.fields), "column"),
+        "after": len(new.fields),
+    }
     is_value = how.side == "value"
     for name in before - after:
         column_text, instead = f"{name} {types.get(name, '')}".strip(), INSTEAD_OF_REMOVING if is_value else ""

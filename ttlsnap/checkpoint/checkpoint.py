@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from uuid import UUID
 
+from ttlsnap.amounts import quantity
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.file_checksums import read_checked
 from ttlsnap.checkpoint.logs import (
@@ -163,8 +164,8 @@ class Checkpoint:
         if len(state_ids) != len(stores):  # Spark compares the number, too, before the next batch is committed
             where = f"{self.target}/{layout.commit_file(self.batch.id)}"
             raise CorruptionError(
-                f"{where}: operator {store.operator} has {len(stores)} stores, and partition {partition} has "
-                f"{len(state_ids)} state ids"
+                f"{where}: operator {store.operator} has {quantity(len(stores), 'store')}, and partition {partition} "
+                f"has {quantity(len(state_ids), 'state id')}"
             )
         return partitions[partition][position]
 
@@ -427,7 +428,7 @@ def _check_partitions(
     if not first_gap == len(partitions) == expected_count:
         wrong_partition = first_gap if first_gap < expected_count else partitions[expected_count]
         raise CorruptionError(
-            f"{files.root}/{layout.operator_directory(operator)}: {expected_count} partitions expected, "
+            f"{files.root}/{layout.operator_directory(operator)}: {quantity(expected_count, 'partition')} expected, "
             f"{len(partitions)} found; partition {wrong_partition} is the first wrong one. Run ttlsnap doctor, which "
             "recognizes an interrupted repartition"
         )

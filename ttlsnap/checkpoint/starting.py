@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from ttlsnap.amounts import quantity
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.listing import list_activity
 from ttlsnap.checkpoint.logs import (
@@ -225,9 +226,8 @@ def _find_changes(files: Directory, old_batch: int, batch: int, last_committed: 
         return  # sources of other kinds, or named ones, which may come and go
     # Offsets belong to the sources of the query by their positions. Spark refuses another number of them.
     if len(old_offsets) != len(new_offsets):
-        message = (
-            f"{files.root}/{path} has the offsets of {len(new_offsets)} sources, and {old_path} of {len(old_offsets)}"
-        )
+        sources = quantity(len(new_offsets), "source")
+        message = f"{files.root}/{path} has the offsets of {sources}, and {old_path} of {len(old_offsets)}"
         yield StartProblem("damaged-log", path, message)
     for source in new_positions:
         number = int(source)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ttlsnap.amounts import quantity
 from ttlsnap.clock import MAX_INT64, MIN_INT64, iso
 from ttlsnap.entries.timestamps import UNITS
 from ttlsnap.errors import Foreseen, RefusedError, UsageError
@@ -89,13 +90,19 @@ def describe_excess(drops: Sequence[StateDrop], limit: float | None) -> str | No
     excessive_drops = [drop for drop in drops if drop.exceeds(limit)]
     lines = [line for drop in excessive_drops[:_MOST_LISTED] for line in _describe(drop, limit)]
     if len(excessive_drops) > _MOST_LISTED:
-        lines.append(f"The same is true of {len(excessive_drops) - _MOST_LISTED} more states.")
+        lines.append(f"The same is true of {quantity(len(excessive_drops) - _MOST_LISTED, 'more state')}.")
     return "\n".join(lines) if lines else None
 
 
 def _describe(drop: StateDrop, limit: float | None) -> list[str]:
-    share_text = f"{drop.dropped:,} of {drop.entries:,} entries ({_percent(drop.dropped / drop.entries)})"
-    dropped_part = f"all {drop.entries:,} entries" if drop.dropped >= drop.entries else share_text
+    share_text = (
+        f"{drop.dropped:,} of {quantity(drop.entries, 'entry', 'entries')} ({_percent(drop.dropped / drop.entries)})"
+    )
+    dropped_part = (
+        ("the only entry" if drop.entries == 1 else f"all {drop.entries:,} entries")
+        if drop.dropped >= drop.entries
+        else share_text
+    )
     limit_text = "" if limit is None else f", and --max-drop allows {_percent(limit)}"
     lines = [f"this run would drop {dropped_part} of {drop.where}{limit_text}."]
     if drop.field is None:

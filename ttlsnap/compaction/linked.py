@@ -12,6 +12,7 @@ from typing import Protocol, cast
 
 import numpy as np
 
+from ttlsnap.amounts import quantity
 from ttlsnap.compaction.dropped import Archive
 from ttlsnap.compaction.results import RowTransformers, kept_times, make_result
 from ttlsnap.compaction.sinks import EntrySink
@@ -211,7 +212,8 @@ class LinkedStores:
             for state, decision in decisions.items():
                 if next_entry[state] != len(decision.kept):
                     raise CorruptionError(
-                        f"{self._task.directory}, state {state}: the first scan read {len(decision.kept)} entries, the "
+                        f"{self._task.directory}, state {state}: the first scan read "
+                        f"{quantity(len(decision.kept), 'entry', 'entries')}, the "
                         f"second {next_entry[state]}. Nothing was published"
                     )
             return writer.finish()

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import xxhash
 
+from ttlsnap.amounts import quantity
 from ttlsnap.checkpoint.checkpoint import ALWAYS_NULLABLE
 from ttlsnap.contract.buffers import Executed, find_executed, read_buffers
 from ttlsnap.contract.functions import Digests
@@ -320,7 +321,9 @@ def _takes_one(build: Build, schemas: Mapping[str, str]) -> bool:
         and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
     ]
     if len(required) not in (1, 2):
-        raise UsageError(f"{name} takes {len(required)} arguments; write build(df) or build(spark, sources)")
+        raise UsageError(
+            f"{name} takes {quantity(len(required), 'argument')}; write build(df) or build(spark, sources)"
+        )
     if len(required) == 1 and len(schemas) != 1:
         raise UsageError(f"{name} takes one DataFrame, but {len(schemas)} schemas were given: {', '.join(schemas)}")
     return len(required) == 1

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from ttlsnap.amounts import quantity
 from ttlsnap.archives.delivery import deliver
 from ttlsnap.archives.places import AllowedPlaces, PlaceNotNamedError
 from ttlsnap.archives.receivers import Receiver, find_receiver
@@ -271,8 +272,8 @@ def _compute_again(
     rows_found = _write(frame, files, run, part, known_rows, _again_folder(run))
     if dropped is not None and dropped != rows_found:
         raise CorruptionError(
-            f"{files.root}: the commit of version {run_commit.version} dropped {dropped:,} rows, but it lacks "
-            f"{rows_found:,} rows of version {run_commit.version - 1}. The rows are in version "
+            f"{files.root}: the commit of version {run_commit.version} dropped {quantity(dropped, 'row')}, but it "
+            f"lacks {quantity(rows_found, 'row')} of version {run_commit.version - 1}. The rows are in version "
             f"{run_commit.version - 1}; to discard them, remove {files.root}/{layout.run_directory(run)}"
         )
 

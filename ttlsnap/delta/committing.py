@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from ttlsnap.amounts import quantity
 from ttlsnap.delta.cutoff import quote_identifier
 from ttlsnap.delta.log import Commit, commits, newest_version
 from ttlsnap.engines.launch import first_lines, set_temporarily
@@ -90,9 +91,9 @@ def commit(
                 first_row = result.first() if _CHANGED in result.columns else None
             if first_row is not None and first_row[_CHANGED] and not _is_made(files, run_metadata, version_before):
                 raise TtlsnapError(
-                    f"{files.root}: Spark says that it changed {first_row[_CHANGED]:,} rows, but the log of this table "
-                    "has no such commit. It may have changed another table. Nothing more is done. Look at the "
-                    "settings of the Spark session"
+                    f"{files.root}: Spark says that it changed {quantity(first_row[_CHANGED], 'row')}, but the log "
+                    "of this table has no such commit. It may have changed another table. Nothing more is done. "
+                    "Look at the settings of the Spark session"
                 )
             note_run(files.root, run, "done")
             return

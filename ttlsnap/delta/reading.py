@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ttlsnap.amounts import quantity
 from ttlsnap.delta.cutoff import PHYSICAL, require_zone
 from ttlsnap.delta.log import DataFile
 from ttlsnap.delta.vectors import deleted_rows
@@ -97,8 +98,8 @@ def read_rows(
             parquet = ParquetRows(stream, size_of(files, path), f"{files.root}/{path}")
             if deletions is not None and deletions.last >= parquet.metadata.num_rows:
                 raise CorruptionError(
-                    f"{files.root}/{path} has {parquet.metadata.num_rows:,} rows, but its deletion vector marks the "
-                    f"row {deletions.last:,}"
+                    f"{files.root}/{path} has {quantity(parquet.metadata.num_rows, 'row')}, but its deletion vector "
+                    f"marks the row {deletions.last:,}"
                 )
             fields = list(parquet.schema)
             place_of_column = {

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 
+from ttlsnap.amounts import quantity
 from ttlsnap.checkpoint import Checkpoint, layout
 from ttlsnap.diagnosis.partition import PartitionCheck, PartitionFindings
 from ttlsnap.diagnosis.problems import Problem, problem
@@ -36,7 +37,8 @@ def find_misplaced(
         keys = sum(part.count for parts in states.values() for part in parts)
         states_text = "" if len(states) == 1 else f" in {len(states)} states"
         message = (
-            f"operator {operator}: {keys:,} keys{states_text} are not in the partition that Spark's hash gives. For "
+            f"operator {operator}: {quantity(keys, 'key')}{states_text} {'is' if keys == 1 else 'are'} not in the "
+            "partition that Spark's hash gives. For "
             "example, "
             + quote(json.dumps(first_misplaced.example, ensure_ascii=False))
             + f" is in partition {first_misplaced.partition}, and belongs to partition {first_misplaced.belongs_to}"

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ttlsnap.amounts import quantity
 from ttlsnap.entries.json_text import json_texts
 from ttlsnap.errors import UsageError
 from ttlsnap.migration.struct_changes import exact_cast
@@ -49,9 +50,7 @@ class Misfits:
 
     def describe(self) -> str:
         """Return all reasons with their numbers, and the examples, for a message."""
-        reasons_text = ", ".join(
-            f"{reason} ({count:,} {'row' if count == 1 else 'rows'})" for reason, count in self.counts.items()
-        )
+        reasons_text = ", ".join(f"{reason} ({quantity(count, 'row')})" for reason, count in self.counts.items())
         return reasons_text + ". For example:" + quote("".join(f"\n  {example}" for example in self.examples))
 
 

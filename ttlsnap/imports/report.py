@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from ttlsnap.amounts import quantity
 from ttlsnap.documents import json_property
 from ttlsnap.transaction.report import RunReport
 
@@ -61,4 +62,4 @@ class ImportReport(RunReport):
     @json_property()
     def rules(self) -> list[str]:
         """What the import does with each table, in words."""
-        return [f"{self.mode} {table.rows:,} rows into {table.name}" for table in self.tables]
+        return [f"{self.mode} {quantity(table.rows, 'row')} into {table.name}" for table in self.tables]

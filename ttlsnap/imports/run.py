@@ -10,6 +10,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Protocol, get_args
 
+from ttlsnap.amounts import quantity
 from ttlsnap.archives.receivers import Receiver
 from ttlsnap.checkpoint import Checkpoint
 from ttlsnap.checkpoint.logs import source_positions
@@ -268,7 +269,10 @@ class Import(PlannedRun[ImportReport]):
             sources=tuple(source_positions(checkpoint.files, checkpoint.batch.id)),
             bytes_before=sum(result.bytes_before for result in self.results),
             bytes_after=sum(result.bytes_after for result in self.results),
-            warnings=(*self._empty(tables), *(f"{warning} ({count:,} rows)" for warning, count in warnings.items())),
+            warnings=(
+                *self._empty(tables),
+                *(f"{warning} ({quantity(count, 'row')})" for warning, count in warnings.items()),
+            ),
         )
 
     def _empty(self, tables: Sequence[ImportedTable]) -> list[str]:

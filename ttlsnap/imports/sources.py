@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from ttlsnap.amounts import quantity
 from ttlsnap.delta.features import check_protocol
 from ttlsnap.delta.log import DataFile, is_table, live_files, read_table
 from ttlsnap.delta.reading import has_old_calendars, read_rows, refuse_old_within
@@ -67,7 +68,9 @@ class TableFile:
             except CorruptionError as error:
                 raise UsageError(f"the Delta table is damaged: {error}") from error
             if self.delta.rows not in (None, count):
-                raise UsageError(f"{self.where} has {count:,} rows, and the table's log says {self.delta.rows:,}")
+                raise UsageError(
+                    f"{self.where} has {quantity(count, 'row')}, and the table's log says {self.delta.rows:,}"
+                )
             return
         with self._parquet() as parquet:
             is_old = has_old_calendars(parquet.metadata)

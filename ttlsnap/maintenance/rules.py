@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ttlsnap.amounts import quantity
 from ttlsnap.clock import Clock
 from ttlsnap.compaction.options import CompactOptions
 from ttlsnap.entries.batch import Int64, Mask, StateEntries
@@ -217,7 +218,9 @@ def _columns(state: StateDescriptor, prefix: Prefix) -> list[tuple[Field, str | 
         if field.side == "key" and not isinstance(field.type, T.StructType)
     ]
     if len(prefix) > len(fields):
-        raise UsageError(f"key_prefix has {len(prefix)} values, and the key of {state} {len(fields)} columns")
+        raise UsageError(
+            f"key_prefix has {quantity(len(prefix), 'value')}, and the key of {state} {quantity(len(fields), 'column')}"
+        )
     columns = list(zip(fields, prefix, strict=False))
     for field, value in columns:
         if not isinstance(field.type, _TYPES[type(value)]):

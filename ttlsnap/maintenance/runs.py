@@ -19,6 +19,7 @@ from functools import partial
 from glob import glob, has_magic
 from typing import Any, Literal, Protocol
 
+from ttlsnap.amounts import quantity
 from ttlsnap.archives.receivers import refuse_within
 from ttlsnap.checkpoint.layout import folder_of_ttlsnap
 from ttlsnap.compaction.options import ExpiryOptions
@@ -213,9 +214,8 @@ def describe_failures(policy: str, results: Sequence[TargetResult]) -> dict[str,
     if not failed_results:
         return None
     exit_code = worst_exit_code(failed_results)
-    summary = (
-        f"ttlsnap maintain {policy}: {len(failed_results)} of {len(results)} targets failed, exit code {exit_code}"
-    )
+    targets = quantity(len(results), "target")
+    summary = f"ttlsnap maintain {policy}: {len(failed_results)} of {targets} failed, exit code {exit_code}"
     return {
         "policy": policy,
         "exit_code": exit_code,

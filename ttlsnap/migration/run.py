@@ -13,6 +13,7 @@ from itertools import accumulate
 from math import log2
 from typing import Protocol
 
+from ttlsnap.amounts import quantity
 from ttlsnap.archives.receivers import Receiver
 from ttlsnap.checkpoint import Checkpoint
 from ttlsnap.clock import clock_at
@@ -418,7 +419,8 @@ class Migration(StateRun[MigrationReport]):
             if misplaced:
                 example = next(split.example for split in splits if split.misplaced)
                 raise RefusedError(
-                    f"{where}: {misplaced:,} keys are not in the partition that Spark's hash gives, so ttlsnap does "
+                    f"{where}: {quantity(misplaced, 'key is', 'keys are')} not in the partition that Spark's hash "
+                    "gives, so ttlsnap does "
                     "not know where Spark would look for them. For example, " + example + ". Nothing was changed. Run: "
                     f"ttlsnap doctor {shell_word(self.plan.checkpoint.target)}"
                 )
@@ -472,11 +474,11 @@ class Migration(StateRun[MigrationReport]):
         for store, splits in stores:
             keys = sum(split.hashes for split in splits)
             if keys and proven_bits[store.operator] < PROOF:
-                partitions_text = "1 partition" if len(splits) == 1 else f"{len(splits)} partitions"
                 raise RefusedError(
                     f"{self._describe(store)}: the query was started before Spark 3.3, which may place keys by only "
-                    f"some of their columns. {keys} different keys in {partitions_text} do not show whether it "
-                    "does. So the number of partitions cannot be changed. Nothing was changed"
+                    f"some of their columns. {quantity(keys, 'different key')} in {quantity(len(splits), 'partition')} "
+                    f"{'does' if keys == 1 else 'do'} not show whether it does. So the number of partitions cannot "
+                    "be changed. Nothing was changed"
                 )
 
     def _describe(self, store: StoreMigration) -> str:

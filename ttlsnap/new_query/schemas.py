@@ -129,7 +129,7 @@ class Matcher:
                 self.obstacles.append(
                     UnrepairedFinding(
                         place,
-                        f"there were {counts[0][name]} columns {name}, and now there are {counts[1][name]}: which is "
+                        f"the number of columns {name} was {counts[0][name]} and is now {counts[1][name]}: which is "
                         f"which? {OLD_NEEDS_QUERY}",
                         needs=OLD_NEEDS_QUERY,
                     )

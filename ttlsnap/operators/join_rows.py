@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ttlsnap.amounts import quantity
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import CorruptionError, TransformerError
 from ttlsnap.operators.join import IndexedSide, TimedSide
@@ -105,7 +106,7 @@ class IndexedRows:
             self._fail(
                 self._count_keys,
                 number,
-                f"the count says {counts[number]} rows, but there are {rows[of_count[number]]}",
+                f"the count says {quantity(counts[number], 'row')}, but there are {rows[of_count[number]]}",
             )
         is_uncounted = times[of_value] == 0
         if is_uncounted.any():
@@ -182,7 +183,8 @@ class TimedRows:
             is_wrong = (rows != index_entries)[key_codes]
             if is_wrong.any():
                 number = int(np.flatnonzero(is_wrong)[0])
-                problem = f"the index has {index_entries[key_codes[number]]} entries for {rows[key_codes[number]]} rows"
+                index_text = quantity(index_entries[key_codes[number]], "entry", "entries")
+                problem = f"the index has {index_text} for {quantity(rows[key_codes[number]], 'row')}"
                 raise _misfit(self._where, values, self._keys.show(place, number, values.key_schema), problem)
         decision = decision_of_state.get(values.place)
         if decision is None or not decision.changes:

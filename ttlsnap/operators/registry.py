@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from ttlsnap.amounts import quantity
 from ttlsnap.checkpoint import Checkpoint, Operator, Store, layout
 from ttlsnap.checkpoint.checkpoint import ALWAYS_NULLABLE, GLOBAL_LIMIT, is_void_key
 from ttlsnap.checkpoint.state_schema import ColumnFamilySchema
@@ -326,7 +327,7 @@ def _check_supported(checkpoint: Checkpoint, operator: Operator, store: Store) -
             )
     if len(store.families) > 1 and operator.name not in transform_with_state.NAMES:
         raise UnsupportedError(
-            f"{where}, store {store.name}: {len(store.families)} column families, but "
+            f"{where}, store {store.name}: {quantity(len(store.families), 'column family', 'column families')}, but "
             f"{operator.name or 'this operator'} should have one{advice}"
         )
     if operator.name in transform_with_state.NAMES and (unknown_part := transform_with_state.unknown(operator, store)):

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from ttlsnap.amounts import quantity
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import CorruptionError, TransformerError
 from ttlsnap.operators.links import Decisions, Fetch, Keys, LinkDecisions, StateId, concat
@@ -115,7 +116,8 @@ class VariableElements:
         early = moments[moments <= last_batch_ms]
         if len(early):
             raise TransformerError(
-                f"{self._variable.elements}: a transformer set ttlExpirationMs of {len(early)} entries to a time "
+                f"{self._variable.elements}: a transformer set ttlExpirationMs of "
+                f"{quantity(len(early), 'entry', 'entries')} to a time "
                 f"before the end of the last batch ({last_batch_ms}); the first is {early[0]}. Spark would never "
                 "remove them. Drop them instead"
             )

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ttlsnap.pages.model import Card, Page, Section, Table, Tile, Tone, count
+from ttlsnap.amounts import quantity
+from ttlsnap.pages.model import Card, Page, Section, Table, Tile, Tone
 from ttlsnap.pages.privacy import tell
 from ttlsnap.pages.svg import Bar, bar_chart
 
@@ -90,9 +91,9 @@ def _rest(document: Document, show_keys: bool) -> Iterator[Section]:
         yield Section("Not compared", tables=[table])
     if document["ignored"]:
         count_text = (
-            f"{count(len(document['ignored']), 'finding')} is accepted and does"
+            f"{quantity(len(document['ignored']), 'finding')} is accepted and does"
             if len(document["ignored"]) == 1
-            else f"{count(len(document['ignored']), 'finding')} are accepted and do"
+            else f"{quantity(len(document['ignored']), 'finding')} are accepted and do"
         )
         yield Section(
             "Ignored findings",

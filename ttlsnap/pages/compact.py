@@ -7,9 +7,9 @@ from dataclasses import replace
 from itertools import starmap
 from typing import Any
 
-from ttlsnap.amounts import MISSING, number, share, size
+from ttlsnap.amounts import MISSING, number, quantity, share, size
 from ttlsnap.pages.ages import age_histograms
-from ttlsnap.pages.model import Card, Page, Section, Table, Tile, Tone, count, facts
+from ttlsnap.pages.model import Card, Page, Section, Table, Tile, Tone, facts
 from ttlsnap.pages.privacy import tell, tell_rule
 from ttlsnap.pages.svg import Bar, Chart, bar_chart, parts_chart, time_chart
 from ttlsnap.pages.targets import targets_page
@@ -44,7 +44,7 @@ _WAYS = {"full": "written whole", "tombstones": "written as tombstones over the 
 def compact_page(document: Document | Sequence[Document], show_keys: bool) -> Page:
     """Return the page of a run on one target, or on each of several."""
     if not isinstance(document, Mapping):
-        page = targets_page(document, f"{len(document)} targets", show_keys)
+        page = targets_page(document, quantity(len(document), "target"), show_keys)
         return replace(page, sections=[*page.sections, *_states_of(document)])
     totals = known_totals(document)
     return Page(
@@ -248,7 +248,7 @@ def notes(document: Document) -> Iterator[tuple[str, bool]]:
             way_texts = [f"{number(count)} {_WAYS[way]}" for way, count in state["partitions"].items() if count]
             yield f"{operator}, partitions: {', '.join(way_texts)}", False
         if state["null_timestamps"]:
-            kept_text = count(state["null_timestamps"], "entry that has", "entries that have")
+            kept_text = quantity(state["null_timestamps"], "entry that has", "entries that have")
             yield f"{name or operator}: kept {kept_text} no timestamp", False
         if "event_now" in state:
             yield (
@@ -297,7 +297,7 @@ def _texts(document: Document) -> Iterator[str]:
         visited_partitions = document["visited"]
         yield (
             f"Incremental cleanup: this run visited {number(visited_partitions['partitions'])} of "
-            f"{number(visited_partitions['of'])} partitions; "
+            f"{quantity(visited_partitions['of'], 'partition')}; "
             f"{number(visited_partitions['left'])} are left in this round."
         )
 
@@ -308,7 +308,7 @@ def _shown(document: Document, show_keys: bool) -> Iterator[Section]:
         return
     if not show_keys:
         left_out_text = (
-            f"The keys and values of {count(len(shown_entries), 'entry', 'entries')} are left out. "
+            f"The keys and values of {quantity(len(shown_entries), 'entry', 'entries')} are left out. "
             "--show-keys adds them."
         )
         yield Section("Dropped and rewritten entries", [left_out_text])

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ttlsnap.amounts import MISSING, number
-from ttlsnap.pages.model import Card, Marked, Page, Section, Table, Tile, Tone, count, facts
+from ttlsnap.amounts import MISSING, number, quantity
+from ttlsnap.pages.model import Card, Marked, Page, Section, Table, Tile, Tone, facts
 from ttlsnap.pages.privacy import tell_problem, tell_reasons
 from ttlsnap.pages.svg import Bar, parts_chart
 
@@ -65,7 +65,7 @@ def counted_in(versions: Sequence[Document]) -> str:
 
 def _describe(severities: Counter[str]) -> str:
     nouns = {"error": "error", "warning": "warning", "unknown": "unknown thing", "note": "note"}
-    return ", ".join(count(severities[name], noun) for name, noun in nouns.items() if severities[name])
+    return ", ".join(quantity(severities[name], noun) for name, noun in nouns.items() if severities[name])
 
 
 def _repairs(document: Document) -> Iterator[Section]:

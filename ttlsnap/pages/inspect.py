@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ttlsnap.amounts import number, size
+from ttlsnap.amounts import number, quantity, size
 from ttlsnap.clock import MICROS, iso
 from ttlsnap.pages.ages import age_histogram
-from ttlsnap.pages.model import Card, Page, Section, Table, Tile, Tone, count, facts
+from ttlsnap.pages.model import Card, Page, Section, Table, Tile, Tone, facts
 from ttlsnap.pages.privacy import tell
 from ttlsnap.pages.sizes import size_sections, size_tiles
 from ttlsnap.pages.svg import Bar, bar_chart
@@ -63,7 +63,7 @@ def _folder_page(document: Document) -> Page:
     rows = [(summary["path"], *checkpoint_words(summary)) for summary in document["summaries"]]
     numbers = ("last batch", "size")
     table = Table("The checkpoints in the folder", ("checkpoint", *numbers), rows, numbers, ("checkpoint",))
-    answer = f"This folder contains {count(len(names), 'checkpoint')}."
+    answer = f"This folder contains {quantity(len(names), 'checkpoint')}."
     return Page(answer, document["target"], sections=[Section("Checkpoints", tables=[table])])
 
 
@@ -77,9 +77,9 @@ def _answer(document: Document, entries: int | None, bytes_held: int | None, sta
         return "A run of ttlsnap was interrupted here: run ttlsnap recover before anything else."
     is_table = document["kind"] == "table"
     nouns = ("row", "rows") if is_table else ("entry", "entries")
-    content_text = "state" if entries is None else count(entries, *nouns)
+    content_text = "state" if entries is None else quantity(entries, *nouns)
     if states != 1:
-        content_text += f" in {count(states, 'state')}"
+        content_text += f" in {quantity(states, 'state')}"
     if bytes_held is not None:
         content_text += f" ({size(bytes_held)})"
     if is_table:
@@ -117,7 +117,7 @@ def _tiles(document: Document, entries: int | None, bytes_held: int | None, stat
         Tile("entries", number(entries), note),
         Tile("size", size(bytes_held), "files of the newest version"),
         Tile("partitions", number(partitions)),
-        Tile("states", number(states), f"in {count(len(operators), 'operator')}"),
+        Tile("states", number(states), f"in {quantity(len(operators), 'operator')}"),
         Tile("committed batch", number(document["batch"]), f"begun {at(document['batch_timestamp_ms'])}"),
         Tile("watermark", at(document["watermark_ms"]) if document["watermark_ms"] else "none"),
     ]
@@ -203,7 +203,10 @@ def _entries(document: Document, show_keys: bool) -> Iterator[Section]:
     if not show_keys:
         yield Section(
             "Entries",
-            [f"The keys and values of {count(len(entries), 'entry', 'entries')} are left out. --show-keys adds them."],
+            [
+                f"The keys and values of {quantity(len(entries), 'entry', 'entries')} are left out. --show-keys adds "
+                "them."
+            ],
         )
         return
     rows = [

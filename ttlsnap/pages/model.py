@@ -95,8 +95,3 @@ def facts(caption: str, names_and_values: Sequence[tuple[str, str | None]]) -> T
     """Return a table of facts by name, without those that are unknown."""
     rows = [(name, value) for name, value in names_and_values if value]
     return Table(caption, ("fact", "value"), rows, code=("value",))
-
-
-def count(number: int, singular: str, plural: str = "") -> str:
-    """Return a number with its noun: ``1 entry``, ``2,000 entries``. Without ``plural``, the plural ends with an s."""
-    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ttlsnap.amounts import MISSING, age, estimate, exact_size, number, part_of, ratio, share, size
+from ttlsnap.amounts import MISSING, age, estimate, exact_size, number, part_of, quantity, ratio, share, size
 from ttlsnap.pages.words import as_text, describe_history
 
 Document = Mapping[str, Any]
@@ -24,7 +24,7 @@ def describe_sample(sizes: Document) -> str:
         return f"all partitions were read, {sizes['seconds']:.1f} s"
     partitions = [partition for store in sizes["stores"] for partition in store["partitions"]]
     read = sum(partition["read"] for partition in partitions)
-    count = f"{number(read)} of {number(len(partitions))} partitions"
+    count = f"{number(read)} of {quantity(len(partitions), 'partition')}"
     return (
         f"a sample, {count} with {part_of(sizes['share_read'])} of the files, {sizes['seconds']:.1f} s\nA ~ marks an "
         "estimate. Percentiles, ages, largest entries and keys are those of the sample. --sample all reads everything."
@@ -57,13 +57,13 @@ def partition_row(partition: Document) -> Row:
 def percentile_rows(state: Document) -> Iterator[Row]:
     """Yield the percentiles of the sizes of keys and values, and of ages."""
     ages = state["ages"]
-    for quantity, percentiles, show in (
+    for measure, percentiles, show in (
         ("key size", state["key_sizes"], exact_size),
         ("value size", state["value_sizes"], exact_size),
         ("age", ages["seconds"] if ages is not None else None, age),
     ):
         if percentiles is not None and percentiles["max"] is not None:
-            yield {"of": quantity, **{name: show(value) for name, value in percentiles.items()}}
+            yield {"of": measure, **{name: show(value) for name, value in percentiles.items()}}
 
 
 def describe_ages(state: Document) -> str | None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
+from ttlsnap.amounts import quantity
 from ttlsnap.printable import printable_lines
 
 _LINE = 38
@@ -159,7 +160,7 @@ def ranked_chart(title: str, values: Sequence[float], words: tuple[str, str]) ->
     step = max(1, count // 400)  # no screen shows more
     tops = [(100 * number / count, 100 - 96 * ordered_values[number] / largest) for number in range(0, count, step)]
     scaled_points = [point for x, y in tops for point in ((x, y), (min(x + 100 * step / count, 100), y))]
-    description = f"{count:,} values, from {words[0]} to {words[1]}."
+    description = f"{quantity(count, 'value')}, from {words[0]} to {words[1]}."
     return Chart(title, description, 190, [*_curve(scaled_points), *_ends(184, *words)])
 
 

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ttlsnap.amounts import number, share, size
+from ttlsnap.amounts import number, quantity, share, size
 from ttlsnap.pages.ages import age_histograms
-from ttlsnap.pages.model import Card, Marked, Page, Section, Table, Tile, Tone, count
+from ttlsnap.pages.model import Card, Marked, Page, Section, Table, Tile, Tone
 from ttlsnap.pages.privacy import tell, tell_error
 from ttlsnap.pages.svg import Bar, Chart, bar_chart, ranked_chart
 from ttlsnap.pages.words import (
@@ -103,7 +103,7 @@ def _answer(
     exceptions += [f"{refused_count} would be refused now"] if refused_count else []
     exceptions += [f"{without_rule} without a rule that applies"] if without_rule else []
     if exceptions:
-        targets_text = f"Of {count(targets, 'target')}, {' and '.join(exceptions)}"
+        targets_text = f"Of {quantity(targets, 'target')}, {' and '.join(exceptions)}"
     else:
         targets_text = "The target is in order" if targets == 1 else f"All {targets:,} targets are in order"
     entries, dropped, rewritten = (sums[name] for name in ("entries", "dropped", "rewritten"))

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from ttlsnap.amounts import MISSING, number, share
+from ttlsnap.amounts import MISSING, number, quantity, share
 from ttlsnap.naming import name_state
 from ttlsnap.printable import shell_word
 
@@ -53,7 +53,7 @@ def describe_unused(states: Iterable[Document]) -> str | None:
         return None
     names = ", ".join(sorted({state["variable"] for state in unused_states}))
     counts = [state["entries"] for state in unused_states]
-    entries = "--sizes counts the entries" if None in counts else f"{number(sum(counts))} entries"
+    entries = "--sizes counts the entries" if None in counts else quantity(sum(counts), "entry", "entries")
     description = f"Spark has kept the values of state variables that the query no longer has: {names} ({entries})"
     return f"{description}. ttlsnap migrate CHECKPOINT --drop NAME removes them"
 
@@ -79,8 +79,9 @@ def describe_nothing_to_do(document: Document) -> str | None:
 
 def of_entries(totals: Document) -> str:
     """Return ``9 of 480 entries``, for what a run dropped."""
-    entries = "an unknown number of" if totals["entries"] is None else number(totals["entries"])
-    return f"{number(totals['dropped'])} of {entries} entries"
+    is_known = totals["entries"] is not None
+    entries = quantity(totals["entries"], "entry", "entries") if is_known else "an unknown number of entries"
+    return f"{number(totals['dropped'])} of {entries}"
 
 
 def describe_unpublished(document: Document) -> str:
@@ -188,7 +189,7 @@ def describe_next(document: Document) -> str | None:
 
 def describe_history(history_start: Document) -> str:
     """Return a sentence about the entries that were written when the known history begins, or earlier."""
-    entries = "1 entry was" if history_start["entries"] == 1 else f"{number(history_start['entries'])} entries were"
+    entries = quantity(history_start["entries"], "entry was", "entries were")
     return f"{entries} written at {history_start['time']} or earlier; ttlsnap knows no earlier time, and uses that one"
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ttlsnap.amounts import quantity
 from ttlsnap.checkpoint import Logs, layout
 from ttlsnap.errors import RefusedError
 from ttlsnap.printable import shell_word
@@ -40,7 +41,8 @@ class HiddenBatch:
         first_path = next(iter(self.files), self.planned)
         return (
             f"batch {self.batch} {event} after ttlsnap run {self.run} had rewritten its state. {root}/{first_path} "
-            f"({len(self.files)} such files) would hide the new result of this batch from every query that restarts"
+            f"({quantity(len(self.files), 'such file')}) would hide the new result of this batch from every query "
+            "that restarts"
         )
 
     def advise(self, root: str) -> str:

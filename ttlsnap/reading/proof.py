@@ -20,6 +20,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from ttlsnap.amounts import quantity
 from ttlsnap.checkpoint import Checkpoint, Operator, layout
 from ttlsnap.checkpoint.checkpoint import state_files
 from ttlsnap.checkpoint.logs import shuffle_partitions
@@ -196,7 +197,8 @@ def _prove(task: _Task, progress: Progress) -> None:
         misplaced = check.result()
         if misplaced is not None and misplaced.interpreted:
             raise UnsupportedError(
-                f"{folder}: {misplaced.count:,} keys are not in the partition that Spark's hash gives. For example, "
+                f"{folder}: {quantity(misplaced.count, 'key is', 'keys are')} not in the partition that Spark's hash "
+                "gives. For example, "
                 + quote(json.dumps(misplaced.example, ensure_ascii=False))
                 + f" belongs to partition {misplaced.belongs_to}"
             )

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from pyspark.sql.streaming import StreamingQueryListener
 
-from ttlsnap.amounts import number, size
+from ttlsnap.amounts import number, quantity, size
 from ttlsnap.checkpoint.recognize import find_owner
 from ttlsnap.errors import USERS_ERRORS, UsageError
 from ttlsnap.gauges import gauge, join_gauges
@@ -226,11 +226,13 @@ class StateListener(StreamingQueryListener):  # type: ignore[misc, unused-ignore
             and rows is not None
             and _needs_warning(state, "max_rows", rows, most_rows, rows)
         ):
-            yield "max_rows", rows, f"has {number(rows)} rows; max_rows is {number(most_rows)}"
+            yield "max_rows", rows, f"has {quantity(rows, 'row')}; max_rows is {number(most_rows)}"
         if self._max_growth is not None:
             most, period_us = self._max_growth
             growth = state.growth(time_s, period_us / 1e6)
-            amount, amount_words = (state.bytes, size(state.bytes)) if rows is None else (rows, f"{number(rows)} rows")
+            amount, amount_words = (
+                (state.bytes, size(state.bytes)) if rows is None else (rows, f"{quantity(rows, 'row')}")
+            )
             if growth is not None and _needs_warning(state, "max_growth", growth, most, amount):
                 period = format_duration(period_us)
                 yield (

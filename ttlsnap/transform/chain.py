@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
+from ttlsnap.amounts import quantity
 from ttlsnap.clock import Clock
 from ttlsnap.documents import ReadableDocument
 from ttlsnap.entries.ages import AgeBuckets, AgeCounts
@@ -178,7 +179,7 @@ def _answer(method: Callable[[StateEntries], Answer], before: StateEntries) -> A
         raise TransformerError(
             f"{state}: the transformer raised {type(error).__name__}: "
             + quote(error)
-            + f" (in {len(before)} entries, the first with key "
+            + f" (in {quantity(len(before), 'entry', 'entries')}, the first with key "
             + quote(_first_key(before))
             + ")"
         ) from error

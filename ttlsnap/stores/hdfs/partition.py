@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 import xxhash
 
+from ttlsnap.amounts import quantity
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import CorruptionError, TtlsnapError, UnsupportedError
 from ttlsnap.storage.directory import Directory, scratch_name
@@ -161,7 +162,8 @@ class HdfsWriter:
             count = sum(len(records) for records in read_records(stream, where))
         if count != self._writer.entries or digest_read.hexdigest() != digest:
             raise CorruptionError(
-                f"{where}: {self._writer.entries} entries were staged and {count} read back, or their bytes differ. "
+                f"{where}: {quantity(self._writer.entries, 'entry was', 'entries were')} staged and {count} read "
+                "back, or their bytes differ. "
                 "Nothing was published. Check the disk and the memory of this machine"
             )
 

@@ -13,6 +13,7 @@ import google_crc32c
 import numpy as np
 from rocksdict import Rdict, WriteBatch
 
+from ttlsnap.amounts import quantity
 from ttlsnap.checkpoint.state_schema import DEFAULT_FAMILY
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import CorruptionError, CountError
@@ -168,7 +169,8 @@ class RocksDbPartition:
             yield from self._by_state(raw_keys, raw_values, states)
         if self.expected is not None and family is None and entries_found != self.expected:
             raise CountError(
-                f"{self.where}: {entries_found} entries were found; its metadata says {self.expected}. Restore the "
+                f"{self.where}: {quantity(entries_found, 'entry was', 'entries were')} found; its metadata says "
+                f"{self.expected}. Restore the "
                 "partition from a copy, or go back to an older batch"
             )
 

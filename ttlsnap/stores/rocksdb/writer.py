@@ -26,6 +26,7 @@ import numpy as np
 import xxhash
 from rocksdict import SstFileWriter
 
+from ttlsnap.amounts import quantity
 from ttlsnap.checkpoint import layout
 from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import CorruptionError, TtlsnapError
@@ -299,7 +300,8 @@ class RocksDbWriter:
         expected_count = sum(self._counts.values())
         if digest_read.count != expected_count or digest_read != self._digest:
             raise CorruptionError(
-                f"{where}: {expected_count} entries were staged and {digest_read.count} read back, or their bytes "
+                f"{where}: {quantity(expected_count, 'entry was', 'entries were')} staged and {digest_read.count} "
+                "read back, or their bytes "
                 "differ. Nothing was published. Check the disk and the memory of this machine"
             )
 
