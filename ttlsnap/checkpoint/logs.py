@@ -129,11 +129,6 @@ class BatchStart:
     text: str
     without_settings: str
 
-    @property
-    def names_sources(self) -> bool:
-        """Whether each offset has the name of its source, and does not belong to it by its place."""
-        return not self.text.startswith("v1")
-
 
 def batch_start(files: Directory, batch: int) -> BatchStart:
     """Return what the offset log says about the start of a batch."""
@@ -208,6 +203,11 @@ def source_offsets(files: Directory, batch: int) -> list[str]:
     """Return the same as text."""
     lines = _offset_lines(files, layout.offset_file(batch))[2:]
     return [line.strip() for line in lines if line.strip()]
+
+
+def names_sources(files: Directory, batch: int) -> bool:
+    """Return whether each offset has the name of its source, and does not belong to it by its place."""
+    return _offset_lines(files, layout.offset_file(batch))[0].strip() != "v1"
 
 
 def read_file_logs(files: Directory, batch: int, positions_before: Mapping[str, int]) -> dict[str, int]:

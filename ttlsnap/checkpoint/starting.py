@@ -20,7 +20,6 @@ from ttlsnap.checkpoint.listing import list_activity
 from ttlsnap.checkpoint.logs import (
     PROVIDER,
     Logs,
-    batch_start,
     read_conf,
     read_file_logs,
     shuffle_partitions,
@@ -222,7 +221,7 @@ def _find_changes(files: Directory, old_batch: int, batch: int, last_committed: 
         yield _unreadable(path, batch, last_committed, error)
         return
     old_offsets, new_offsets = source_offsets(files, old_batch), source_offsets(files, batch)
-    if not new_positions or batch_start(files, batch).names_sources:
+    if not new_positions or names_sources(files, batch):
         return  # sources of other kinds, or named ones, which may come and go
     # Offsets belong to the sources of the query by their positions. Spark refuses another number of them.
     if len(old_offsets) != len(new_offsets):
