@@ -210,7 +210,7 @@ class _Copy:
         return facts
 
     def _send(self, selection: Selection) -> str | None:
-        """Send what the copy does not have. Return the path of a file that has changed in the source since it was chosen."""
+        """Send what the copy does not have. Return the path of a file that has changed in the source, or None."""
         missing_files = self._find_missing(selection)
         self._kept = len(selection.files) - len(missing_files)
         self._listener.chosen(selection.batch, len(missing_files), sum(file.info.size for file in missing_files))
