@@ -20,6 +20,7 @@ from ttlsnap.checkpoint.listing import list_activity
 from ttlsnap.checkpoint.logs import (
     PROVIDER,
     Logs,
+    names_sources,
     read_conf,
     read_file_logs,
     shuffle_partitions,
