@@ -86,6 +86,8 @@ class FailOn(StrEnum):
     INCOMPATIBLE = "incompatible"
 
 
+_OF_NEW = (CheckFormat.JSON, CheckFormat.GITHUB)
+"""The formats that say that a contract is new."""
 _ONE_REPORT = (CheckFormat.JUNIT, CheckFormat.SARIF)
 """The formats of stdout whose document has one report."""
 
@@ -205,8 +207,8 @@ def check(
     in_array = base is not None and output_format is CheckFormat.JSON
     documents: list[dict[str, Any]] = []
     worst_code = 0
-    for compared in _compare_with_base(base, files) if base is not None else [_compare_two(*files)]:
-        report = compared.report(direction, names, ignores)
+    for compared in _compare_with_base(base, files, direction) if base is not None else [_compare_two(*files)]:
+        report = compared.report(direction, names, ignores) if isinstance(compared, _Compared) else compared
         documents.append(report.to_json())
         worst_code = max(worst_code, output.write(report, is_printed=not in_array))
     if in_array:
@@ -226,15 +228,20 @@ class _Output:
     strict: bool
 
     def write(self, report: CheckReport, *, is_printed: bool) -> int:
-        """Write a report everywhere, on stdout only if ``is_printed``. Return its exit code."""
-        if is_printed:
+        """Write a report everywhere, on stdout only if ``is_printed``. Return its exit code.
+
+        A new contract has no findings, so only the formats that say that it is new have it.
+        """
+        if is_printed and (not report.is_new or self.form in _OF_NEW):
             _print(report, self.form, self.threshold)
-        _write(report, self.files, self.threshold)
-        write_pages(self.pages, "check", report.to_json())
+        files = [(form, path) for form, path in self.files if not report.is_new or form in _OF_NEW]
+        _write(report, files, self.threshold)
+        if not report.is_new:
+            write_pages(self.pages, "check", report.to_json())
         if CheckFormat.GITHUB in (self.form, *(form for form, _ in self.files)):
             _job_summary(report, self.threshold)
         code = exit_code(report, self.threshold)
-        if not code and self.strict and report.unseen:
+        if not code and self.strict and report.unseen and not report.is_new:
             print_marked(
                 "Error:",
                 "bold red",
@@ -246,12 +253,12 @@ class _Output:
 
 @dataclass(frozen=True)
 class _Compared:
-    """Two contracts to compare, with their names. ``in_commit`` says that the old one is in a commit of git."""
+    """Two contracts to compare, with their names. ``old_command`` prints the old one if it is in a commit of git."""
 
     names: tuple[str, str]
     contracts: tuple[Contract | TableContract, Contract | TableContract]
     state: StateFindings
-    in_commit: bool
+    old_command: str | None
 
     def report(self, direction: Direction, renamed: dict[str, str], ignores: Sequence[Ignore]) -> CheckReport:
         """Return the report of the comparison."""
@@ -268,7 +275,7 @@ class _Compared:
             find_repairs=find_repairs,
         )
         report = apply(compared, ignores)
-        return replace(report, next=find_command(report, renamed, self.in_commit))
+        return replace(report, next=find_command(report, renamed, self.old_command))
 
 
 def _compare_two(old: str, new: str) -> _Compared:
@@ -281,23 +288,26 @@ def _compare_two(old: str, new: str) -> _Compared:
         from ttlsnap.check.state import examine_state
 
         state = examine_state(old)
-    return _Compared((old, new), contracts, state, False)
+    return _Compared((old, new), contracts, state, None)
 
 
-def _compare_with_base(base: str, files: Sequence[str]) -> Iterator[_Compared]:
-    """Yield each file with the one in the commit ``base``. A file that the commit does not have is new, and passes."""
-    from ttlsnap.check.findings import StateFindings
-    from ttlsnap.check.revisions import find_base, load_from, name_in
+def _compare_with_base(base: str, files: Sequence[str], direction: Direction) -> Iterator[_Compared | CheckReport]:
+    """Yield each file with the one in the commit ``base``, or the report that it is new, which passes."""
+    from ttlsnap.check.findings import CheckReport, StateFindings
+    from ttlsnap.check.report_levels import describe_new
+    from ttlsnap.check.revisions import find_base, find_old
     from ttlsnap.check.targets import load_contract
 
     revision = find_base(base)
     for file in files:
-        new = load_contract(file)
-        old = None if revision is None else load_from(name_in(revision, file))
-        if revision is None or old is None:
-            tell(printable(f"{file} is new: {revision or 'the repository'} has no contract to compare it with"))
+        new, old = load_contract(file), find_old(revision, file)
+        if old.contract is None:
+            reason = f"{old.origin} has no contract to compare it with"
+            report = CheckReport(old.name, file, direction.value, (), (reason,), is_new=True)
+            tell(printable(describe_new(report)))
+            yield report
         else:
-            yield _Compared((name_in(revision, file), file), (old, new), StateFindings(), True)
+            yield _Compared((old.name, file), (old.contract, new), StateFindings(), old.command)
 
 
 def exit_code(report: CheckReport, fail_on: Verdict) -> int:

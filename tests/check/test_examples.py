@@ -403,9 +403,10 @@ def test_mistakes_in_a_comparison_with_a_commit_are_errors(
 
 
 def test_base_needs_a_repository(repository: Repository) -> None:
-    done = repository.run("bash", "-c", "cd / && ttlsnap check --base HEAD jobs/a.state.json")
+    repository.made.write_text(repository.text())
+    done = repository.run("ttlsnap", "check", "--base", "HEAD", str(repository.made))
     assert done.returncode == 2
-    assert "git finds no commit HEAD in the repository of the current folder" in done.stderr
+    assert "git finds no repository with the folder" in done.stderr
 
 
 def test_the_migration_reads_the_contract_from_the_commit(repository: Repository) -> None:

@@ -118,7 +118,7 @@ class CheckReport(Result):
 
     ``unseen`` has a line for each thing that could not be compared. ``ignored`` does not count for the verdict.
     ``unused`` are the ignores that matched no finding. ``next`` is the command that makes the state fit, if there is
-    one.
+    one. ``is_new`` says that there is no old contract to compare with; ``old`` is then the name that it would have.
     """
 
     JSON_ORDER = "verdict"
@@ -131,6 +131,7 @@ class CheckReport(Result):
     ignored: tuple[Ignored, ...] = ()
     unused: tuple[str, ...] = field(default=(), metadata=in_json("unused_ignores"))
     next: str | None = None
+    is_new: bool = False
 
     @property
     @json_property()

@@ -17,6 +17,7 @@ from ttlsnap.check.report_levels import (
     MILDEST,
     Level,
     can_be_ignored,
+    describe_new,
     describe_place,
     ignore_entry,
     level,
@@ -38,6 +39,8 @@ _MAX_CELL = 500
 def render(report: CheckReport, fail_on: Verdict = MILDEST) -> str:
     """Return the annotations, worst first, and a last line for the log."""
     file = contract_file(report)
+    if report.is_new:
+        return _remark("notice", describe_new(report), file) + "\n"
     annotations = {severity: [_annotation(finding, file) for finding in _of(report, severity)] for severity in Level}
     annotations[Level.WARNING] += [_remark("warning", f"unused ignore: {line}", file) for line in report.unused]
     annotations[Level.NOTE] += [_remark("notice", f"not compared: {line}", file) for line in report.unseen]
@@ -109,6 +112,11 @@ def job_summary(report: CheckReport, fail_on: Verdict = MILDEST, limit: int = MA
 
 
 def _markdown(report: CheckReport, fail_on: Verdict) -> Iterator[str]:
+    if report.is_new:
+        yield "## ttlsnap check: new"
+        yield ""
+        yield _cell(describe_new(report))
+        return
     yield f"## ttlsnap check: {report.verdict}"
     yield ""
     yield _cell(summary(report, fail_on))

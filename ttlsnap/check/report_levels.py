@@ -64,6 +64,11 @@ def summary(report: CheckReport, fail_on: Verdict) -> str:
     )
 
 
+def describe_new(report: CheckReport) -> str:
+    """Return one line that says that a contract is new, so that nothing was compared."""
+    return f"{report.new} is new: {' '.join(report.unseen)}"
+
+
 def split_lines(text: str) -> list[str]:
     """Return the lines of a text, each printable."""
     return [printable(line.removesuffix("\r")) for line in text.split("\n")]

@@ -97,20 +97,20 @@ def _repaired(finding: Finding, evolution: Evolution, options: Sequence[str], *,
     return replace(finding, verdict=Verdict.AFTER_MIGRATION, fix=command, migration=step.to_json())
 
 
-def find_command(report: CheckReport, renamed: Mapping[str, str], in_commit: bool = False) -> str | None:
+def find_command(report: CheckReport, renamed: Mapping[str, str], old_command: str | None = None) -> str | None:
     """Return the command that makes the old state fit the new query; None if none does, or none is needed.
 
-    ``in_commit`` says that the old contract is in a commit of git, under the name that the report has.
+    ``old_command`` prints the old contract, if it is in a commit of git.
     """
     if report.verdict is not Verdict.AFTER_MIGRATION or report.direction == "forward":
         return None
     if any(finding.verdict is Verdict.AFTER_MIGRATION and finding.migration is None for finding in report.findings):
         return None
     old, new = shell_word(report.old), shell_word(report.new)
-    old = f"<(git show {old})" if in_commit else old
+    old = old if old_command is None else f"<({old_command})"
     words = [
         "ttlsnap migrate",
-        *([old] if not in_commit and is_folder(report.old) else ["CHECKPOINT", "--from", old]),
+        *([old] if old_command is None and is_folder(report.old) else ["CHECKPOINT", "--from", old]),
         "--to",
         new,
     ]
