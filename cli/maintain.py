@@ -200,6 +200,11 @@ def maintain(
                 received=received,
             )
         log.done(worst_exit_code(results), time.monotonic() - started)
+        # The hooks come first: an output that cannot be written ends the command.
+        failures = describe_failures(policy, results)
+        if parsed_policy.on_failure is not None and failures is not None and not plan.changes_nothing:
+            for warning in parsed_policy.on_failure.send(failures):
+                log.warn(warning)
         document = {"policy": policy, "targets": [result.to_json() for result in results]}
         if output_format is Format.JSON:
             print_json(document)
@@ -211,10 +216,6 @@ def maintain(
         write_pages(pages, "maintain", document)
         if metrics is not None:
             write_whole(metrics, run_metrics(results, time.time()).encode())
-        failures = describe_failures(policy, results)
-        if parsed_policy.on_failure is not None and failures is not None and not plan.changes_nothing:
-            for warning in parsed_policy.on_failure.send(failures):
-                log.warn(warning)
         signum = received.take()
     code = worst_exit_code(results)
     if plan.exit_code:

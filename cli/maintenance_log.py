@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -75,4 +76,6 @@ class Log:
             tell(printable(text))
         elif self._format is LogFormat.JSON:
             moment = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-            typer.echo(printable_json(json.dumps({"time": moment, "level": level, "event": event, **facts})), err=True)
+            line = printable_json(json.dumps({"time": moment, "level": level, "event": event, **facts}))
+            with suppress(OSError):  # a log that cannot be written stops no target, as in ``tell``
+                typer.echo(line, err=True)

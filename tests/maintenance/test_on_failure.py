@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -99,6 +100,26 @@ def test_hooks_get_no_keys_of_entries(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "user-0" in capsys.readouterr().out
     assert json.loads(got)["targets"][0]["error_type"] == "TransformerError"
     assert "user-0" not in got
+
+
+@pytest.mark.parametrize(
+    ("options", "outputs"),
+    [
+        ("--metrics full", ""),
+        ("--report html=full", ""),
+        ("", ">/dev/full"),
+        ("--format json", "| true"),
+        ("--log-format json", "2>/dev/full"),
+    ],
+)
+def test_hooks_are_called_even_if_an_output_cannot_be_written(tmp_path: Path, options: str, outputs: str) -> None:
+    damaged(tmp_path, "damaged")
+    (tmp_path / "full").symlink_to("/dev/full")
+    text = '[[target]]\npath = "damaged"\nstopped = true\nttl = "7d"\ntimestamp = "value.max"\n'
+    policy_of(tmp_path, text, keeping("got.json"))
+    command = f"{sys.executable} -P -m ttlsnap maintain policy.toml --engine local {options} {outputs}"
+    subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, check=False)
+    assert json.loads((tmp_path / "got.json").read_text())["exit_code"] == 5
 
 
 @pytest.mark.parametrize("option", ["--plan", None])
