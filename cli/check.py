@@ -13,8 +13,8 @@ import typer
 
 from ttlsnap.amounts import quantity
 from ttlsnap.cli.help import Command
-from ttlsnap.cli.output import is_special, print_json, print_marked, print_warning, tell, write_whole
-from ttlsnap.cli.pages import HTML, PageFile, ShowKeysOption, check_pages, require_outside, require_place, write_pages
+from ttlsnap.cli.output import print_json, print_marked, print_warning, tell, write_whole
+from ttlsnap.cli.pages import HTML, PageFile, ShowKeysOption, check_pages, write_pages
 from ttlsnap.cli.renames import parse_rename
 from ttlsnap.printable import printable
 
@@ -185,6 +185,7 @@ def check(
     checkpoint, for example, does not record windows, aggregates and functions. With --strict, this fails.
     """
     from ttlsnap.check.findings import Verdict
+    from ttlsnap.check.ignores import DEFAULT_FILE
     from ttlsnap.errors import UsageError
 
     files = [old, *(new or ())]
@@ -195,11 +196,19 @@ def check(
     if len(files) > 1 and base is not None and (reports or output_format in _ONE_REPORT):
         raise UsageError("--report, junit and sarif are for one comparison; call check for each contract")
     requested_reports = [_report(text) for text in reports or ()]
-    _distinct([path for _, path in requested_reports])
+    if ignore_file is None and Path(DEFAULT_FILE).is_file():
+        ignore_file = Path(DEFAULT_FILE)
+    pages = check_pages(
+        [path for form, path in requested_reports if form == HTML],
+        show_keys,
+        files,
+        others=[(f"--report {form}={path}", path) for form, path in requested_reports if form != HTML],
+        inputs=[*files, *([] if ignore_file is None else [str(ignore_file)])],
+    )
     output = _Output(
         output_format,
         [(CheckFormat(form), path) for form, path in requested_reports if form != HTML],
-        check_pages([path for form, path in requested_reports if form == HTML], show_keys, files),
+        pages,
         Verdict(fail_on.value),
         strict,
     )
@@ -328,27 +337,12 @@ def _report(text: str) -> tuple[str, Path]:
     formats = (*CheckFormat, HTML)
     if not separator or form not in formats:
         raise UsageError(f"--report is FORMAT=FILE, with one of {', '.join(formats)} for FORMAT, not {text!r}")
-    path = Path(name)
-    require_place(path, f"--report {text}")
-    if form != HTML:  # pages have more to check
-        require_outside(path, f"--report {text}")
-    return form, path
-
-
-def _distinct(files: Sequence[Path]) -> None:
-    from ttlsnap.errors import UsageError
-
-    paths = [path.resolve() for path in files]
-    for path in paths:
-        if paths.count(path) > 1 and not is_special(path):
-            raise UsageError(f"several reports have the same file, {path}; give each its own")
+    return form, Path(name)
 
 
 def _ignores(options: Sequence[str], path: Path | None) -> list[Ignore]:
-    from ttlsnap.check.ignores import DEFAULT_FILE, parse_ignore, read_ignores
+    from ttlsnap.check.ignores import parse_ignore, read_ignores
 
-    if path is None and Path(DEFAULT_FILE).is_file():
-        path = Path(DEFAULT_FILE)
     ignores = [parse_ignore(text) for text in options]
     return ignores + (read_ignores(path) if path is not None else [])
 

@@ -15,6 +15,7 @@ from ttlsnap.cli.groups import given, separate
 from ttlsnap.cli.help import Command
 from ttlsnap.cli.output import print_json, tell, write_whole
 from ttlsnap.cli.places import look_in_current_folder
+from ttlsnap.cli.written_files import require_files
 
 if TYPE_CHECKING:
     from ttlsnap.contract import Contract, TableContract
@@ -108,6 +109,13 @@ class QueryOptions:
         """Return the settings of the query's Spark session."""
         return {**_properties(self.properties_file), **dict(_pair("--conf", text) for text in self.conf or ())}
 
+    def inputs(self, target: str | None) -> list[str]:
+        """Return the names of files that the command may read. Some may be DDL, or modules that are elsewhere."""
+        files = [str(path) for path in (self.script, self.properties_file) if path is not None]
+        files += [part for text in self.schema or () for part in (text, text.partition("=")[2]) if part]
+        functions = [name for name in (target, self.joined_with) if name is not None]
+        return files + [f"{name.partition(':')[0].replace('.', os.sep)}.py" for name in functions]
+
     def schemas(self) -> dict[str, str]:
         """Return the schemas of the sources by their names, as DDL."""
         return dict(_schema(text) for text in self.schema or ())
@@ -157,8 +165,9 @@ def contract(
     if (target is None) == (query.script is None):
         raise UsageError("name one of these: a checkpoint or table, a module:function, or --script FILE")
     query.check()
-    if output is not None and not output.resolve().parent.is_dir():
-        raise UsageError(f"--output {output}: there is no folder {output.parent}; make it first")
+    if output is not None:
+        is_built = target is None or is_function(target)
+        require_files([(f"--output {output}", output)], query.inputs(target), [] if is_built else [target or ""])
     settings, schemas = query.settings(), query.schemas()
     if target is None or is_function(target):
         if query.joined_with is not None or batch is not None or key:

@@ -17,7 +17,7 @@ from ttlsnap.cli.help import Command
 from ttlsnap.cli.inspect_report import show_inspection
 from ttlsnap.cli.options import Format, FormatOption, NowOption, ParallelismOption, StateOptions, Target
 from ttlsnap.cli.output import console, print_json, table, write_whole
-from ttlsnap.cli.pages import PageFile, PageOptions, require_outside, require_place, write_pages
+from ttlsnap.cli.pages import PageFile, PageOptions, write_pages
 from ttlsnap.cli.sizes import show_sizes
 from ttlsnap.errors import UsageError
 from ttlsnap.printable import shell_word
@@ -158,10 +158,7 @@ def inspect(
     from ttlsnap.reading.inspect import inspect as run
     from ttlsnap.storage.open import open_directory
 
-    pages = page.parse([target])
-    if look.metrics is not None:
-        require_place(look.metrics, "--metrics")
-        require_outside(look.metrics, "--metrics", [target])
+    pages = page.parse([target], others=[("--metrics", look.metrics)] if look.metrics is not None else [])
     if is_table(open_directory(target)):
         from ttlsnap.cli.tables import inspect_table, refuse
 

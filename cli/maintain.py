@@ -17,7 +17,7 @@ from ttlsnap.cli.help import Command
 from ttlsnap.cli.maintenance_log import Log, LogFormat
 from ttlsnap.cli.options import EngineName, Format, FormatOption, JarsOption, MasterOption
 from ttlsnap.cli.output import MISSING, console, number, place, print_json, size, table, write_whole
-from ttlsnap.cli.pages import PageOptions, require_outside, require_place, write_pages
+from ttlsnap.cli.pages import PageOptions, write_pages
 from ttlsnap.cli.places import look_beside
 from ttlsnap.errors import UsageError
 from ttlsnap.interrupts import defer_signals
@@ -168,10 +168,6 @@ def maintain(
         raise UsageError("--apply cannot be used with --plan or --plan-out")
     if plan.changes_nothing and metrics is not None:
         raise UsageError("--metrics reports what was done; it cannot be used with --plan or --plan-out")
-    for option, file in (("--metrics", metrics), ("--plan-out", plan.plan_out)):
-        if file is not None:
-            require_place(file, option)
-            require_outside(file, option)
     reviewed = plan.read()
     look_beside(policy)
     parsed_policy = read_policy(policy, wall_us=reviewed.wall_us if reviewed else None)
@@ -179,7 +175,11 @@ def maintain(
         reviewed.require(parsed_policy)
     arguments = workers.arguments(parsed_policy.run)
     targets = targets_of(parsed_policy)
-    pages = page.parse([target.path for target in targets])
+    pages = page.parse(
+        [target.path for target in targets],
+        others=[(option, file) for option, file in (("--metrics", metrics), ("--plan-out", plan.plan_out)) if file],
+        inputs=[policy, *filter(None, [plan.apply])],
+    )
     known_results: list[TargetResult] = []
     if reviewed is not None:
         known_results = [*reviewed.missing(targets), *reviewed.failed]

@@ -32,6 +32,7 @@ from ttlsnap.cli.planned_options import record_options, restore_options
 from ttlsnap.cli.progress import ReadingProgress, unclosed_words, warn_of_excess
 from ttlsnap.cli.published import describe_changes
 from ttlsnap.cli.tables import refuse
+from ttlsnap.cli.written_files import require_files
 from ttlsnap.errors import FencedError, RefusedError, UnsupportedError, UsageError
 from ttlsnap.printable import shell_word
 
@@ -204,8 +205,6 @@ class PlanOptions:
         require_dry_run(wanted=self.exit_code, dry_run=self.changes_nothing, options="--dry-run or --plan-out")
         if self.apply is not None and self.changes_nothing:
             raise UsageError("--apply cannot be used with --dry-run or --plan-out")
-        if self.plan_out is not None and not self.plan_out.absolute().parent.is_dir():
-            raise UsageError(f"{self.plan_out}: there is no folder {self.plan_out.parent} for it")
         return None if self.apply is None else read_plan(self.apply)
 
 
@@ -325,6 +324,9 @@ class _Command:
         from ttlsnap.migration.run import migrate as run
         from ttlsnap.storage.open import open_directory
 
+        if plan.plan_out is not None:
+            inputs = [name for name in (self.new_query.to, self.new_query.old) if name is not None]
+            require_files([("--plan-out", plan.plan_out)], inputs, [target], self.publishing.output)
         if reviewed is not None:
             reviewed.require_target(open_directory(target).root)
         is_restored = reviewed is not None and not self.record()

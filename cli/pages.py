@@ -10,12 +10,12 @@ from typing import Annotated, Any
 import typer
 
 from ttlsnap.cli.output import is_special, write_whole
+from ttlsnap.cli.written_files import Output, require_files
 from ttlsnap.errors import UsageError
 from ttlsnap.versions import VERSION
 
 HTML = "html"
 _PANEL = "Pages"
-_STATE = ("offsets", "commits", "state", "_delta_log")
 
 ShowKeysOption = Annotated[
     bool,
@@ -42,8 +42,15 @@ class PageOptions:
     ] = None
     show_keys: ShowKeysOption = False
 
-    def parse(self, targets: Iterable[str], output: str | None = None) -> list[PageFile]:
-        """Return the files of the pages, before anything is done. ``output`` is that of the command.
+    def parse(
+        self,
+        targets: Iterable[str],
+        output: str | None = None,
+        *,
+        others: Iterable[Output] = (),
+        inputs: Iterable[str] = (),
+    ) -> list[PageFile]:
+        """Return the files of the pages, before anything is done. The other arguments are those of ``check_pages``.
 
         Raise UsageError for another kind of report, and for a file that cannot be written or replaced.
         """
@@ -53,7 +60,7 @@ class PageOptions:
             if kind != HTML or name in ("", "-"):
                 raise UsageError(f"--report is html=FILE, not {text!r}; a page is the only report of this command")
             files.append(Path(name))
-        return check_pages(files, self.show_keys, targets, output)
+        return check_pages(files, self.show_keys, targets, output, others=others, inputs=inputs)
 
 
 @dataclass(frozen=True)
@@ -80,63 +87,35 @@ class PageFile:
 
 
 def check_pages(
-    files: Sequence[Path], show_keys: bool, targets: Iterable[str], output: str | None = None
+    pages: Sequence[Path],
+    show_keys: bool,
+    targets: Iterable[str],
+    output: str | None = None,
+    *,
+    others: Iterable[Output] = (),
+    inputs: Iterable[str] = (),
 ) -> list[PageFile]:
-    """Return these files as pages. Raise UsageError for one that cannot be written or replaced."""
+    """Return these files as pages. Raise UsageError for one that cannot be written or replaced.
+
+    ``others`` are the other files that the command writes. They are checked in the same way; see ``require_files``.
+    """
     from ttlsnap.extras import require_package
 
-    if not files:
-        if show_keys:
-            raise UsageError("--show-keys is for a page; add --report html=FILE")
-        return []
-    require_package("jinja2")
+    if not pages and show_keys:
+        raise UsageError("--show-keys is for a page; add --report html=FILE")
+    if pages:
+        require_package("jinja2")
     targets = list(targets)
-    for path in files:
-        require_place(path, f"--report html={path}")
-        require_outside(path, f"--report html={path}", targets, output)
+    require_files([*others, *((f"--report html={path}", path) for path in pages)], inputs, targets, output)
+    for path in pages:
         _require_replaceable(path)
-        if [other_path.resolve() for other_path in files].count(path.resolve()) > 1:
-            raise UsageError(f"--report html={path} is given twice")
-    return [PageFile(path, show_keys, tuple(targets)) for path in files]
+    return [PageFile(path, show_keys, tuple(targets)) for path in pages]
 
 
 def write_pages(files: Iterable[PageFile], command: str, document: Any) -> None:
     """Write the pages of a command's JSON document; see ``PageFile.write``."""
     for file in files:
         file.write(command, document)
-
-
-def require_place(path: Path, option: str) -> None:
-    """Raise UsageError if a path cannot be a file, or is in a folder that does not exist."""
-    try:
-        is_folder = path.is_dir()
-        path.lstat()
-    except (FileNotFoundError, NotADirectoryError):
-        pass
-    except (OSError, ValueError) as error:  # such as a name that is too long
-        raise UsageError(f"{option}: this cannot be a file: {error}") from error
-    if is_folder:
-        raise UsageError(f"{option}: {path} is a folder; name a file")
-    if not path.parent.is_dir():
-        raise UsageError(f"{option}: there is no folder {path.parent}; make it first")
-
-
-def require_outside(path: Path, option: str, targets: Iterable[str] = (), output: str | None = None) -> None:
-    """Raise UsageError if a file would be in a checkpoint or a table, also in a damaged target or in ``output``."""
-    from ttlsnap.checkpoint.recognize import find_owner
-    from ttlsnap.storage.open import open_local
-    from ttlsnap.storage.uris import is_local
-
-    place, owner = path.resolve(), find_owner(path)
-    enclosing_target = None if owner is None else str(owner)
-    for target in filter(is_local, targets):
-        root = Path(open_local(target).root)
-        if place.is_relative_to(root) and any((root / name).is_dir() for name in _STATE):
-            enclosing_target = target
-    if output is not None and is_local(output) and place.is_relative_to(Path(open_local(output).root).resolve()):
-        enclosing_target = output
-    if enclosing_target is not None:
-        raise UsageError(f"{option} is inside {enclosing_target}, whose files ttlsnap must not mix with others")
 
 
 def _require_replaceable(path: Path) -> None:

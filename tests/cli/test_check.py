@@ -233,7 +233,10 @@ def test_a_failed_write_keeps_the_old_report_and_is_an_error(
         ((*BOTH, "--report", "junit=."), "is a folder"),
         ((*BOTH, "--report", "junit=gone/a.xml"), "there is no folder gone"),
         ((*BOTH, "--report", "junit=state.json/a.xml"), "there is no folder state.json"),
-        ((*BOTH, "--report", "junit=a", "--report", "sarif=./a"), "several reports have the same file"),
+        (
+            (*BOTH, "--report", "junit=a", "--report", "sarif=./a"),
+            "--report junit=a and --report sarif=./a have the same file",
+        ),
         ((*BOTH, "--renamed", "a"), "--renamed is OLD=NEW"),
         ((*BOTH, "--renamed", "=b"), "--renamed is OLD=NEW"),
         ((*BOTH, "--renamed", "a=b", "--renamed", "a=c"), "a is renamed to both b and c"),

@@ -265,7 +265,7 @@ COMPACT = ["compact", "ck", *WEEK, "--stopped", "--yes", *LOCAL]
         (["--report", f"html={'a' * 300}.html"], "this cannot be a file"),
         (["--report", "html=-"], "--report is html=FILE"),
         (["--report", "html=notes.txt"], "the file exists and is not a page of ttlsnap"),
-        (["--report", "html=a.html", "--report", "html=./a.html"], "is given twice"),
+        (["--report", "html=a.html", "--report", "html=./a.html"], "have the same file"),
         (["--show-keys"], "add --report html=FILE"),
     ],
 )
