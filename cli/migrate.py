@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,7 +28,7 @@ from ttlsnap.cli.options import (
     StateOptions,
 )
 from ttlsnap.cli.output import ask_person, console, number, print_json, print_warning, write_whole
-from ttlsnap.cli.planned_options import record_options, restore_options
+from ttlsnap.cli.planned_options import make_absolute, record_options, require_known, restore_options
 from ttlsnap.cli.progress import ReadingProgress, unclosed_words, warn_of_excess
 from ttlsnap.cli.published import describe_changes
 from ttlsnap.cli.tables import refuse
@@ -72,6 +72,10 @@ Examples:
   # undo it
   ttlsnap rollback ck --stopped
 """
+
+
+_RECORDED = ("no_planned_batch", "output")
+"""The options of publishing that a plan has. It never has --stopped and --yes, which are said when it is applied."""
 
 
 @dataclass(frozen=True)
@@ -291,7 +295,7 @@ class _Command:
 
     def record(self) -> dict[str, object]:
         """Return the options for a plan."""
-        published = PublishingOptions(output=self.publishing.output, no_planned_batch=self.publishing.no_planned_batch)
+        published = PublishingOptions(**{name: getattr(self.publishing, name) for name in _RECORDED})
         return record_options([self.new_query, self.store, self.dropped, self.operators, self.states, published])
 
     def restored(self, reviewed: ReviewedMigration) -> _Command:
@@ -302,6 +306,8 @@ class _Command:
                 "--apply needs the options of this plan, which does not contain them. Repeat that command, with "
                 "--apply for --plan-out"
             )
+        groups = (self.new_query, self.store, self.dropped, self.operators, self.states)
+        require_known(recorded, [*(field.name for group in groups for field in fields(group)), *_RECORDED])
         return _Command(
             restore_options(self.new_query, recorded),
             restore_options(self.store, recorded),
@@ -336,8 +342,7 @@ class _Command:
         rules = digest_of_rules([*factories, *converters, *_archive_function(options)])
         if reviewed is not None:
             reviewed.require_rules(rules)
-            if not is_restored:
-                reviewed.require_options(command.kept_options())
+            reviewed.require_options(command.kept_options())
         asks = reviewed is None and command.publishing.asks(dry_run=options.dry_run)
         may_drop = command.publishing.yes or asks or reviewed is not None
         changes = command.changes(converters, dry_run=options.dry_run, may_drop=may_drop)
@@ -391,9 +396,10 @@ class _Command:
 
     def kept_options(self) -> dict[str, object]:
         """Return the options that are not in the report, and must be the same when a plan is applied."""
+        with_paths = {**values_of(self.publishing, "output"), **values_of(self.dropped, "expired_to")}
         return {
-            **values_of(self.publishing, "no_planned_batch", "output"),
-            **values_of(self.dropped, "expired_to"),
+            **values_of(self.publishing, "no_planned_batch"),
+            **{option: None if value is None else make_absolute(value) for option, value in with_paths.items()},
             **values_of(self.states, "operator", "store", "state"),
         }
 

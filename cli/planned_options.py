@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
@@ -23,11 +23,20 @@ _ELSEWHERE = re.compile(r"[a-z0-9+]{2,}:", re.IGNORECASE)
 def record_options(groups: Sequence[DataclassInstance]) -> dict[str, Any]:
     """Return the options of ``groups`` that do not have their defaults, as JSON. Local paths become absolute."""
     return {
-        field.name: _absolute(value) if field.name in _PATHS else value
+        field.name: make_absolute(value) if field.name in _PATHS else value
         for group in groups
         for field in fields(group)
         if (value := getattr(group, field.name)) != field.default
     }
+
+
+def require_known(recorded: Mapping[str, Any], names: Iterable[str]) -> None:
+    """Raise UsageError if a plan has an option that ``record_options`` does not record, such as ``stopped``."""
+    if unknown := sorted(recorded.keys() - set(names)):
+        raise UsageError(
+            f"the options in the plan cannot be read: a plan cannot have {', '.join(unknown)[:200]}. Make a new plan "
+            "with --plan-out"
+        )
 
 
 def restore_options(group: Group, recorded: Mapping[str, Any]) -> Group:
@@ -40,7 +49,8 @@ def restore_options(group: Group, recorded: Mapping[str, Any]) -> Group:
         raise UsageError(f"the options in the plan cannot be read: {error}. Make a new plan with --plan-out") from error
 
 
-def _absolute(path: str) -> str:
+def make_absolute(path: str) -> str:
+    """Return a local path as an absolute one, so that it means the same in another folder. URIs and functions stay."""
     from ttlsnap.transformers.registry import is_function
 
     kind = "delta:" if path.startswith("delta:") else ""

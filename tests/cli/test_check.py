@@ -235,7 +235,7 @@ def test_a_failed_write_keeps_the_old_report_and_is_an_error(
         ((*BOTH, "--report", "junit=state.json/a.xml"), "there is no folder state.json"),
         (
             (*BOTH, "--report", "junit=a", "--report", "sarif=./a"),
-            "--report junit=a and --report sarif=./a have the same file",
+            "--report junit=a and --report sarif=a have the same file",
         ),
         ((*BOTH, "--renamed", "a"), "--renamed is OLD=NEW"),
         ((*BOTH, "--renamed", "=b"), "--renamed is OLD=NEW"),

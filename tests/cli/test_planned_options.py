@@ -45,6 +45,48 @@ def test_a_migration_without_a_target_needs_a_plan(ttlsnap: Ttlsnap) -> None:
     assert ended.code == 2 and "name the checkpoint to migrate, or a plan with --apply" in ended.err
 
 
+@pytest.mark.parametrize("name", ["stopped", "yes", "engine", "nonsense"])
+def test_a_plan_cannot_have_options_that_are_said_when_it_is_applied(
+    ttlsnap: Ttlsnap, tmp_path: Path, name: str
+) -> None:
+    target, plan = sample("agg-deltas-lz4-4.2", tmp_path), tmp_path / "plan.json"
+    assert ttlsnap("migrate", target, "--partitions", "3", "--plan-out", plan).code == 0
+    document = json.loads(plan.read_text())
+    document["command"][name] = True
+    plan.write_text(json.dumps(document))
+    before = bytes_of(target)
+    ended = ttlsnap("migrate", "--apply", plan)
+    assert ended.code == 2 and f"a plan cannot have {name}" in ended.err
+    assert bytes_of(target) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"command": {"partitions": 3, "no_planned_batch": True}}, "another value of --no-planned-batch"),
+        ({"command": {"partitions": 3, "output": "/elsewhere"}}, "another value of --output"),
+        ({"options": {"--output": "/elsewhere"}}, "has unknown options, or lacks some: --expired-to"),
+        ({"options": {}}, "has unknown options, or lacks some"),
+        ({"nonsense": 1}, "the plan has the unknown key 'nonsense'"),
+        ({"facts": {"nonsense": 1}}, "facts has the unknown key 'nonsense'"),
+        ({"version": 0}, "there is no version 0"),
+        ({"version": -1}, "there is no version -1"),
+        ({"version": True}, "True is not a int"),
+        ({"version": 2}, "is a plan of version 2; use a newer ttlsnap"),
+    ],
+)
+def test_a_plan_that_contradicts_itself_or_is_unknown_is_refused(
+    ttlsnap: Ttlsnap, tmp_path: Path, change: dict[str, object], told: str
+) -> None:
+    target, plan = sample("agg-deltas-lz4-4.2", tmp_path), tmp_path / "plan.json"
+    assert ttlsnap("migrate", target, "--partitions", "3", "--plan-out", plan).code == 0
+    plan.write_text(json.dumps({**json.loads(plan.read_text()), **change}))
+    before = bytes_of(target)
+    ended = ttlsnap("migrate", "--apply", plan, "--stopped")
+    assert ended.code in (2, 3, 4) and told in ended.err
+    assert bytes_of(target) == before
+
+
 @pytest.mark.parametrize("options", [{"partitions": "3"}, {"time": "noon"}, {"timestamp": [3]}])
 def test_wrong_options_in_a_plan_are_refused(ttlsnap: Ttlsnap, tmp_path: Path, options: dict[str, object]) -> None:
     target, plan = sample("agg-deltas-lz4-4.2", tmp_path), tmp_path / "plan.json"

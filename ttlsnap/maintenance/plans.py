@@ -21,7 +21,7 @@ from ttlsnap.maintenance.policy import Policy
 from ttlsnap.maintenance.runs import MatchedTarget, Report, TargetResult
 from ttlsnap.migration.report import MigrationReport
 from ttlsnap.migration.reviewed import facts_of, read_plan_file
-from ttlsnap.schema.strict_json import require_type
+from ttlsnap.schema.strict_json import require_keys, require_type
 
 VERSION = 2
 _TO_DO = ("planned", "done")
@@ -105,6 +105,9 @@ def read_plan(path: str) -> ReviewedPlan:
 
 
 def _parse(document: dict[str, Any]) -> ReviewedPlan:
+    require_keys(document, ("version", "policy", "policy_digest", "wall_us", "targets"), "the plan")
+    for target_document in document["targets"]:
+        require_keys(target_document, ("target", "status", "error", "exit_code", "facts"), "a target")
     planned_targets = [
         target_document for target_document in document["targets"] if target_document["status"] in _TO_DO
     ]

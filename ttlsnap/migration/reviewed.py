@@ -16,7 +16,7 @@ from ttlsnap.compaction.report import CompactionReport
 from ttlsnap.errors import RefusedError, UnsupportedError, UsageError
 from ttlsnap.migration.report import MigrationReport
 from ttlsnap.publishing.history import history
-from ttlsnap.schema.strict_json import parse_json, require_type
+from ttlsnap.schema.strict_json import parse_json, require_keys, require_type
 from ttlsnap.storage.open import read_given
 
 _MAX_BYTES = 1 << 30
@@ -32,8 +32,11 @@ def read_plan_file(path: str, version: int, command: str, parse: Callable[[dict[
     try:
         # Paths may have bytes that are not UTF-8.
         document = parse_json(data.decode("utf-8", "surrogateescape"), any_text=True)
-        if require_type(document["version"], int) > version:
-            raise UnsupportedError(f"{path} is a plan of version {document['version']}; use a newer ttlsnap")
+        found = require_type(document["version"], int)
+        if found > version:
+            raise UnsupportedError(f"{path} is a plan of version {found}; use a newer ttlsnap")
+        if found < 1:
+            raise ValueError(f"there is no version {found}")
         return parse(document)
     except (ValueError, KeyError, TypeError) as error:
         reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)[:200]
@@ -42,6 +45,7 @@ def read_plan_file(path: str, version: int, command: str, parse: Callable[[dict[
 
 VERSION = 1
 _COUNTS = ("entries", "kept", "dropped", "rewritten")
+_KEYS = ("version", "kind", "target", "rules_digest", "options", "command", "facts")
 _CHANGES = ("batch", "fingerprint", "partitions", "provider", "settings", "session_settings", "plan")
 
 
@@ -82,9 +86,18 @@ class ReviewedMigration:
         return None
 
     def require_options(self, options: Mapping[str, Any]) -> None:
-        """Raise RefusedError if an option is not as in the plan. Older plans have none."""
+        """Raise RefusedError if an option is not as in the plan, and UsageError if the plan has other ones.
+
+        Only older plans, which have no command, may have none.
+        The ``options`` may be those of the command in the plan. Then a difference is a contradiction in the plan.
+        """
+        if (self.options or self.command is not None) and (wrong := self.options.keys() ^ options.keys()):
+            raise UsageError(
+                f"the plan for {self.target} has unknown options, or lacks some: {', '.join(sorted(wrong))[:200]}. Make a "
+                "new plan with --plan-out"
+            )
         for name, reviewed_value in self.options.items():
-            if options.get(name) != reviewed_value:
+            if options[name] != reviewed_value:
                 raise RefusedError(
                     f"the plan for {self.target} was made with another value of {name}. Nothing was changed. Repeat "
                     "the command of the plan, or make a new plan with --plan-out"
@@ -120,6 +133,8 @@ def read_plan(path: str) -> ReviewedMigration:
 def _parse(document: dict[str, Any]) -> ReviewedMigration:
     if document["kind"] != "migrate":
         raise ValueError(f"it is a plan of {document['kind']}")
+    require_keys(document, _KEYS, "the plan")
+    require_keys(document["facts"], ("kind", *_CHANGES, "totals", "compaction"), "facts")
     rules, command = document.get("rules_digest"), document.get("command")
     return ReviewedMigration(
         require_type(document["target"], str),

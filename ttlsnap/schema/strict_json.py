@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Collection
 from typing import Any
 
 MAX_DEPTH = 400
@@ -34,6 +35,13 @@ def require_type(value: Any, kind: type) -> Any:
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise TypeError(f"{repr(value)[:80]} is not a {kind.__name__}")
     return value
+
+
+def require_keys(document: Any, names: Collection[str], where: str) -> None:
+    """Raise TypeError or ValueError unless ``document`` is an object without other keys than ``names``."""
+    unknown = sorted(require_type(document, dict).keys() - set(names))
+    if unknown:
+        raise ValueError(f"{where} has the unknown key {unknown[0][:80]!r}")
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
