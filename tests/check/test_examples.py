@@ -289,6 +289,17 @@ def test_the_action_passes_a_new_contract(repository: Repository) -> None:
     assert codes[COMMITTED] == 1, "it is not committed yet"
 
 
+@pytest.mark.parametrize("contract", ["jobs/b.state.json", "link/a.state.json"])
+def test_the_action_fails_on_a_contract_that_git_does_not_have(repository: Repository, contract: str) -> None:
+    (repository.root / ".gitignore").write_text("*.state.json\n")
+    (repository.root / "link").symlink_to("jobs")
+    repository.git("add", ".gitignore", "link")
+    repository.change(to=repository.text())
+    codes, printed = action(repository, contract=contract).run()
+    assert (codes["Check"], codes[COMMITTED]) == (0, 1)
+    assert f"::error::{contract} is not committed; commit it" in printed
+
+
 def test_the_action_fails_without_a_base(repository: Repository) -> None:
     repository.change(to=repository.text())
     repository.base = ""

@@ -93,8 +93,8 @@ class ReviewedMigration:
         """
         if (self.options or self.command is not None) and (wrong := self.options.keys() ^ options.keys()):
             raise UsageError(
-                f"the plan for {self.target} has unknown options, or lacks some: {', '.join(sorted(wrong))[:200]}. Make a "
-                "new plan with --plan-out"
+                f"the plan for {self.target} has unknown options, or lacks some: {', '.join(sorted(wrong))[:200]}. "
+                "Make a new plan with --plan-out"
             )
         for name, reviewed_value in self.options.items():
             if options[name] != reviewed_value:
