@@ -31,7 +31,7 @@ from ttlsnap.maintenance.on_failure import OnFailure
 from ttlsnap.migration.changes import Changes
 from ttlsnap.operators.registry import Selection
 from ttlsnap.schema.ddl import parse_schemas
-from ttlsnap.schema.units import parse_duration, parse_retention, parse_share, parse_size
+from ttlsnap.schema.units import parse_age, parse_duration, parse_retention, parse_share, parse_size
 from ttlsnap.storage.open import read_given
 from ttlsnap.stores.protocols import RewriteChoice
 from ttlsnap.suggestions import did_you_mean
@@ -144,6 +144,12 @@ def read_policy(path: str, environment: Mapping[str, str] = os.environ, wall_us:
     return _Reader(path, text, environment, moment_of("wall") if wall_us is None else wall_us).policy(document)
 
 
+_MAX_TIMEOUT_S = 7 * 24 * 3600
+"""The system calls that wait take no more than 24 days."""
+_SECRET = (("on_failure",), ("on_failure", "command"), ("on_failure", "webhook"))
+"""The keys whose values no message has."""
+
+
 class _Real(float):
     """A number with a decimal point. For JSON Schema, a plain 1.0 would be an integer."""
 
@@ -238,6 +244,8 @@ class _Reader:
                     requirement += ", of texts and numbers"
             elif place == ("target",) and isinstance(error.value, dict):
                 requirement += "; each begins with [[target]]"
+            if place[:2] in _SECRET:
+                instead = instead or "and its value is not shown, because it may be a secret"
             value_text = repr(error.value) if isinstance(error.value, _OF_JSON) else f"{error.value}, without quotes"
             self._wrong(place, f"{_describe_place(place)} must {requirement}, {instead or f'not {value_text}'}")
 
@@ -320,7 +328,10 @@ class _Reader:
     def _on_failure(self, table: Mapping[str, Any]) -> OnFailure | None:
         timeout_s = 30.0
         with self._at(("on_failure", "timeout")):
-            timeout_s = parse_duration(table.get("timeout", "30s")) / 1_000_000
+            text = table.get("timeout", "30s")
+            timeout_s = parse_age(text) / 1_000_000
+            if not 0 < timeout_s <= _MAX_TIMEOUT_S:
+                raise UsageError(f"on_failure, timeout must be more than 0s and at most 7d, not {text!r}")
         with self._at(("on_failure", "webhook")):
             return OnFailure(self._folder, tuple(table.get("command", ())), table.get("webhook"), timeout_s)
         return None
