@@ -130,6 +130,17 @@ def test_every_sample_proves_its_layout(tmp_path: Path, name: str) -> None:
     assert facts(renamed(target)) == wanted
 
 
+def test_files_of_a_batch_in_progress_are_known(tmp_path: Path) -> None:
+    """A query that crashed in batch 7 left a delta, and files that it had not renamed yet."""
+    target = renamed(sample(LZ4, tmp_path))
+    wanted = facts(target)
+    shutil.copy(target / "offsets/6", target / "offsets/7")
+    unfinished = "bcf04a89-7b03-4c2c-b33e-12a883531680"
+    for path in ("0/0/8.delta", f"0/1/.8.delta.{unfinished}.TID12.tmp", f"0/_metadata/v2/.7.{unfinished}.tmp"):
+        put(f"state/{path}")(target)
+    assert facts(target) == wanted
+
+
 def swap_partitions(target: Path) -> None:
     for source, new in (("0", "x"), ("1", "0"), ("x", "1")):
         (target / "state/0" / source).rename(target / "state/0" / new)
@@ -139,7 +150,7 @@ def swap_partitions(target: Path) -> None:
 
 def put(path: str) -> Callable[[Path], None]:
     def do(target: Path) -> None:
-        (target / path).parent.mkdir(exist_ok=True)
+        (target / path).parent.mkdir(exist_ok=True, parents=True)
         (target / path).write_bytes(b"more of the state")
 
     return do
@@ -208,6 +219,18 @@ OTHERS: dict[str, tuple[str, Callable[[Path], None], str]] = {
     "an unknown folder": (ROCKSDB, put("state/0/1/blobs/1.sst"), "state/0/1/blobs/1.sst is not a file"),
     "an unknown table": (ROCKSDB, put("state/0/1/SSTs/1.blob"), "state/0/1/SSTs/1.blob is not a file"),
     "an unknown operator": (ROCKSDB, put("state/shared/1.sst"), "state/shared/1.sst is not a file"),
+    "a folder in the metadata": (LZ4, put("state/0/_metadata/x/blob"), "state/0/_metadata/x/blob is not a file"),
+    "an unknown file of the metadata": (LZ4, put("state/0/_metadata/v2/blob"), "_metadata/v2/blob is not a file"),
+    "an unknown schema": (LZ4, put("state/0/_stateSchema/default/blob"), "_stateSchema/default/blob is not a file"),
+    "a schema of no store": (
+        ROCKSDB,
+        put("state/0/_stateSchema/x/0_bcf04a89-7b03-4c2c-b33e-12a883531680"),
+        "_stateSchema/x/0_bcf04a89-7b03-4c2c-b33e-12a883531680 is not a file",
+    ),
+    "an unknown file beside a schema": (LZ4, put("state/0/0/_metadata/blob"), "state/0/0/_metadata/blob is not a file"),
+    "a later delta": (LZ4, put("state/0/0/99.delta"), "state/0/0/99.delta belongs to a batch after 6"),
+    "a later zip": (ROCKSDB, put("state/0/0/99.zip"), "state/0/0/99.zip belongs to a batch after 1"),
+    "later metadata": (LZ4, put("state/0/_metadata/v2/99"), "state/0/_metadata/v2/99 belongs to a batch after"),
     "files of both layouts": (ROCKSDB, put("state/0/1/1.delta"), "has files of both (delta, zip)"),
     "keys in other partitions": (LZ4, swap_partitions, "keys are not in the partition that Spark's hash gives"),
     "keys in other partitions of RocksDB": (ROCKSDB, swap_partitions, "are not in the partition"),

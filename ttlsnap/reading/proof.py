@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from ttlsnap.amounts import quantity
 from ttlsnap.checkpoint import Checkpoint, Operator, layout
 from ttlsnap.checkpoint.checkpoint import state_files
-from ttlsnap.checkpoint.logs import shuffle_partitions
+from ttlsnap.checkpoint.logs import read_logs, shuffle_partitions
 from ttlsnap.compaction.task import Progress
 from ttlsnap.engines.local import read_all
 from ttlsnap.engines.progress import SilentWorkListener
@@ -41,7 +41,7 @@ from ttlsnap.stores.protocols import StateStore
 from ttlsnap.unsaferow.rows import Rows
 
 _KINDS = {"hdfs": {"delta", "snapshot"}, "rocksdb": {"zip", "changelog"}}
-_OPERATOR_FOLDERS = {"_metadata", "_stateSchema"}
+_STATE_SCHEMA = re.compile(r"(?:0|[1-9][0-9]{0,17})_[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _SHARED_FILE = re.compile(r"[0-9A-Za-z-]+\.(?:sst|log)")
 _UNFINISHED = re.compile(r"\.(.+)\.[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?:\.TID[0-9]+)?\.tmp")
 """The name under which Spark writes a file before it renames it."""
@@ -86,31 +86,44 @@ def _find_layout(checkpoint: Checkpoint) -> str:
 
 def _require_known_names(checkpoint: Checkpoint) -> None:
     """Raise UnsupportedError for a file that Spark would not have written there: it may be a part of the state."""
-    for path in checkpoint.files.list_tree(layout.STATE):
+    paths = checkpoint.files.list_tree(layout.STATE)
+    newest = read_logs(checkpoint.files).offsets[-1]  # read later, because a running query writes it before the state
+    for path in paths:
         if not _is_known(checkpoint, path):
             raise UnsupportedError(f"{checkpoint.target}/{path} is not a file that Spark writes with this layout")
+        if (layout.batch_of(path) or 0) > newest:
+            raise UnsupportedError(
+                f"{checkpoint.target}/{path} belongs to a batch after {newest}, the newest one that the query planned"
+            )
 
 
 def _is_known(checkpoint: Checkpoint, path: str) -> bool:
     _, number, *names = layout.strip_checksum(path).split("/")
+    unfinished = _UNFINISHED.fullmatch(names[-1]) if names else None
+    names[-1:] = [unfinished[1]] if unfinished else names[-1:]
     operator = next((each for each in checkpoint.operators if str(each.id) == number), None)
     if operator is None or len(names) < 2:
         return False
-    if names[0] in _OPERATOR_FOLDERS:
-        return True
+    stores = {store.name for store in operator.stores}
+    match names:
+        case ["_metadata", "metadata"]:
+            return True
+        case ["_metadata", "v2", name]:
+            return layout.parse_number(name) is not None
+        case ["_stateSchema", store_name, name]:
+            return store_name in stores and _STATE_SCHEMA.fullmatch(name) is not None
     partition, *names = names
     if layout.parse_number(partition) is None:
         return False
-    if names[0] in {store.name for store in operator.stores} - {layout.DEFAULT_STORE}:
+    if names[0] in stores - {layout.DEFAULT_STORE}:
         names = names[1:]
     match names:
-        case ["_metadata", _]:
+        case ["_metadata", "schema"]:
             return True
         case [layout.SSTS | layout.LOGS, name]:
             return checkpoint.provider == "rocksdb" and _SHARED_FILE.fullmatch(name) is not None
         case [name]:
-            unfinished = _UNFINISHED.fullmatch(name)
-            state_file = layout.parse_state_file(unfinished[1] if unfinished else name)
+            state_file = layout.parse_state_file(name)
             return state_file is not None and state_file.kind in _KINDS[checkpoint.provider]
     return False
 
