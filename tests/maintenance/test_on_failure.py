@@ -122,6 +122,31 @@ def test_hooks_are_called_even_if_an_output_cannot_be_written(tmp_path: Path, op
     assert json.loads((tmp_path / "got.json").read_text())["exit_code"] == 5
 
 
+STOPPING = """import os, signal
+def fail(key, value):
+    os.kill(os.getpid(), signal.SIGTERM)
+    raise ValueError("stopped")
+"""
+
+
+def test_hooks_learn_that_a_signal_stopped_the_run(tmp_path: Path) -> None:
+    (tmp_path / "stopping.py").write_text(STOPPING)
+    (tmp_path / "full").symlink_to("/dev/full")
+    for name in ("first", "second"):
+        fresh(tmp_path, name)
+    text = "".join(
+        f'[[target]]\npath = "{name}"\nstopped = true\ntransformer = "stopping:fail"\n' for name in ("first", "second")
+    )
+    policy_of(tmp_path, text, keeping("got.json"))
+    words = ("maintain", "policy.toml", "--engine", "local", "--parallelism", "1", "--metrics", "full")
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "ttlsnap", *words], cwd=tmp_path, capture_output=True, check=False
+    )
+    got = json.loads((tmp_path / "got.json").read_text())
+    assert "stopped" in [target["status"] for target in got["targets"]]
+    assert done.returncode == 143
+
+
 def test_the_longest_timeout_is_one_that_the_system_takes(tmp_path: Path, server: Server) -> None:
     damaged(tmp_path, "damaged")
     text = '[[target]]\npath = "damaged"\nstopped = true\nttl = "7d"\ntimestamp = "value.max"\n'
