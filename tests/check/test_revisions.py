@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -144,6 +145,28 @@ def test_a_link_in_the_commit_is_not_followed(root: Path, check: Ttlsnap) -> Non
     code, out, err = check("--base", "HEAD", name)
     assert (code, out) == (2, "")
     assert "la is a link" in err
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("JOBS/a.state.json", "HEAD has jobs, and not JOBS"),
+        ("jobs/A.state.json", "HEAD has jobs/a.state.json, and not jobs/A.state.json"),
+        ("é.state.json", ".state.json, and not é.state.json"),
+    ],
+)
+def test_another_spelling_of_a_name_is_not_new_where_case_does_not_count(
+    root: Path, check: Ttlsnap, name: str, told: str
+) -> None:
+    (root / unicodedata.normalize("NFD", "é.state.json")).write_text(text())
+    git(root, "add", ".")
+    git(root, "commit", "--quiet", "-m", "another")
+    (root / name).parent.mkdir(exist_ok=True)
+    (root / name).write_text(text(without=1))
+    assert check("--base", "HEAD", name).code == 0
+    git(root, "config", "core.ignorecase", "true")
+    code, _, err = check("--base", "HEAD", name)
+    assert (code, told in err) == (2, True), err
 
 
 def without_tree(root: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -125,6 +126,7 @@ class _Git:
         for part in [*reversed(path.parents[:-1]), path]:
             entry = self._call("--literal-pathspecs", "ls-tree", "-z", "--full-tree", commit, "--", str(part))
             if not entry:
+                self._refuse_other_case(commit, part, revision)
                 return None
             mode, kind, blob = entry.partition(b"\t")[0].decode().split(" ")
             if kind != ("blob" if part == path else "tree") or mode == "120000":
@@ -133,6 +135,18 @@ class _Git:
                     f"{place} with it. Write the old contract to a file, and compare both: ttlsnap check OLD NEW"
                 )
         return blob
+
+    def _refuse_other_case(self, commit: str, path: Path, revision: str) -> None:
+        """Raise UsageError if a commit has a path under another spelling, which the file system takes for the same."""
+        if self._run("config", "--type=bool", "core.ignorecase").stdout.strip() != b"true":
+            return
+        folder = [] if path.parent == Path() else [f"{path.parent}/"]
+        listing = self._call(
+            "--literal-pathspecs", "ls-tree", "-z", "--name-only", "--full-tree", commit, "--", *folder
+        )
+        for name in map(os.fsdecode, filter(None, listing.split(b"\0"))):
+            if _fold(name) == _fold(str(path)):
+                raise UsageError(f"{revision} has {name}, and not {path}. Use the same upper and lower case as git")
 
     def read(self, blob: str, name: str) -> bytes:
         """Return the bytes of a contract, which has this name in messages. Raise UsageError if they are too many."""
@@ -157,6 +171,11 @@ class _Git:
             return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False, env=environment)
         except OSError as error:
             raise UsageError(f"--base needs git, which cannot be started: {error.strerror}") from error
+
+
+def _fold(path: str) -> str:
+    """Return a path without what file systems that ignore case ignore: also the way in which accents are encoded."""
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())
 
 
 def _reason(done: subprocess.CompletedProcess[bytes]) -> str:
