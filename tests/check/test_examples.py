@@ -333,12 +333,16 @@ def test_the_gitlab_job_fails_with_the_check_and_keeps_its_report(
     assert (options["target"], options["conf"]) == ("jobs.sessions:build", ["spark.sql.session.timeZone=UTC"])
 
 
-def test_the_gitlab_job_lets_a_new_contract_pass(repository: Repository) -> None:
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_the_gitlab_job_lets_a_new_contract_pass_if_it_is_committed(repository: Repository, is_committed: bool) -> None:
     job = example("examples/gitlab/gitlab-ci.yml")["state-contract"]
+    if is_committed:
+        (repository.root / "jobs" / "sessions.state.json").write_text(repository.text())
+        repository.git("add", ".")
     repository.change(to=repository.text())
     variables = {**job["variables"], "CI_MERGE_REQUEST_DIFF_BASE_SHA": repository.base}
     done = repository.run("bash", "-e", "-c", "\n".join(job["script"]), **variables)
-    assert done.returncode == 0, done.stderr
+    assert (done.returncode == 0) is is_committed, done.stderr
     assert "jobs/sessions.state.json is new" in done.stderr
 
 
