@@ -15,7 +15,7 @@ from ttlsnap.cli.groups import given, separate
 from ttlsnap.cli.help import Command
 from ttlsnap.cli.output import print_json, tell, write_whole
 from ttlsnap.cli.places import look_in_current_folder
-from ttlsnap.cli.written_files import require_files
+from ttlsnap.cli.written_files import files_of_functions, require_files
 
 if TYPE_CHECKING:
     from ttlsnap.contract import Contract, TableContract
@@ -113,8 +113,7 @@ class QueryOptions:
         """Return the names of files that the command may read. Some may be DDL, or modules that are elsewhere."""
         files = [str(path) for path in (self.script, self.properties_file) if path is not None]
         files += [part for text in self.schema or () for part in (text, text.partition("=")[2]) if part]
-        functions = [name for name in (target, self.joined_with) if name is not None]
-        return files + [f"{name.partition(':')[0].replace('.', os.sep)}.py" for name in functions]
+        return [*files, *files_of_functions([target, self.joined_with])]
 
     def schemas(self) -> dict[str, str]:
         """Return the schemas of the sources by their names, as DDL."""

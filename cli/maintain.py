@@ -19,6 +19,7 @@ from ttlsnap.cli.options import EngineName, Format, FormatOption, JarsOption, Ma
 from ttlsnap.cli.output import MISSING, console, number, place, print_json, size, table, write_whole
 from ttlsnap.cli.pages import PageOptions, write_pages
 from ttlsnap.cli.places import look_beside
+from ttlsnap.cli.written_files import files_of_functions
 from ttlsnap.errors import UsageError
 from ttlsnap.interrupts import defer_signals
 from ttlsnap.printable import shell_word
@@ -178,7 +179,7 @@ def maintain(
     pages = page.parse(
         [target.path for target in targets],
         others=[(option, file) for option, file in (("--metrics", metrics), ("--plan-out", plan.plan_out)) if file],
-        inputs=[policy, *filter(None, [plan.apply])],
+        inputs=[policy, *filter(None, [plan.apply]), *files_of_functions(parsed_policy.document, parsed_policy.folder)],
     )
     known_results: list[TargetResult] = []
     if reviewed is not None:

@@ -32,7 +32,7 @@ from ttlsnap.cli.planned_options import make_absolute, record_options, require_k
 from ttlsnap.cli.progress import ReadingProgress, unclosed_words, warn_of_excess
 from ttlsnap.cli.published import describe_changes
 from ttlsnap.cli.tables import refuse
-from ttlsnap.cli.written_files import require_files
+from ttlsnap.cli.written_files import files_of_functions, require_files
 from ttlsnap.errors import FencedError, RefusedError, UnsupportedError, UsageError
 from ttlsnap.printable import shell_word
 
@@ -332,6 +332,7 @@ class _Command:
 
         if plan.plan_out is not None:
             inputs = [name for name in (self.new_query.to, self.new_query.old) if name is not None]
+            inputs += files_of_functions([self.dropped.expired_to, *(self.dropped.transformer or ())])
             require_files([("--plan-out", plan.plan_out)], inputs, [target], self.publishing.output)
         if reviewed is not None:
             reviewed.require_target(open_directory(target).root)

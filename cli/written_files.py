@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from ttlsnap.cli.output import is_special
@@ -35,6 +36,22 @@ def require_files(
             if _is_same(path, other_path):
                 raise UsageError(f"{other_option} and {option} have the same file, {path.resolve()}; give each its own")
         earlier.append((option, path))
+
+
+def files_of_functions(document: object, folder: str = "") -> Iterator[str]:
+    """Yield the file in ``folder`` of each ``module:function`` in a text, or in the texts of a document.
+
+    Some may not exist, because the module is elsewhere.
+    """
+    from ttlsnap.transformers.registry import is_function
+
+    if isinstance(document, str) and is_function(document):
+        yield str(Path(folder, f"{document.partition(':')[0].replace('.', os.sep)}.py"))
+    elif isinstance(document, Mapping):
+        yield from files_of_functions(list(document.values()), folder)
+    elif isinstance(document, list):
+        for part in document:
+            yield from files_of_functions(part, folder)
 
 
 def _is_same(path: Path, other: str | Path) -> bool:

@@ -11,10 +11,10 @@ Both lead to a factory object, a class with ``from_options(dict)`` or without ar
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
-from pathlib import Path
 from typing import Any
 
 from ttlsnap.archives.receivers import TABLE, ExpiredCallback
@@ -143,7 +143,8 @@ def is_function(text: str) -> bool:
         return False
     module, colon, attribute = text.partition(":")
     words = (*module.split("."), *attribute.split("."))
-    return bool(colon) and all(word.isidentifier() for word in words) and not Path(text).exists()
+    is_path = os.path.exists(text)  # noqa: PTH110 - also for a text that is too long for a path
+    return bool(colon) and all(word.isidentifier() for word in words) and not is_path
 
 
 def _make(name: str, options: dict[str, str], make: Callable[[], Any]) -> Any:

@@ -23,8 +23,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
         assert run("contract", "ck", "--output", name).code == 0
     Path("p.toml").write_text('[[target]]\npath = "ck"\nttl = "7d"\ntimestamp = "value.max"\nstopped = true\n')
     assert run("maintain", "p.toml", "--engine", "local", "--plan-out", "pl.json").code == 0
-    for name in (".ttlsnap-ignore.toml", "ig.toml", "jobs.py", "events.ddl", "spark.conf"):
+    for name in (".ttlsnap-ignore.toml", "ig.toml", "events.ddl", "spark.conf"):
         Path(name).write_text("")
+    Path("jobs.py").write_text("def keep(key, value):\n    return True\n")
+    Path("code.toml").write_text('[[target]]\npath = "ck"\ntransformer = "jobs:keep"\n')
     Path("link").symlink_to("p.toml")
     Path("hard").hardlink_to("a.json")
     return tmp_path
@@ -41,6 +43,7 @@ def contents(folder: Path) -> dict[Path, bytes]:
         (("maintain", "p.toml", "--metrics", "link"), "--metrics would replace p.toml"),
         (("maintain", "p.toml", "--plan-out", "./p.toml"), "--plan-out would replace p.toml"),
         (("maintain", "p.toml", "--apply", "pl.json", "--metrics", "pl.json"), "--metrics would replace pl.json"),
+        (("maintain", "code.toml", "--metrics", "jobs.py"), "jobs.py, which this command reads"),
         (("maintain", "p.toml", "--metrics", "m", "--report", "html=m"), "have the same file"),
         ((*CHECK, "--report", "junit=a.json"), "--report junit=a.json would replace a.json"),
         ((*CHECK, "--report", "sarif=hard"), "--report sarif=hard would replace a.json"),
@@ -55,6 +58,7 @@ def contents(folder: Path) -> dict[Path, bytes]:
         (("contract", "--script", "jobs.py", "--output", "jobs.py"), "would replace jobs.py"),
         (("migrate", "ck", "--to", "a.json", "--plan-out", "a.json"), "--plan-out would replace a.json"),
         (("migrate", "ck", "--from", "a.json", "--to", "b.json", "--plan-out", "hard"), "would replace a.json"),
+        (("migrate", "ck", "--transformer", "jobs:keep", "--plan-out", "jobs.py"), "would replace jobs.py"),
         (("migrate", "ck", "--partitions", "3", "--plan-out", "ck/metadata"), "--plan-out is inside"),
         (("inspect", "ck", "--sizes", "--metrics", "m", "--report", "html=m"), "have the same file"),
     ],
@@ -72,3 +76,9 @@ def test_an_output_that_is_an_input_or_another_output_is_refused(
 def test_devices_can_be_inputs_and_outputs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = (*CHECK, "--ignore-file", "/dev/null", "--report", "junit=/dev/null", "--report", "sarif=/dev/null")
     assert runner(capsys, *words)().code == 0
+
+
+def test_a_text_that_is_too_long_for_a_path_is_not_a_crash(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = f'[on_failure]\ncommand = ["notify", "{"a" * 5000}:b"]\n'
+    Path("p.toml").write_text(Path("p.toml").read_text() + command)
+    assert runner(capsys, "maintain", "p.toml", "--plan", "--engine", "local")().code == 0
