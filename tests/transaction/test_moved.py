@@ -28,14 +28,14 @@ def test_every_run_refuses_a_copied_checkpoint(command: str, tmp_path: Path, ttl
         f'[[target]]\npath = "{target}"\nstopped = true\n'
         '[[target.rule]]\nttl = "1d"\ntimestamp = "value.seen:s"\nnow = "wall"\n'
     )
-    words = {
+    words: dict[str, list[object]] = {
         "compact": [target, *WEEK],
         "migrate": [target, "--partitions", "3", "--stopped", "--yes"],
         "import": [target, "--from", tmp_path / "tables", "--mode", "replace", "--stopped", "--yes"],
         "maintain": [tmp_path / "policy.toml"],
-    }[command]
+    }
     before = bytes_of(target)
-    outcome = ttlsnap(command, *words)
+    outcome = ttlsnap(command, *words[command])
     assert outcome.code == 4
     assert FIX.format(target) in outcome.out + outcome.err
     assert {path: content for path, content in bytes_of(target).items() if "lock" not in path} == before
