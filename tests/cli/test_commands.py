@@ -304,6 +304,10 @@ def test_a_run_is_published_only_if_its_user_agrees(
 
     monkeypatch.setattr("sys.stdin", Mock(isatty=lambda: True))
     monkeypatch.setattr("typer.confirm", answer)
-    assert ttlsnap("compact", target, *SEVEN_DAYS, *QUICK).code == 0
+    outcome = ttlsnap("compact", target, *SEVEN_DAYS, *QUICK)
+    assert outcome.code == 0
+    assert "Total: would drop 369 of 480 entries" in outcome.out and "Dry run" not in outcome.out
     assert asked == [f"Drop 369 of 480 entries (77 %) from {target}? Stop the query first."]
     assert (bytes_of(target) != before) == agrees
+    outcome = ttlsnap("migrate", target, "--partitions", "3", *SEVEN_DAYS, "--stopped")
+    assert f"Total: would drop {0 if agrees else 369}" in outcome.out and "were dropped" not in outcome.out
