@@ -16,6 +16,7 @@ from deltalake import write_deltalake
 from ttlsnap import Replace
 from ttlsnap.cli.app import run
 
+from ..judge.inputs import take_home
 from ..samples import sample
 
 STORED = Path(__file__).with_name("documents.json")
@@ -73,7 +74,7 @@ def commands(folder: Path) -> dict[str, list[str]]:
         "damaged": "agg-rowchecksum-deletes-4.2",
     }
     for name, source in samples.items():
-        sample(source, folder).rename(folder / name)
+        take_home(sample(source, folder).rename(folder / name))
     for name, text in _POLICIES.items():
         (folder / f"{name}.toml").write_text(text)
     next((folder / "damaged/state").rglob("*.delta")).write_bytes(b"x")
