@@ -3,8 +3,8 @@
     python -m tests.docs.transcripts    update the output and the files in the pages
 
 A block shows a file if its title is the file's path.
-Commands run in a copy of the repository's root, whose path is removed from the output. The metadata of the samples there
-names the schema files of the copy, as that of a checkpoint at its first place does.
+Commands run in a copy of the repository's root, whose path is removed from the output. The metadata of the samples
+there names the schema files of the copy, as that of a checkpoint at its first place does.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ..judge.inputs import take_home
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
-WIDTH = 90
+WIDTH, LONG = 90, 120
 _BLOCK = re.compile(r"(?<=```console\n)(.*?)(?=```)", re.DOTALL)
 _FILE_BLOCK = re.compile(r'(```\w+ title="(examples/[^"]+)"\n)(.*?)(?=^```)', re.DOTALL | re.MULTILINE)
 _VARYING = ((re.compile(r"\d+\.\d+ s\b"), "N s"), (re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{6,12}"), "RUN"))
@@ -81,7 +81,7 @@ def printed(command: str) -> str:
 
 def folded(line: str) -> list[str]:
     """Return a long sentence as several lines, as a terminal shows it. Rows of tables have several spaces, and stay."""
-    is_sentence = len(line) > WIDTH and "  " not in line and not line.startswith("{")
+    is_sentence = len(line) > LONG and "  " not in line and not line.startswith(("{", "Next: "))
     return textwrap.wrap(line, WIDTH, break_long_words=False, break_on_hyphens=False) if is_sentence else [line]
 
 

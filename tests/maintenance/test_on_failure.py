@@ -96,7 +96,7 @@ def test_the_text_has_the_beginning_of_each_reason(tmp_path: Path) -> None:
     rule = '[[target.rule]]\nstate = "STATE"\nttl = "7d"\ntimestamp = "value.max"\n'
     text = f'[[target]]\npath = "target"\nstopped = true\n{rule}'
     for state, end in (
-        ("defualt", ' state = "defualt" (did you mean default?); it has 0.default'),
+        ("defaults", ' state = "defaults" (did you mean default?); it has 0.default'),
         ("d" * 999, "d ..."),
     ):
         policy = policy_of(tmp_path, text.replace("STATE", state), keeping("got.json"))
