@@ -135,11 +135,11 @@ def _oldest(state: StateReport, with_time: bool) -> str:
 
 def _total(report: CompactionReport) -> Text:
     """Return the line with the totals, and the share that was saved."""
-    from ttlsnap.pages.words import known_totals, of_entries
+    from ttlsnap.pages.words import describe_unread, known_totals, of_entries
 
-    counts = report.totals
+    counts, document = report.totals, report.to_json()
     verb = "would drop" if report.dry_run else "dropped"
-    dropped = Text(f"{verb} {of_entries(known_totals(report.to_json()))}")
+    dropped = Text(f"{verb} {of_entries(known_totals(document))}")
     if counts.dropped:
         dropped.append(f" ({share(counts.dropped, counts.entries)})")
         dropped.stylize("yellow")
@@ -150,6 +150,8 @@ def _total(report: CompactionReport) -> Text:
         files = f"{size(counts.bytes_before)} before, {size(counts.bytes_after)} after"
         saved_bytes = counts.bytes_before - counts.bytes_after
         parts.append(Text(f"{files} ({share(saved_bytes, counts.bytes_before)} saved)" if saved_bytes > 0 else files))
+    if (unread := describe_unread(document)) is not None:
+        parts.append(Text(unread))
     return Text("Total: ") + Text("; ").join(parts)
 
 

@@ -78,8 +78,9 @@ class LookOptions:
         typer.Option(
             "--timestamp",
             metavar="FIELD",
-            help="The field for --age, --sizes and --ttl. Default: the time that Spark stores for the operator. Each "
-            "side of a join can have its own: left:value.at and right:value.then.",
+            help="The field for --age, --sizes and --ttl. Default: the time that Spark stores for the operator. Can "
+            "be repeated: each field is for the states that have it. Each side of a join can have its own: "
+            "left:value.at and right:value.then.",
         ),
     ] = None
     time: ClockOption = None

@@ -15,7 +15,7 @@ from ttlsnap.cli.dropping import DroppedOptions, OperatorOptions, OrderedOptions
 from ttlsnap.cli.exit_codes import ExitCodeOption, end_as_run, require_dry_run
 from ttlsnap.cli.groups import given, separate, values_of
 from ttlsnap.cli.migrate_table import migrate_table
-from ttlsnap.cli.migration_report import show_report, show_stores
+from ttlsnap.cli.migration_report import before_publishing, show_report, show_stores
 from ttlsnap.cli.new_query import NewQueryOptions
 from ttlsnap.cli.options import (
     PUBLISH,
@@ -485,7 +485,7 @@ class _Listener(ReadingProgress):
         if not self.asks:
             return True
         if self._text:
-            show_stores(console(always=True), report)
+            show_stores(console(always=True), before_publishing(report))
             self.shown = True
         question = f"Change {report.target}: {describe_changes(report.plan, report.settings, report.session_settings)}"
         unclosed = ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ttlsnap.amounts import quantity
@@ -42,6 +43,12 @@ def _with_settings(report: MigrationReport) -> str:
     """Return the settings that the query's session must have, because Spark does not record them."""
     settings_text = ", ".join(f"{name}={value}" for name, value in sorted(report.session_settings.items()))
     return f". Set {settings_text} in its session" if settings_text else ""
+
+
+def before_publishing(report: MigrationReport) -> MigrationReport:
+    """Return the report as that of a dry run, which says what a run would do."""
+    compaction = report.compaction and replace(report.compaction, dry_run=True)
+    return replace(report, dry_run=True, compaction=compaction)
 
 
 def show_stores(out: Console, report: MigrationReport) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
@@ -73,7 +74,7 @@ class TerminalListener:
         if not self.asks:
             return True
         if self._text:
-            show_counts(console(always=True), report)
+            show_counts(console(always=True), replace(report, dry_run=True))  # nothing is dropped yet
             self.shown = True
         warn_of_excess(report.drops, self._max_drop, self._target)
         return ask_person(_question(report))

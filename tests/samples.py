@@ -6,6 +6,8 @@ import hashlib
 import shutil
 from pathlib import Path
 
+from .judge.inputs import take_home
+
 SAMPLES = Path(__file__).parents[1] / "sample_checkpoints"
 COMPACTABLE = {
     "agg-deltas-lz4-4.2": "value.max",
@@ -37,17 +39,15 @@ ROCKSDB = (
 
 
 def sample(name: str, folder: Path) -> Path:
-    """Copy the sample ``name`` into ``folder``. Return the path of the copy."""
-    return Path(shutil.copytree(SAMPLES / name, folder / name))
-
-
-def sample_at_home(name: str, folder: Path) -> Path:
-    """Copy the sample ``name``, and make its metadata name the schema files of the copy."""
-    from ttlsnap import doctor
-
-    copy = sample(name, folder)
-    doctor(str(copy), fix=["moved-schema-paths"], stopped=True)
+    """Copy the sample ``name`` into ``folder``, and make its metadata name the schema files of the copy."""
+    copy = moved_sample(name, folder)
+    take_home(copy)
     return copy
+
+
+def moved_sample(name: str, folder: Path) -> Path:
+    """Copy the sample ``name`` into ``folder`` as ``cp -r`` does. Return the path of the copy."""
+    return Path(shutil.copytree(SAMPLES / name, folder / name))
 
 
 def bytes_of(folder: Path) -> dict[str, str]:

@@ -29,8 +29,8 @@ from ttlsnap.entries.timestamps import (
     field_listing,
     field_names,
     has_time,
-    list_fields,
     name_for,
+    require_fields,
     split_side,
     split_unit,
     timestamp_field,
@@ -67,9 +67,10 @@ class TtlTransformerFactory(TransformerFactory):
     """Drop entries that have expired.
 
     ``config`` None means: entries expire at the time that Spark stores, and states without one stay unchanged.
-    ``timestamp`` names the field; None means the time that Spark stores. Several names are for the sides of a join:
-    ``left:value.at``. ``old_ttl_us`` is subtracted from the expiry time that Spark stores, so that the TTL counts from
-    the time of writing. ``strategy`` says which values of a list are examined.
+    ``timestamp`` names the field; None means the time that Spark stores. Of several names, each is for the states that
+    have the field, or for a side of a join: ``left:value.at``. ``old_ttl_us`` is subtracted from the expiry time that
+    Spark stores, so that the TTL counts from the time of writing. ``strategy`` says which values of a list are
+    examined.
     """
 
     config: StateTtlConfig | None = None
@@ -133,7 +134,8 @@ class TtlTransformerFactory(TransformerFactory):
         if not states and self._names:
             raise UsageError(f"no state that can be changed has the field {split_unit(self._names[0])[0]}")
         reasons = [self._reason(state) for state in states]
-        self._check_names(states)
+        if len(states) > 1:  # the reason of a single state says it
+            require_fields(states, self._names)
         if states and all(reasons) and (self.timestamp is not None or self.config is not None):
             named_field = split_unit(split_side(self._names[0])[1])[0] if self._names else ""
             hint = did_you_mean(named_field, field_names(states))
@@ -157,21 +159,10 @@ class TtlTransformerFactory(TransformerFactory):
             names = " or ".join(f"--operator {operator}" for operator in other_operators)
             advice = f"Select another operator: {names} (in a policy: operator)"
         else:
-            advice = "Name a time up to which the query has emitted everything: --now TIME (in a policy: now)"
+            advice = "ame a time up to which the query has emitted everything: --now TIME (in a policy: now)"
+            processing = "Compare with the time of the last batch: --time processing (in a policy: time). Or n"
+            advice = ("N" if self.time is None else processing) + advice
         raise UsageError(f"{clock.of(untimed_states[0].operator).no_event_time}. Nothing was changed. {advice}")
-
-    def _check_names(self, states: Sequence[StateDescriptor]) -> None:
-        """Raise UsageError if a side of a join lacks the field that is named for it."""
-        for name in self._names:
-            side, field = split_side(name)
-            if side is None or field == WRITTEN:
-                continue
-            states_of_side = [state for state in states if state.side == side]
-            if not any(state.field(split_unit(field)[0]) for state in states_of_side):
-                raise UsageError(
-                    f"--timestamp {name}: no state of a {side} side has the field "
-                    + list_fields(split_unit(field)[0], states)
-                )
 
     def create(self, state: StateDescriptor, clock: Clock) -> Transformer | None:
         """Return a transformer for ``state``; None if it lacks the field."""
@@ -218,7 +209,7 @@ class TtlTransformerFactory(TransformerFactory):
             return OFF
         name = self._name(state)
         if name is None and self._names:
-            return explain_unnamed(state)
+            return explain_unnamed(state, self._names)
         if name is None and state.without_time:
             return state.without_time
         if name is None:

@@ -12,7 +12,7 @@ from ttlsnap.contract import Contract, contract_of_checkpoint, parse_contract
 
 from ..cli.running import Ttlsnap
 from ..new_query.contracts import Change
-from ..samples import SAMPLES, sample_at_home
+from ..samples import SAMPLES, sample
 from .returned import another_name, as_map, as_value, with_text, with_variable, without_ttl, write
 
 REMOVED = SAMPLES / "removed-4.2"
@@ -80,7 +80,7 @@ def test_a_contract_without_unused_variables_leaves_open_whether_there_are_any()
 
 
 def test_a_migration_makes_room_for_a_variable_that_returns(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
-    target = sample_at_home("removed-4.2", tmp_path)
+    target = sample("removed-4.2", tmp_path)
     new = write(tmp_path / "new.json", with_variable(target, "always", with_text))
     words = ["migrate", target, "--to", new, "--stopped", "--yes"]
     ended = ttlsnap(*words)

@@ -13,6 +13,7 @@ from .running import Ttlsnap
 # The local engine, and no check for a running query, because no query uses a fresh copy.
 QUICK = ("--engine", "local", "--parallelism", "1", "--stopped", "--max-drop", "100%")
 SEVEN_DAYS = ("--ttl", "7d", "--timestamp", "value.max")
+SEEN = ("--ttl", "7d", "--timestamp", "value.seen:s")
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in SAMPLES.iterdir() if path.is_dir()))
@@ -173,7 +174,10 @@ REFUSED = [
     ("join-4.2", SEVEN_DAYS, 2, "value.left_value (bigint)"),
     ("join-4.2", (*SEVEN_DAYS, "--store", "left-keyToNumValues"), 2, "is derived"),
     ("join-4.2", ("--ttl", "1h", "--timestamp", "left:value.at", "--timestamp", "right:value.at"), 2, "right:value.at"),
-    ("join-4.2", ("--ttl", "1h", "--timestamp", "value.at", "--timestamp", "value.then"), 2, "value.at and value.then"),
+    ("join-4.2", ("--ttl", "1h", "--timestamp", "value.at", "--timestamp", "value.them"), 2, "did you mean value.then"),
+    ("alarms-4.2", (*SEEN, "--timestamp", "key.userKey.seen:s"), 2, "value.seen:s and key.userKey.seen:s, and"),
+    ("alarms-4.2", ("--ttl", "7d", "--timestamp", "value.sen"), 2, "no state has the field value.sen (did you mean"),
+    ("visits-4.2", (*SEEN, "--time", "event"), 2, "Compare with the time of the last batch: --time processing"),
     ("agg-deltas-lz4-4.2", ("--ttl", "7d", "--timestamp", "value.nope"), 2, "value.max (timestamp)"),
     ("agg-deltas-lz4-4.2", ("--ttl", "7d", "--timestamp", "value.count"), 2, "value.count:ms"),
     ("agg-deltas-lz4-4.2", ("--ttl", "7d", "--timestamp", "value.count:weeks"), 2, "value.count:ms"),
@@ -300,6 +304,10 @@ def test_a_run_is_published_only_if_its_user_agrees(
 
     monkeypatch.setattr("sys.stdin", Mock(isatty=lambda: True))
     monkeypatch.setattr("typer.confirm", answer)
-    assert ttlsnap("compact", target, *SEVEN_DAYS, *QUICK).code == 0
+    outcome = ttlsnap("compact", target, *SEVEN_DAYS, *QUICK)
+    assert outcome.code == 0
+    assert "Total: would drop 369 of 480 entries" in outcome.out and "Dry run" not in outcome.out
     assert asked == [f"Drop 369 of 480 entries (77 %) from {target}? Stop the query first."]
     assert (bytes_of(target) != before) == agrees
+    outcome = ttlsnap("migrate", target, "--partitions", "3", *SEVEN_DAYS, "--stopped")
+    assert f"Total: would drop {0 if agrees else 369}" in outcome.out and "were dropped" not in outcome.out

@@ -16,7 +16,7 @@ from ttlsnap.transform.protocols import EntryTransformerFactory, Keep
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 from ttlsnap.transformers.keep import KeepTransformerFactory
 
-from ..samples import sample, sample_at_home
+from ..samples import sample
 from .running import Ttlsnap
 
 DAY = 86_400_000_000
@@ -57,10 +57,10 @@ def test_history_says_what_a_migration_changed(
 
 
 def test_history_shows_the_steps_of_a_migration_and_its_clock(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
-    target = sample_at_home("removed-4.2", tmp_path)
+    target = sample("removed-4.2", tmp_path)
     words = ("--drop", "last", "--ttl", "30d", "--timestamp", "@written", "--now", "2026-11-28T00:00:00Z")
     assert ttlsnap("migrate", target, *words, "--stopped", "--yes").code == 0
-    _, _, run_line, *lines = ttlsnap("history", target).out.splitlines()
+    _, run_line, *lines = ttlsnap("history", target).out.splitlines()
     assert "  2026-11-28 00:00:00Z (given)  " in run_line and "removal of what Spark has kept of last" in run_line
     assert f"{run_line.split()[0]}: drop-unused 0.default.last: last" in lines
 

@@ -244,12 +244,22 @@ def copies_of(judge: Judge, written: Checkpoint) -> tuple[dict[str, str], list[C
 
 
 def digest(checkpoint: Path) -> dict[str, str]:
-    """Return every file of a checkpoint with the hash of its bytes, except those of ttlsnap itself."""
+    """Return every file of a checkpoint with the hash of its bytes, except those of ttlsnap itself.
+
+    A copy has the same digest, although its operator metadata has its own path.
+    """
     return {
-        str(path.relative_to(checkpoint)): hashlib.sha256(path.read_bytes()).hexdigest()
+        str(path.relative_to(checkpoint)): hashlib.sha256(_without_home(path, checkpoint)).hexdigest()
         for path in sorted(checkpoint.rglob("*"))
         if path.is_file() and path.relative_to(checkpoint).parts[0] != "_ttlsnap"
     }
+
+
+def _without_home(path: Path, checkpoint: Path) -> bytes:
+    """Return the bytes of a file; of operator metadata without the path of the checkpoint, and of its checksum none."""
+    if path.parent.name != "v2" or path.parent.parent.name != "_metadata":
+        return path.read_bytes()
+    return b"" if path.suffix == ".crc" else path.read_bytes().replace(str(checkpoint).encode(), b"")
 
 
 # transformWithState: a value variable and a list.

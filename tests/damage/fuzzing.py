@@ -44,7 +44,8 @@ from ttlsnap.storage.directory import OWN, SCRATCH
 from ttlsnap.storage.open import open_directory
 from ttlsnap.stores.open import lineage_of, open_state_store
 
-from ..samples import COMPACTABLE, SAMPLES
+from ..judge.inputs import take_home
+from ..samples import COMPACTABLE, SAMPLES, sample
 from . import model, mutations, wreck
 
 SECONDS = 20.0
@@ -160,7 +161,7 @@ class Ward:
 
     def _make(self, kind: str, name: str) -> Patient:
         folder = self._folder / kind.replace(" ", "-") / name
-        shutil.copytree(SAMPLES / name, folder)
+        sample(name, folder.parent)
         patient = Patient(name, folder, _states(folder))
         if name in COMPACTABLE:
             patient.now = _middle(folder, name)
@@ -169,7 +170,7 @@ class Ward:
         command = ["compact", str(folder), *patient.compacting]
         if kind.startswith("cut off"):
             subprocess.run([sys.executable, "-c", _CUT, kind.split()[2], *command], capture_output=True, check=False)
-            done = Path(shutil.copytree(SAMPLES / name, folder.parent / f"{name}-done"))
+            done = sample(name, folder.parent / "done")
             assert _quietly(["compact", str(done), *patient.compacting])[0] == 0
             patient.states += _states(done)
             return patient
@@ -225,6 +226,7 @@ class Case:
         self.patient = ward.choose(self.rng)
         self.target = folder / "target"
         shutil.copytree(self.patient.folder, self.target, symlinks=True)
+        take_home(self.target)
         self.copy = folder / "copy"
         self.undamaged = snapshot(self.target)
         if self.rng.random() < 0.3:

@@ -144,7 +144,7 @@ def test_a_moved_checkpoint_is_found_and_repaired(judge: Judge) -> None:
     new = written.path.with_name(f"{written.path.name}-new place")
     written.path.rename(new)
     moved = judge.at(written, new)
-    assert "_stateSchema" in judge.refusal(judge.copy(moved), VISITS[3:4], fresh=True)
+    assert "_stateSchema" in judge.refusal(judge.copy(moved, at_home=False), VISITS[3:4], fresh=True)
     shutil.rmtree(written.path)  # Spark has made folders where it looked for the files
     found = doctor(new)
     assert (found.code, set(found.codes)) == (1, {"moved-schema-paths"})

@@ -16,7 +16,7 @@ from ttlsnap import rollback
 from ttlsnap.diagnosis import GoingBack
 from ttlsnap.errors import RefusedError
 
-from ..samples import bytes_of, sample, without_own
+from ..samples import bytes_of, moved_sample, sample, without_own
 from .asked import doctor
 
 NAME = "agg-deltas-lz4-4.2"
@@ -101,7 +101,7 @@ def test_the_repair_asks_at_a_terminal(damaged: Path, answer: str) -> None:
 
 
 def test_other_repairs_do_not_ask(tmp_path: Path) -> None:
-    target = sample("visits-4.2", tmp_path)
+    target = moved_sample("visits-4.2", tmp_path)
     (target / "offsets/4").write_bytes(b"")
     answer = doctor(target, "--fix", "torn-offset", "--fix", "moved-schema-paths", "--stopped")
     assert answer.document["fixed"] == ["torn-offset", "moved-schema-paths"], answer.error

@@ -20,7 +20,7 @@ from ttlsnap.publishing.recording import write_journal
 from ttlsnap.storage.open import open_directory
 
 from ..operators.snapshots import rewrite
-from ..samples import SAMPLES, bytes_of, sample, without_own
+from ..samples import SAMPLES, bytes_of, moved_sample, sample, without_own
 from .asked import doctor
 
 MOVED = ("alarms-4.2", "join-format4-4.2", "lists-4.2", "removed-4.2", "visits-4.2")
@@ -32,7 +32,7 @@ NAMES = sorted(path.name for path in SAMPLES.iterdir() if path.is_dir())
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_sound_sample_has_no_problem_and_stays_unchanged(name: str, tmp_path: Path) -> None:
-    target = sample(name, tmp_path)
+    target = moved_sample(name, tmp_path)
     before = bytes_of(target)
     found = doctor(target)
     assert bytes_of(target) == before
@@ -270,7 +270,7 @@ doctor(sys.argv[1], fix=["torn-offset", "moved-schema-paths"], stopped=True, par
 
 
 def test_recover_finishes_or_undoes_a_killed_repair(tmp_path: Path) -> None:
-    target = sample("visits-4.2", tmp_path)
+    target = moved_sample("visits-4.2", tmp_path)
     (target / "offsets/4").write_bytes(b"")
     (target / "state/0/0/5.zip").write_bytes(b"what the batch left")
     before = bytes_of(target)
@@ -298,7 +298,7 @@ def test_mistakes_have_their_exit_codes(tmp_path: Path, monkeypatch: pytest.Monk
         answer = doctor(target, "--fix", name)
         assert answer.code == 2 and words in answer.error
     assert bytes_of(target) == before
-    moved = sample("visits-4.2", tmp_path)
+    moved = moved_sample("visits-4.2", tmp_path)
     (moved / "offsets/4").write_bytes((moved / "offsets/3").read_bytes())
     monkeypatch.delenv("TTLSNAP_STOPPED")
     answer = doctor(moved, "--fix", "moved-schema-paths")

@@ -16,7 +16,8 @@ from deltalake import write_deltalake
 from ttlsnap import Replace
 from ttlsnap.cli.app import run
 
-from ..samples import sample, sample_at_home
+from ..judge.inputs import take_home
+from ..samples import sample
 
 STORED = Path(__file__).with_name("documents.json")
 """The documents as they were when they were stored. ``TTLSNAP_STORE=1`` stores them again."""
@@ -73,7 +74,7 @@ def commands(folder: Path) -> dict[str, list[str]]:
         "damaged": "agg-rowchecksum-deletes-4.2",
     }
     for name, source in samples.items():
-        sample(source, folder).rename(folder / name)
+        take_home(sample(source, folder).rename(folder / name))
     for name, text in _POLICIES.items():
         (folder / f"{name}.toml").write_text(text)
     next((folder / "damaged/state").rglob("*.delta")).write_bytes(b"x")
@@ -81,7 +82,7 @@ def commands(folder: Path) -> dict[str, list[str]]:
     write_deltalake(folder / "table", pa.table({"user": ["user-a", "user-b", "user-c"], "at": times}))
     wide = pa.schema([("user", pa.string()), ("at", pa.timestamp("us", "UTC")), ("visits", pa.int64())])
     write_deltalake(folder / "wide", wide.empty_table())
-    sample_at_home("removed-4.2", folder)
+    sample("removed-4.2", folder)
     hdfs, rocksdb, join, lists, damaged, removed, table, wider, missing, exported = (
         str(folder / name)
         for name in (

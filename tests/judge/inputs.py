@@ -192,6 +192,16 @@ def _replace(path: Path, data: bytes, names: dict[str, str]) -> bytes:
     return data
 
 
+def take_home(copy: Path, home: str | None = None) -> None:
+    """Make the operator metadata of a copied checkpoint name the schema files of the copy, or of its ``home``."""
+    root = (home or f"file:{copy}").encode()
+    for path in copy.glob("state/*/_metadata/v2/[0-9]*"):
+        times = path.stat()
+        path.write_bytes(re.sub(rb'(?<=")file:[^"]*(?=/state/)', lambda _: root, path.read_bytes()))
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+        _write_crc(path)
+
+
 def _write_crc(path: Path) -> None:
     """Write Hadoop's checksum of a changed file, if the file has one: a CRC-32 for each 512 bytes."""
     beside = path.with_name(f".{path.name}.crc")

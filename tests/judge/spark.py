@@ -24,7 +24,7 @@ from typing import Any, Self, TypeVar
 
 from .. import restarts, support
 from . import inputs, processes
-from .inputs import Input
+from .inputs import Input, take_home
 from .layouts import has_begun, layout_of, snapshots_in, store_folders
 from .model import MODELLED, Model
 from .outcomes import Batch, Entry, canonical, entry
@@ -315,11 +315,16 @@ class Judge:
             entry(each["operator"], each["store"], each["key"], each["value"], each["partition"]) for each in found
         )
 
-    def copy(self, checkpoint: Checkpoint, path: Path | None = None) -> Checkpoint:
-        """Copy a checkpoint with its sink and its model. Queries can restart on both, independently."""
+    def copy(self, checkpoint: Checkpoint, path: Path | None = None, *, at_home: bool = True) -> Checkpoint:
+        """Copy a checkpoint with its sink and its model. Queries can restart on both, independently.
+
+        ``at_home`` False leaves the paths of the original in the copy, as ``cp -r`` does.
+        """
         name = self._name()
         made = self.at(checkpoint, path or self._folder / "checkpoints" / name)
         shutil.copytree(checkpoint.path, made.path, copy_function=_copy_if_there)
+        if at_home:
+            take_home(made.path)
         if checkpoint.out.exists():
             made.out = self._folder / "out" / name
             shutil.copytree(checkpoint.out, made.out)
@@ -357,6 +362,7 @@ class Judge:
         name = self._name()
         made = Checkpoint(query, self._folder / "checkpoints" / name, self._folder / "out" / name, version, None)
         shutil.copytree(checkpoint, made.path)
+        take_home(made.path)
         folder = self._events / name
         folder.mkdir(parents=True)
         for log in sorted((made.path / "sources").glob("*/[0-9]*")):

@@ -83,12 +83,28 @@ def test_the_command_and_the_webhook_get_the_failed_targets(tmp_path: Path, serv
     document = json.loads((tmp_path / "got.json").read_text())
     assert server.received == [("/token", "application/json", document)]
     (failed,) = document.pop("targets")
-    assert document.pop("text").splitlines() == [
-        f"ttlsnap maintain {policy}: 1 of 2 targets failed, exit code 5", f"{target}: failed"
-    ]  # fmt: skip
+    summary, line = document.pop("text").splitlines()
+    assert summary == f"ttlsnap maintain {policy}: 1 of 2 targets failed, exit code 5"
+    reason = line.removeprefix(f"{target}: failed: ")
+    assert reason.endswith("do not match the checksum in state/0/0/.7.delta.crc") and reason in failed["error"]
     assert document == {"policy": policy, "exit_code": 5}
     assert (failed["target"], failed["status"], failed["exit_code"]) == (str(target), "failed", 5)
     assert failed["error_type"].endswith("Error") and failed["error"]
+
+
+def test_the_text_has_the_beginning_of_each_reason(tmp_path: Path) -> None:
+    target = fresh(tmp_path, "target")
+    rule = '[[target.rule]]\nstate = "STATE"\nttl = "7d"\ntimestamp = "value.max"\n'
+    text = f'[[target]]\npath = "target"\nstopped = true\n{rule}'
+    for state, end in (
+        ("defaults", ' state = "defaults" (did you mean default?); it has 0.default'),
+        ("d" * 999, "d ..."),
+    ):
+        policy = policy_of(tmp_path, text.replace("STATE", state), keeping("got.json"))
+        assert run(["maintain", policy, "--engine", "local"]) == 2
+        _, line = json.loads((tmp_path / "got.json").read_text())["text"].splitlines()
+        assert line.startswith(f"{target}: failed: target 1, rule 1: {target} has nothing that matches")
+        assert line.endswith(end) and len(line) < 400
 
 
 def test_hooks_get_no_keys_of_entries(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -46,7 +46,7 @@ def rules(folder: Path, text: str) -> tuple[PolicyRule, ...]:
 
 def run(target: Path, folder: Path, text: str) -> CompactionReport:
     found = rules(folder, text)
-    selection = AnyOf(tuple(rule.selection for rule in found))
+    selection = AnyOf(tuple(rule.selection for rule in found), rules=tuple(rule.name for rule in found))
     return compact(str(target), rule_factories(found), selection=selection, stopped=True, max_drop=1.0)
 
 
@@ -82,7 +82,9 @@ ttl = "6d"
 timestamp = "value.max"
 now = "{now.isoformat()}Z"
 """
-    with pytest.raises(UsageError, match=r"target 1, rule 4 matches none of operator 0"):
+    with pytest.raises(
+        UsageError, match=r"target 1, rule 4: .* has nothing that matches operator = 1; it has 0.default"
+    ):
         run(target, tmp_path, f"{text}[[target.rule]]\noperator = 1\n")
     run(target, tmp_path, text)
 

@@ -16,7 +16,6 @@ from ttlsnap.checkpoint.metadata import metadata_file
 from ttlsnap.errors import (
     CorruptionError,
     NothingToMigrateError,
-    RefusedError,
     TtlsnapError,
     UnsupportedError,
     UsageError,
@@ -123,10 +122,6 @@ def test_a_rollback_restores_every_byte(judge: Judge) -> None:
 )
 def test_a_query_whose_files_have_ids_continues(judge: Judge, query: Query, number: int) -> None:
     _, (migrated, same) = copies_of(judge, judge.write(query, WHOLE, layout="both"))
-    if query.join_format > 2:
-        with pytest.raises(RefusedError, match=r"Run first: ttlsnap doctor .* --fix moved-schema-paths"):
-            migrate(str(migrated.path), **to(number))
-        doctor(migrated.path, "--fix", "moved-schema-paths", "--stopped", "--yes")
     migrate(str(migrated.path), **to(number))
     assert not errors(migrated.path)
     migrated.query = replace(query, join_format=number)

@@ -109,7 +109,7 @@ def continues(judge: Judge, query: Query, version: str) -> None:
         assert report.entries > 0
         emitted += emit_the_same(judge, same, migrated, batches)
         settled(migrated.path)
-        assert errors(migrated.path) == errors(same.path)  # copies have the schema paths of their original
+        assert errors(migrated.path) == errors(same.path)
     assert emitted or query.operator == "dedup_void"  # its only key is in the state from the first row on
     copy_all(migrated.path)
     last: list[Events] = [[Event("k1", T + 31 * H, 1)], [Event("k1", T + 50 * H, 1)]]

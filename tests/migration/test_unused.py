@@ -19,7 +19,7 @@ from ..judge.spark import Checkpoint, Judge
 from ..new_query.contracts import contract, named
 from ..publishing.trees import tree
 from ..reading.test_inspect_unused import REMOVED, UNUSED
-from ..samples import sample_at_home
+from ..samples import sample
 from .entries import entries_of
 
 ALL = ("all", "always", "digits", "last", "recent")
@@ -30,7 +30,7 @@ RECENT = ("recent", "$ttl_recent", "$min_recent", "$count_recent")
 @pytest.fixture
 def target(tmp_path: Path) -> Path:
     """Return a copy of a checkpoint whose variables two earlier queries did not have."""
-    return sample_at_home("removed-4.2", tmp_path)
+    return sample("removed-4.2", tmp_path)
 
 
 def counts(checkpoint: Path) -> Counter[str]:
@@ -130,11 +130,9 @@ def test_the_library_removes_unused_variables(target: Path) -> None:
 EVENTS = [[Event("key-0", 1_700_000_000, 100)]]
 
 
-def adopted(judge: Judge, ttlsnap: Ttlsnap, operator: str) -> Checkpoint:
+def adopted(judge: Judge, operator: str) -> Checkpoint:
     """Return a copy of the checkpoint for another query, which can restart on it."""
-    made = judge.adopt(Path(REMOVED), Query(operator, provider="rocksdb", partitions=1))
-    assert ttlsnap("doctor", made.path, "--fix", "moved-schema-paths", "--stopped", "--yes").code == 0
-    return made
+    return judge.adopt(Path(REMOVED), Query(operator, provider="rocksdb", partitions=1))
 
 
 def told(judge: Judge, checkpoint: Checkpoint) -> list[dict[str, object]]:
@@ -143,18 +141,17 @@ def told(judge: Judge, checkpoint: Checkpoint) -> list[dict[str, object]]:
 
 
 def test_a_variable_that_returns_has_its_values_unless_they_were_removed(judge: Judge, ttlsnap: Ttlsnap) -> None:
-    kept = adopted(judge, ttlsnap, "lists")
+    kept = adopted(judge, "lists")
     removed = judge.copy(kept)
     assert ttlsnap("migrate", kept.path, "--set", "codec=zstd", "--stopped", "--yes").code == 0
     assert told(judge, kept) == [{"key": "key-0", "recent": "20,30,100", "all": "20,30,100"}]
     drops = ["--drop", "recent", "--drop", "all"]
-    assert ttlsnap("doctor", removed.path, "--fix", "moved-schema-paths", "--stopped", "--yes").code == 0
     assert ttlsnap("migrate", removed.path, *drops, "--stopped", "--yes").code == 0
     assert told(judge, removed) == [{"key": "key-0", "recent": "100", "all": "100"}]
 
 
 def test_a_variable_can_return_with_another_type_once_it_was_removed(judge: Judge, ttlsnap: Ttlsnap) -> None:
-    made = adopted(judge, ttlsnap, "reminders")  # its variable ``last`` has no TTL
+    made = adopted(judge, "reminders")  # its variable ``last`` has no TTL
     with pytest.raises(SparkFailed, match="STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE"):
         judge.restart(judge.copy(made), EVENTS)
     assert ttlsnap("migrate", made.path, "--drop", "last", "--stopped", "--yes").code == 0

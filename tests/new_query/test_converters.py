@@ -17,7 +17,7 @@ from ..check.quality import contracts_of
 from ..cli.running import Ttlsnap
 from ..judge.spark import Judge
 from ..migration.entries import field_of, rows_of
-from ..samples import bytes_of, sample, sample_at_home
+from ..samples import bytes_of, sample
 from . import conversions
 from .contracts import JOIN, Document, column, contract, left, named, states
 from .conversions import Batches, as_texts
@@ -58,7 +58,7 @@ def test_dropping_and_converting_run_in_one_pass(ttlsnap: Ttlsnap, tmp_path: Pat
 
 
 def test_expiry_times_are_not_the_functions(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
-    target = sample_at_home("lists-4.2", tmp_path)
+    target = sample("lists-4.2", tmp_path)
     moments = field_of(target, "recent", "ttlExpirationMs")
     new = contract(
         target, lambda document: named(document, "recent")["value"][0]["type"]["fields"].append(column("note"))

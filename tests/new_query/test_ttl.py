@@ -22,7 +22,7 @@ from ..cli.running import Ttlsnap
 from ..judge.spark import Judge
 from ..migration.entries import entries_of, field_of
 from ..publishing.trees import tree
-from ..samples import bytes_of, sample_at_home
+from ..samples import bytes_of, sample
 from .contracts import Document, column, named, states
 from .migrating import Migrator, case
 
@@ -78,7 +78,7 @@ def contents(target: Path, *names: str) -> set[tuple[str, bytes, bytes]]:
 
 
 def test_a_longer_ttl_moves_every_expiry_time_and_back(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
-    target = sample_at_home(LISTS, tmp_path)
+    target = sample(LISTS, tmp_path)
     entries, before = entries_of(target), field_of(target, "recent", "ttlExpirationMs")
     short = write(tmp_path / "short.json", with_length(contract(target), "recent", DAY_MS))
     long = write(tmp_path / "long.json", with_length(contract(target), "recent", 3 * DAY_MS))
@@ -96,7 +96,7 @@ def test_a_longer_ttl_moves_every_expiry_time_and_back(ttlsnap: Ttlsnap, tmp_pat
 
 @pytest.mark.parametrize(("name", "variable"), [(VISITS, "last"), (VISITS, "numbers"), (ALARMS, "counts")])
 def test_a_ttl_comes_and_goes(ttlsnap: Ttlsnap, tmp_path: Path, name: str, variable: str) -> None:
-    target = sample_at_home(name, tmp_path)
+    target = sample(name, tmp_path)
     old = contract(target)
     entries, before = contents(target, *(s["name"] for s in states(old))), tree(target)
     new = copy.deepcopy(old)
@@ -116,14 +116,14 @@ def test_a_ttl_comes_and_goes(ttlsnap: Ttlsnap, tmp_path: Path, name: str, varia
     moments = field_of(target, variable, "ttlExpirationMs")
     assert {moment for found in moments.values() for moment in found} == {now + DAY_MS}
     assert ttlsnap("compact", target, "--ttl", "1ms", "--dry-run", *EARLY).code == 0
-    assert ttlsnap("doctor", target).code == ttlsnap("doctor", sample_at_home(name, tmp_path / "same")).code
+    assert ttlsnap("doctor", target).code == ttlsnap("doctor", sample(name, tmp_path / "same")).code
     assert ttlsnap("migrate", target, "--to", off, "--stopped", "--yes", *EARLY).code == 0
     assert contents(target, *(s["name"] for s in states(old))) == entries
     assert states(contract(target)) == states(old)
 
 
 def test_the_age_of_values_counts_from_a_field(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
-    target = sample_at_home(LISTS, tmp_path)
+    target = sample(LISTS, tmp_path)
     seen = field_of(target, "all", "seen")
     new = contract(target)
     switch_on(new, "all", 36500 * DAY_MS)
@@ -147,7 +147,7 @@ def test_the_age_of_values_counts_from_a_field(ttlsnap: Ttlsnap, tmp_path: Path)
 
 
 def test_what_has_expired_goes_when_the_ttl_does(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
-    target = sample_at_home(LISTS, tmp_path)
+    target = sample(LISTS, tmp_path)
     moments = field_of(target, "recent", "ttlExpirationMs")
     every = sorted(moment for found in moments.values() for moment in found)
     middle = every[len(every) // 2]
@@ -167,13 +167,13 @@ def test_what_has_expired_goes_when_the_ttl_does(ttlsnap: Ttlsnap, tmp_path: Pat
     assert {key: len(found) for key, found in field_of(target, "recent", "number").items()} == left
     assert {key: found[0] for key, found in field_of(target, "$rowCounter_recent", "count").items()} == left
     # By the wall clock, everything has expired.
-    again = sample_at_home(LISTS, tmp_path / "again")
+    again = sample(LISTS, tmp_path / "again")
     document = json.loads(ttlsnap("migrate", again, *words[2:5], "--yes", "--format", "json").out)
     assert document["expired"] == {"0.default.recent": len(every)}
 
 
 def test_a_longer_ttl_revives_nothing(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
-    target = sample_at_home(LISTS, tmp_path)
+    target = sample(LISTS, tmp_path)
     moments = field_of(target, "recent", "ttlExpirationMs")
     short = write(tmp_path / "short.json", with_length(contract(target), "recent", DAY_MS))
     long = write(tmp_path / "long.json", with_length(contract(target), "recent", 36500 * DAY_MS))
@@ -189,7 +189,7 @@ def test_a_longer_ttl_revives_nothing(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
 
 
 def test_a_contract_without_the_index_of_a_ttl_is_refused(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
-    target = sample_at_home(VISITS, tmp_path)
+    target = sample(VISITS, tmp_path)
     new = contract(target)
     switch_on(new, "last")
     store = new["operators"][0]["stores"][0]
@@ -202,7 +202,7 @@ def test_a_contract_without_the_index_of_a_ttl_is_refused(ttlsnap: Ttlsnap, tmp_
 
 
 def test_a_variable_that_is_another_one_begins_empty(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
-    target = sample_at_home(VISITS, tmp_path)
+    target = sample(VISITS, tmp_path)
     new = contract(target)
     named(new, "last")["name"] = "latest"
     words = ["migrate", target, "--to", write(tmp_path / "new.json", new), "--stopped", "--yes"]
@@ -215,7 +215,7 @@ def test_a_variable_that_is_another_one_begins_empty(ttlsnap: Ttlsnap, tmp_path:
 
 
 def test_several_variables_get_other_names(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
-    target = sample_at_home(VISITS, tmp_path)
+    target = sample(VISITS, tmp_path)
     entries, new = contents(target, "last", "numbers", "$rowCounter_numbers"), contract(target)
     others = {"last": "latest", "numbers": "digits", "$rowCounter_numbers": "$rowCounter_digits"}
     for state in states(new):
@@ -227,7 +227,7 @@ def test_several_variables_get_other_names(ttlsnap: Ttlsnap, tmp_path: Path) -> 
 
 
 def test_a_new_grouping_column_has_one_value_everywhere(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
-    target = sample_at_home(ALARMS, tmp_path)
+    target = sample(ALARMS, tmp_path)
     new = contract(target)
     for state in states(new):
         for field in state["key"]:
@@ -244,11 +244,11 @@ def test_a_new_grouping_column_has_one_value_everywhere(ttlsnap: Ttlsnap, tmp_pa
     assert bytes_of(target) == before
     assert ttlsnap(*words, "--fill", "key.k2=x").code == 0
     assert ttlsnap("compact", target, "--ttl", "1ms", "--timers", "follow", "--dry-run").code in (0, 2)
-    assert ttlsnap("doctor", target).code == ttlsnap("doctor", sample_at_home(ALARMS, tmp_path / "same")).code
+    assert ttlsnap("doctor", target).code == ttlsnap("doctor", sample(ALARMS, tmp_path / "same")).code
 
 
 def test_timers_are_not_lost_with_their_mode(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
-    target = sample_at_home(ALARMS, tmp_path)
+    target = sample(ALARMS, tmp_path)
     new = contract(target)
     new["operators"][0]["time_mode"] = "NoTime"
     store = new["operators"][0]["stores"][0]

@@ -16,7 +16,7 @@ from ..diagnosis.repartitions import abandon, cut_off
 from ..judge.queries import Query
 from ..judge.spark import Judge
 from ..matrix import FULL, rotating
-from ..samples import sample
+from ..samples import moved_sample, sample
 from .faults import KILL, Faults, Point, Step, Workshop, errors, faults, kills, publishing_calls, told_well
 from .interventions import put_zips_back, set_back
 from .trees import Tree, differences, is_fenced, tree
@@ -36,9 +36,11 @@ class Repair:
 JSON = ("--format", "json")
 
 
-def of_sample(name: str, damage: Callable[[Path], object] = lambda path: None) -> Callable[[Judge, Path], Path]:
+def of_sample(
+    name: str, damage: Callable[[Path], object] = lambda path: None, *, moved: bool = False
+) -> Callable[[Judge, Path], Path]:
     def make(judge: Judge, folder: Path) -> Path:
-        path = sample(name, folder)
+        path = (moved_sample if moved else sample)(name, folder)
         damage(path)
         return path
 
@@ -90,7 +92,7 @@ def abandoned_repartition(judge: Judge, folder: Path) -> Path:
 REPAIRS = {
     "torn offset": Repair("torn-offset", of_sample("uncommitted-batch-4.2", empty_file("offsets/4"))),
     "last batch lost": Repair("last-batch-lost", of_sample("agg-deltas-lz4-4.2", empty_file("state/0/1/6.delta"))),
-    "moved schema paths": Repair("moved-schema-paths", of_sample("visits-4.2")),
+    "moved schema paths": Repair("moved-schema-paths", of_sample("visits-4.2", moved=True)),
     "batch that ran again": Repair("hidden-batch", run_again),
     "stale snapshot": Repair("stale-snapshot", of_sample("agg-deltas-lz4-4.2", empty_file("state/0/0/9.snapshot"))),
     "last batch lost, RocksDB": Repair("last-batch-lost", of_sample("rocksdb-4.2", empty_file("state/0/0/2.zip"))),

@@ -98,7 +98,10 @@ def test_a_narrow_terminal_has_fewer_columns(width: int, capsys: pytest.CaptureF
         (["--sizes", "--ttl", "7d"], "Spark stores no timestamp for stateStoreSave; name one with --timestamp"),
         (["--sizes", "--timestamp", "value.nothing"], "no state has the field value.nothing"),
         (["--sizes", "--timestamp", "value.count"], "value.count is a number; name its unit"),
-        (["--age", "--timestamp", "value.max", "--timestamp", "value.at"], "--timestamp is value.max and value.at"),
+        (
+            ["--age", "--timestamp", "value.max", "--timestamp", "value.at"],
+            "--timestamp value.at: no state has the field value.at",
+        ),
         (["--sizes", "--ttl", "soon", "--timestamp", "value.max"], "'soon' is not a duration"),
         (["--sizes", "--state", "nothing"], "has nothing that matches"),
     ],

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ttlsnap.pages.words import describe_next
 from ttlsnap.reading import inspect as reading
 
 from ..cli.running import Ttlsnap
@@ -57,6 +58,33 @@ def test_the_next_command_runs_and_drops_what_was_shown(ttlsnap: Ttlsnap) -> Non
     assert "value.max    processing  2026-10-23 23:10  2026-11-21 08:00    369 of 480 (77 %)" in text
     words = text.splitlines()[-1].removeprefix("Next: ttlsnap ").split()
     assert "would drop 369 of 480 entries" in ttlsnap(*words).out
+
+
+def test_the_next_command_is_for_all_states_with_a_time(ttlsnap: Ttlsnap) -> None:
+    document = ttlsnap("inspect", SAMPLES / "alarms-4.2", "--format", "json").json
+    start = f"Next: ttlsnap compact {SAMPLES / 'alarms-4.2'} --ttl 7d --timestamp"
+    assert describe_next(document) == f"{start} value.seen:s --dry-run"
+    (counts,) = [state for state in states_in(document) if state["name"] == "counts"]
+    (last,) = [state for state in states_in(document) if state["name"] == "last"]
+    counts["fields"] = [field for field in counts["fields"] if field["name"] != "value.seen"]
+    del counts["times"][1]
+    assert describe_next(document) == f"{start} value.seen:s --timestamp key.userKey.seen:s --dry-run"
+    # The field would be one that is not a time in another state, or the second one of a state.
+    last["fields"].append({"name": "key.userKey.seen", "type": "bigint"})
+    assert describe_next(document) is None
+
+
+def test_each_state_has_its_own_timestamp(ttlsnap: Ttlsnap) -> None:
+    path = SAMPLES / "visits-4.2"
+    rule = ("--ttl", "7d", "--timestamp", "value.seen:s", "--timestamp", "value.number:s")
+    run = ttlsnap("compact", path, *rule, "--max-drop", "100%", "--dry-run", "--format", "json")
+    timestamps = {state["state"]: state["timestamp"] for state in run.json["stores"] if state["role"] == "primary"}
+    assert timestamps == {"last": "value.seen", "numbers": "value.number"}
+
+
+def test_the_total_says_how_many_states_are_not_in_it(ttlsnap: Ttlsnap) -> None:
+    rule = ("--ttl", "7d", "--timestamp", "value.seen:s", "--dry-run")
+    assert "; 1 other state not looked at\n" in ttlsnap("compact", SAMPLES / "visits-4.2", *rule).out
 
 
 def test_a_large_state_is_read_only_with_an_option(ttlsnap: Ttlsnap, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,7 +73,15 @@ def test_percentages_and_fractions_are_parsed(text: str, share: float) -> None:
     assert parse_share(text) == share
 
 
-@pytest.mark.parametrize(("text", "words"), [("1", "write 1% or 100%"), ("30", "is too large"), ("x", "30% or 0")])
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("1", "write 1% or 100%"),
+        ("30", "is too large.*; write 30%"),
+        ("120%", "at most 100%, or 1.0$"),
+        ("x", "30% or 0"),
+    ],
+)
 def test_ambiguous_and_invalid_shares_are_refused(text: str, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         parse_share(text)

@@ -9,11 +9,18 @@ from pathlib import Path
 
 from ttlsnap.storage.directory import Directory
 from ttlsnap.storage.open import open_directory
+from ttlsnap.storage.uris import hadoop_uri
+
+from ..judge.inputs import take_home
 
 
 def upload(folder: Path, uri: str) -> str:
-    """Upload all files of a folder, many at a time, because HDFS needs half a second for each. Return the URI."""
+    """Upload all files of a folder, many at a time, because HDFS needs half a second for each. Return the URI.
+
+    Operator metadata, also that of the folder, then names the schema files at the URI.
+    """
     files = open_directory(uri)
+    take_home(folder, hadoop_uri(files.root))
 
     def put(path: Path) -> None:
         files.replace(path.relative_to(folder).as_posix(), path.read_bytes())

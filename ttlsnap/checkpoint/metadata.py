@@ -19,6 +19,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 from ttlsnap.checkpoint import layout
@@ -191,7 +192,7 @@ def schema_paths(files: Directory, path: str) -> list[str]:
 def is_elsewhere(path: str, root: str, folder: str = layout.STATE) -> bool:
     """Return whether a recorded path below a checkpoint's ``folder`` is in another checkpoint than ``root``.
 
-    Paths on other file systems are not judged.
+    Paths on other file systems are not judged. A folder with several paths, through links or mounts, is one place.
     """
     scheme, colon, path_location = path.partition(":")
     has_scheme = colon == ":" and "/" not in scheme
@@ -214,7 +215,12 @@ def is_elsewhere(path: str, root: str, folder: str = layout.STATE) -> bool:
         path = path_location
     # Hadoop's Path writes a local path as ``file:/a``, and other tools as ``file:///a``.
     real_path = os.path.realpath("/" + path.lstrip("/"))
-    return real_path != f"{root}/{folder}/" + path.rpartition(f"/{folder}/")[2]
+    if real_path == f"{root}/{folder}/" + path.rpartition(f"/{folder}/")[2]:
+        return False
+    try:
+        return not Path("/" + path.rpartition(f"/{folder}/")[0].lstrip("/")).samefile(root)
+    except OSError:
+        return True
 
 
 @contextlib.contextmanager

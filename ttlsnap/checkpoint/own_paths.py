@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.file_checksums import read_checked
-from ttlsnap.checkpoint.metadata import is_elsewhere, schema_paths, with_schema_paths_under
+from ttlsnap.checkpoint.metadata import is_elsewhere, metadata_file, schema_paths, with_schema_paths_under
 from ttlsnap.errors import CorruptionError, RefusedError, UnsupportedError
+from ttlsnap.printable import shell_word
 from ttlsnap.schema.strict_json import parse_json, require_type
 from ttlsnap.storage.directory import OWN, Directory
 from ttlsnap.storage.uris import REMOTE, hadoop_uri, is_local
@@ -28,6 +29,18 @@ _MAX_SCHEMA_LOG_BYTES = 64 << 20
 _SCHEMA_LOG = re.compile(r"(?:.+/)?_schema_log_[^/]+/[0-9]+")
 _OTHERS = (layout.STATE, layout.OFFSETS, layout.COMMITS, OWN)
 _PATH = "sourceMetadataPath"
+
+
+_MOVED = {
+    SCHEMA_PATHS: (
+        "names a state schema at {}, which is outside this checkpoint: the checkpoint was moved or copied. Without "
+        "that file Spark does not start; with it, Spark reads the file of another checkpoint"
+    ),
+    SOURCE_PATHS: (
+        "is the schema log of a Delta source at {}, which is outside this checkpoint: the checkpoint was moved or "
+        "copied. Delta does not start the query"
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -50,6 +63,14 @@ class OwnPaths:
         return next(
             (recorded_path for recorded_path in recorded_paths if is_elsewhere(recorded_path, files.root, folder)), None
         )
+
+    def describe_moved(self, files: Directory) -> str | None:
+        """Return which recorded path is in another folder, and what Spark would do; None if none is.
+
+        Raise the same errors as ``elsewhere``.
+        """
+        recorded_path = self.elsewhere(files)
+        return None if recorded_path is None else f"{files.root}/{self.path} {_MOVED[self.code].format(recorded_path)}"
 
     def moved_to(self, files: Directory, home: str) -> bytes:
         """Return the content of the file for a copy of the checkpoint at ``home``; raise the same errors."""
@@ -85,6 +106,23 @@ def operator_metadata(files: Directory) -> list[str]:
         if operator.is_dir and layout.parse_number(operator.name) is not None
     ]
     return [metadata_file.path for folder in folders for metadata_file in _in_folder(files, folder)]
+
+
+def describe_moved_schemas(files: Directory, operators: Iterable[int], batch: int) -> str | None:
+    """Return that a query would restart after ``batch`` with the state schemas of another folder; None if it would not.
+
+    Only the metadata that Spark reads then is examined. The text ends with the command that mends it.
+    """
+    paths = (metadata_file(files, operator, batch) for operator in operators)
+    for path in filter(None, paths):
+        own = own_paths(path)
+        if own is not None and (description := own.describe_moved(files)) is not None:
+            return (
+                f"{description}. Run first: ttlsnap doctor {shell_word(files.root)} --fix {SCHEMA_PATHS} --stopped. "
+                "If Spark sees this folder at that other path, as in a container, do not do that: run ttlsnap there, "
+                "or make that path a symbolic link to this folder"
+            )
+    return None
 
 
 def find_schema_logs(files: Directory, folder: str = "", folders_above: tuple[str, ...] = ()) -> Iterator[str]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from ttlsnap.checkpoint import Checkpoint, Operator, layout
 from ttlsnap.checkpoint.checkpoint import partition_folders, state_files
 from ttlsnap.checkpoint.logs import shuffle_partitions
-from ttlsnap.checkpoint.own_paths import SCHEMA_PATHS, SOURCE_PATHS, find_own_paths
+from ttlsnap.checkpoint.own_paths import find_own_paths
 from ttlsnap.diagnosis.logs import LogFindings
 from ttlsnap.diagnosis.problems import Problem, problem
 from ttlsnap.errors import CorruptionError, UnsupportedError
@@ -235,29 +235,11 @@ def examine_own_paths(checkpoint: Checkpoint) -> Iterator[Problem]:
     files, root = checkpoint.files, checkpoint.target
     for own_paths in find_own_paths(files):
         try:
-            foreign_path = own_paths.elsewhere(files)
+            description = own_paths.describe_moved(files)
         except CorruptionError as error:
             yield problem(root, "damaged-metadata", own_paths.path, error)
-            continue
         except UnsupportedError as error:
             yield problem(root, "unsupported", own_paths.path, error)
-            continue
-        if foreign_path is not None:
-            yield problem(
-                root,
-                own_paths.code,
-                own_paths.path,
-                f"{root}/{own_paths.path} {_MOVED[own_paths.code].format(foreign_path)}",
-            )
-
-
-_MOVED = {
-    SCHEMA_PATHS: (
-        "names a state schema at {}, which is outside this checkpoint: the checkpoint was moved or copied. Without "
-        "that file Spark does not start; with it, Spark reads the file of another checkpoint"
-    ),
-    SOURCE_PATHS: (
-        "is the schema log of a Delta source at {}, which is outside this checkpoint: the checkpoint was moved or "
-        "copied. Delta does not start the query"
-    ),
-}
+        else:
+            if description is not None:
+                yield problem(root, own_paths.code, own_paths.path, description)

@@ -88,20 +88,29 @@ def split_side(name: str) -> tuple[str | None, str]:
 def name_for(state: StateDescriptor, names: tuple[str, ...]) -> str | None:
     """Return the field that holds the time of a state: one of ``names``, or the one that Spark stores.
 
-    A name can be for one side of a join, as in ``left:value.at``. None if there is no name for this state. Raise
-    UsageError if there are several.
+    A name can be for one side of a join, as in ``left:value.at``. Of several other names, each is for the states that
+    have the field. None if there is no name for this state. Raise UsageError if there are several.
     """
     if not names:
         return state.stored_timestamp
-    sides_and_names = [split_side(name) for name in names]
-    names_of_state = [name for side, name in sides_and_names if side == state.side and side] or [
+    names_of_state = _names_of(state, names)
+    if len(names_of_state) < 2:
+        return names_of_state[0] if names_of_state else None
+    fitting_names = [name for name in names_of_state if has_time(state, name)]
+    if len(fitting_names) > 1:
+        raise UsageError(
+            f"--timestamp is {' and '.join(fitting_names)}, and {state} has both; a state can have one time, and each "
+            "side of a join one. Name one of them, or write a policy with a rule for each state"
+        )
+    return fitting_names[0] if fitting_names else None
+
+
+def _names_of(state: StateDescriptor, names: tuple[str, ...]) -> list[str]:
+    """Return the names for the side of a join that a state is on; if there are none, those for no side."""
+    sides_and_names = [split_side(name) for name in dict.fromkeys(names)]
+    return [name for side, name in sides_and_names if side == state.side and side] or [
         name for side, name in sides_and_names if not side
     ]
-    if len(names_of_state) > 1:
-        raise UsageError(
-            f"--timestamp is {' and '.join(names_of_state)}; a state can have one, and each side of a join one"
-        )
-    return names_of_state[0] if names_of_state else None
 
 
 def split_unit(name: str) -> tuple[str, str | None]:
@@ -138,9 +147,22 @@ def has_time(state: StateDescriptor, name: str) -> bool:
     return name == WRITTEN or state.field(split_unit(name)[0]) is not None
 
 
-def explain_unnamed(state: StateDescriptor) -> str:
-    """Return why none of the names of a field that the user gave is for this state: they are for sides of a join."""
+def explain_unnamed(state: StateDescriptor, names: tuple[str, ...]) -> str:
+    """Return why ``name_for`` returns None for a state although the user gave ``names``."""
+    if names_of_state := _names_of(state, names):
+        fields = ", ".join(split_unit(name)[0] for name in names_of_state)
+        return f"{state} has none of the fields {fields}"
     return f"no --timestamp names the {state.side} side" if state.side else "every --timestamp names a side of a join"
+
+
+def require_fields(states: Sequence[StateDescriptor], names: Sequence[str]) -> None:
+    """Raise UsageError if no state, or none of the side of a join that a name is for, has a named field."""
+    for name in names:
+        side, field = split_side(name)
+        if not any(has_time(state, field) for state in states if side in (None, state.side)):
+            where = "no state" if side is None else f"no state of a {side} side"
+            listing = list_fields(split_unit(field)[0], states)
+            raise UsageError(quotes_nothing(f"--timestamp {name}: {where} has the field {listing}"))
 
 
 def list_fields(name: str, states: Sequence[StateDescriptor]) -> str:

@@ -50,7 +50,8 @@ def options_of(policy: TargetPolicy) -> CompactOptions:
     """Return the options for a checkpoint. ``now`` is that of the rules if they have the same one."""
     nows = {rule.now for rule in policy.rules}
     now = nows.pop() if len(nows) == 1 else policy.options.now
-    return replace(policy.options, now=now, selection=AnyOf(tuple(rule.selection for rule in policy.rules)))
+    selections, names = (tuple(getattr(rule, name) for rule in policy.rules) for name in ("selection", "name"))
+    return replace(policy.options, now=now, selection=AnyOf(selections, rules=names))
 
 
 @dataclass(frozen=True)

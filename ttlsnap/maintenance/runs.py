@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import threading
 import time
@@ -49,6 +50,7 @@ from ttlsnap.maintenance.rules import options_of, rule_factories
 from ttlsnap.maintenance.workers import Workers
 from ttlsnap.migration.report import MigrationReport
 from ttlsnap.migration.run import migrate
+from ttlsnap.pages.words import for_policy
 from ttlsnap.publishing.recover import recover
 from ttlsnap.quoting import quotes_nothing
 from ttlsnap.storage.open import open_directory
@@ -58,6 +60,7 @@ Status = Literal["planned", "done", "nothing", "skipped", "refused", "undecided"
 Report = CompactionReport | MigrationReport | TableReport
 
 _AT_ONCE = 8
+_MOST_OF_A_REASON = 300
 LOOK_AGAIN_S = 15.0
 """The pause before another attempt at a busy target."""
 _LOOK_FOR_SIGNALS = 0.2  # seconds
@@ -219,7 +222,7 @@ def describe_failures(policy: str, results: Sequence[TargetResult]) -> dict[str,
     return {
         "policy": policy,
         "exit_code": exit_code,
-        "text": "\n".join([summary, *(f"{result.target}: {result.status}" for result in failed_results)]),
+        "text": "\n".join([summary, *map(_describe_failure, failed_results)]),
         "targets": [
             {
                 "target": result.target,
@@ -231,6 +234,16 @@ def describe_failures(policy: str, results: Sequence[TargetResult]) -> dict[str,
             for result in failed_results
         ],
     }
+
+
+def _describe_failure(result: TargetResult) -> str:
+    """Return a line about a failed target, with the first sentence of its error, without keys and values of entries."""
+    line = f"{result.target}: {result.status}"
+    if result.error is None:
+        return line
+    reason = for_policy(result.error.text.without_keys, result.target).partition("\n")[0]
+    sentence = re.split(r"(?<=[.?!])\s", reason, maxsplit=1)[0]
+    return f"{line}: {sentence if len(sentence) <= _MOST_OF_A_REASON else sentence[:_MOST_OF_A_REASON] + ' ...'}"
 
 
 def _targets(folder: str, policy: TargetPolicy) -> Iterator[MatchedTarget]:

@@ -13,17 +13,14 @@ from typing import Any
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.logs import plan_next, with_conf, with_unique_ids
 from ttlsnap.checkpoint.metadata import (
-    is_elsewhere,
     metadata_file,
     new_metadata_file,
-    schema_paths,
     with_changes,
     with_one_store,
 )
 from ttlsnap.checkpoint.state_schema import new_schemas, with_schemas
 from ttlsnap.errors import RefusedError
 from ttlsnap.migration.plan import MigrationPlan, StoreMigration, old_documents, old_files
-from ttlsnap.printable import shell_word
 from ttlsnap.publishing.preflight import refuse_immovable
 from ttlsnap.publishing.reading import refuse_shared_folders
 from ttlsnap.storage.directory import Directory
@@ -169,12 +166,8 @@ def _new_schemas(plan: MigrationPlan, files: Directory) -> dict[str, bytes]:
 
 
 def refuse_unmovable(plan: MigrationPlan) -> None:
-    """Raise RefusedError if a file that the plan may move cannot be moved, or is where a new folder belongs.
-
-    Raise it, too, if Spark would read a state schema that changes from another place.
-    """
+    """Raise RefusedError if a file that the plan may move cannot be moved, or is where a new folder belongs."""
     files = plan.checkpoint.files
-    _refuse_other_schemas(plan)
     for store in plan.stores:
         _refuse_files_as_folders(files, store)
     folders = [store.store.directory(partition) for store in plan.stores for partition in range(len(store.lineages))]
@@ -183,25 +176,6 @@ def refuse_unmovable(plan: MigrationPlan) -> None:
     logs = plan.checkpoint.logs
     paths += [*map(layout.offset_file, logs.offsets), *map(layout.commit_file, logs.commits)]
     refuse_immovable(files, [*paths, layout.offset_file(logs.offsets[-1] + 1)])
-
-
-def _refuse_other_schemas(plan: MigrationPlan) -> None:
-    """Raise RefusedError if a state schema changes, and the metadata names it in another checkpoint."""
-    checkpoint = plan.checkpoint
-    for old_operator, new_operator in zip(checkpoint.operators, plan.after.operators, strict=True):
-        path = metadata_file(checkpoint.files, old_operator.id, checkpoint.batch.id)
-        if path is None or not layout.is_operator_metadata(path) or old_operator.stores == new_operator.stores:
-            continue
-        moved_paths = [
-            place for place in schema_paths(checkpoint.files, path) if is_elsewhere(place, checkpoint.target)
-        ]
-        if moved_paths:
-            raise RefusedError(
-                f"{checkpoint.target}/{path} names a state schema at {moved_paths[0]}, which is outside this "
-                "checkpoint: the checkpoint was moved or copied. Spark would read that one, and not the new one. "
-                f"Nothing was changed. Run first: ttlsnap doctor {shell_word(checkpoint.target)} --fix "
-                "moved-schema-paths --stopped"
-            )
 
 
 def _refuse_files_as_folders(files: Directory, store: StoreMigration) -> None:

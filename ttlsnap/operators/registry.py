@@ -7,6 +7,7 @@ unknown or must not change, by name. See ``docs/operators.md``.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
@@ -20,6 +21,7 @@ from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.errors import UnsupportedError, UsageError
 from ttlsnap.operators import aggregation, deduplication, group_state, join, session_window, transform_with_state
 from ttlsnap.operators.stored_time import StoredTime
+from ttlsnap.quoting import quotes_nothing
 from ttlsnap.schema.types import StructType
 from ttlsnap.suggestions import did_you_mean
 
@@ -83,10 +85,14 @@ class Selection:
 
 @dataclass(frozen=True)
 class AnyOf:
-    """The union of ``parts``. If the user has named ``each`` operator, store and state in them, all must exist."""
+    """The union of ``parts``. If the user has named ``each`` operator, store and state in them, all must exist.
+
+    With ``rules``, the names of the rules of a policy that the parts are from, each part must match something.
+    """
 
     parts: tuple[Selection, ...]
     each: bool = False
+    rules: tuple[str, ...] = ()
 
     def includes(self, state: StateDescriptor) -> bool:
         return any(part.includes(state) for part in self.parts)
@@ -128,8 +134,11 @@ def describe(checkpoint: Checkpoint, selection: Selection | AnyOf | None = None)
 
 
 def require_matches(checkpoint: Checkpoint, selection: Selection | AnyOf) -> None:
-    """Raise UsageError if one of several named operators, stores or states is not in the checkpoint, but misspelled."""
-    if not isinstance(selection, AnyOf) or not selection.each:
+    """Raise UsageError if one of several named operators, stores or states is not in the checkpoint, but misspelled.
+
+    Raise it, too, if a rule of a policy matches nothing.
+    """
+    if not isinstance(selection, AnyOf) or not (selection.each or selection.rules):
         return
     selected_states = [
         state
@@ -138,14 +147,19 @@ def require_matches(checkpoint: Checkpoint, selection: Selection | AnyOf) -> Non
         for state in states_of(checkpoint, operator, store)
         if selection.includes(state)
     ]
+    for rule, part in zip(selection.rules, selection.parts, strict=False):
+        if part != Selection() and not any(map(part.includes, selected_states)):
+            raise no_match(checkpoint, part, rule)
+    if not selection.each:
+        return
     for name in ("operator", "store", "state"):
         for value in dict.fromkeys(getattr(part, name) for part in selection.parts):
             if value is not None and not any(Selection(**{name: value}).includes(state) for state in selected_states):
                 raise no_match(checkpoint, Selection(**{name: value}))
 
 
-def no_match(checkpoint: Checkpoint, selection: Selection | AnyOf) -> UsageError:
-    """Return the error for a selection that matches nothing in the checkpoint."""
+def no_match(checkpoint: Checkpoint, selection: Selection | AnyOf, rule: str | None = None) -> UsageError:
+    """Return the error for a selection that matches nothing in the checkpoint. ``rule`` names that of a policy."""
     states = [
         state
         for operator in checkpoint.operators
@@ -156,13 +170,15 @@ def no_match(checkpoint: Checkpoint, selection: Selection | AnyOf) -> UsageError
     for name in ("operator", "store", "state"):
         values = [getattr(part, name) for part in getattr(selection, "parts", [selection])]
         for value in dict.fromkeys(value for value in values if value is not None):
-            options.append(f"--{name} {value}")
+            options.append(f"--{name} {value}" if rule is None else f"{name} = {json.dumps(value, ensure_ascii=False)}")
             known_names = {str(getattr(state, name)) for state in states}
             hint = hint or did_you_mean(str(value), sorted(known_names))
     states_text = ", ".join(
         _with_states(checkpoint, operator, store) for operator in checkpoint.operators for store in operator.stores
     )
-    return UsageError(f"{checkpoint.target} has nothing that matches {' '.join(options)}{hint}; it has {states_text}")
+    options_text = (" " if rule is None else ", ").join(options)
+    where = checkpoint.target if rule is None else f"{rule}: {checkpoint.target}"
+    return UsageError(quotes_nothing(f"{where} has nothing that matches {options_text}{hint}; it has {states_text}"))
 
 
 def _with_states(checkpoint: Checkpoint, operator: Operator, store: Store) -> str:

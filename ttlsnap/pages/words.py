@@ -46,6 +46,15 @@ def describe_left_alone(document: Document) -> Iterator[str]:
             yield f"{place(state)} is not changed: {state['left_alone']}"
 
 
+def describe_unread(document: Document) -> str | None:
+    """Return how many states are not in the totals of a run, because no rule can change them; None if all are."""
+    states = [state for state in document["stores"] if state["role"] == "primary"]
+    unread_states = [state for state in states if state.get("left_alone")]
+    if not unread_states or len(unread_states) == len(states):
+        return None
+    return f"{len(unread_states)} other state{'s' if len(unread_states) > 1 else ''} not looked at"
+
+
 def describe_unused(states: Iterable[Document]) -> str | None:
     """Return which state variables Spark has kept that the query no longer has; None if there are none."""
     unused_states = [state for state in states if state.get("unused")]
@@ -153,7 +162,7 @@ def times_rows(state: Document) -> list[tuple[str, ...]]:
 
 
 def describe_next(document: Document) -> str | None:
-    """Return the command that is useful after this ``inspect``; None if another one is, or if several are."""
+    """Return the command that is useful after this ``inspect``; None if another one is."""
     states = [
         state
         for operator in document["operators"]
@@ -178,13 +187,33 @@ def describe_next(document: Document) -> str | None:
         return f"Next: ttlsnap inspect {target} --age (reads all entries, and shows which fields hold a time)"
     if any(state["timestamp"] and state["time"] for state in states):
         return f"Next: ttlsnap compact {target} --ttl 7d --dry-run"
-    names = {times["timestamp"] for state in states for times in state.get("times", ())}
-    if not names:
+    if not any(state.get("times") for state in states):
         return "No field holds a time. --timestamp @written takes the time at which an entry was last written."
-    if len(states) > 1:
-        return None
-    name = shell_word(states[0]["times"][0]["timestamp"])
-    return f"Next: ttlsnap compact {target} --ttl 7d --timestamp {name} --dry-run"
+    names = _timestamps_of(states)
+    options = " ".join(f"--timestamp {shell_word(name)}" for name in names)
+    return f"Next: ttlsnap compact {target} --ttl 7d {options} --dry-run" if names else None
+
+
+def _timestamps_of(states: Sequence[Document]) -> list[str]:
+    """Return names for ``--timestamp`` that give each state with a time exactly one; none if there are no such names.
+
+    Names that fit many states are preferred. No name is that of a field which is not a time in another state.
+    """
+    fields = [{field["name"] for field in state["fields"]} for state in states]
+    times = [[found["timestamp"] for found in state.get("times", ())] for state in states]
+    names: list[str] = []
+    named: set[int] = set()
+    while open_states := [index for index, found in enumerate(times) if found and index not in named]:
+        fitting: dict[str, list[int]] = {}
+        for name in dict.fromkeys(name for index in open_states for name in times[index]):
+            having = [index for index, found in enumerate(fields) if {name, name.rpartition(":")[0]} & found]
+            if all(index not in named and (name in times[index] or states[index]["entries"] == 0) for index in having):
+                fitting[name] = having
+        if not fitting:
+            return []
+        names.append(max(fitting, key=lambda name: len(fitting[name])))
+        named.update(fitting[names[-1]])
+    return names
 
 
 def describe_history(history_start: Document) -> str:

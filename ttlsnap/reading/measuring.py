@@ -20,7 +20,7 @@ from ttlsnap.compaction.plan import explain_left_alone
 from ttlsnap.engines.local import read_all
 from ttlsnap.engines.progress import SilentWorkListener, WorkListener
 from ttlsnap.entries.descriptor import StateDescriptor
-from ttlsnap.entries.timestamps import WrittenField, explain_unnamed, list_fields, name_for, split_side, split_unit
+from ttlsnap.entries.timestamps import WrittenField, explain_unnamed, name_for, require_fields, split_unit
 from ttlsnap.errors import UnsupportedError, UsageError
 from ttlsnap.operators.registry import Selection, behind_join, describe, explain_untouched, links_of
 from ttlsnap.publishing.runs import Runs
@@ -202,7 +202,7 @@ def _plan(inspection: Inspection, measurement: Measurement, clock: Clock) -> lis
                 if measurement.ages and age is None and descriptor is not None:
                     state.problem = no_ages
             plans.append(_StorePlan(store, states, tuple(work), tuple(reasons)))
-    _check_fields(inspection, measurement, plans)
+    require_fields([state.descriptor for state in inspection.states() if state.descriptor], measurement.timestamps)
     return plans
 
 
@@ -232,18 +232,9 @@ def _explain_no_time(state: StateDescriptor, timestamps: tuple[str, ...]) -> str
         return "Spark stores no timestamp here; name one with --timestamp"
     name = name_for(state, timestamps)
     if name is None:
-        return explain_unnamed(state)
+        return explain_unnamed(state, timestamps)
     stored = "no timestamp" if state.stored_timestamp is None else state.stored_timestamp
     return f"there is no field {split_unit(name)[0]}; Spark stores {stored} here"
-
-
-def _check_fields(inspection: Inspection, measurement: Measurement, plans: Sequence[_StorePlan]) -> None:
-    """Raise UsageError if no state has the field that the user named."""
-    if not measurement.timestamps or any(work.age is not None for plan in plans for work in plan.work):
-        return
-    descriptors = [state.descriptor for state in inspection.states() if state.descriptor]
-    names = ", ".join(split_unit(split_side(name)[1])[0] for name in measurement.timestamps)
-    raise UsageError(f"no state has the field {list_fields(names, descriptors)}")
 
 
 def _apply(inspection: Inspection, rule: TransformerFactory, clock: Clock) -> dict[tuple[int, str, str], str | None]:

@@ -101,7 +101,8 @@ def parse_share(text: str) -> float:
         raise UsageError(f"{text!r} is ambiguous; write 1% or 100%")
     share = Decimal(match[1]) / (100 if match[2] else 1)
     if share > 1:
-        raise UsageError(f"{text!r} is too large; a share is at most 100%")
+        hint = "" if match[2] or share > 100 else f"; write {match[1]}%"
+        raise UsageError(f"{text!r} is too large; a share is at most 100%, or 1.0{hint}")
     return float(share)
 
 
