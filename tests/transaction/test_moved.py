@@ -20,9 +20,16 @@ WEEK = ("--ttl", "1d", "--timestamp", "value.seen:s", "--now", "wall", "--max-dr
 FIX = "Run first: ttlsnap doctor {} --fix moved-schema-paths --stopped"
 
 
+def copied(folder: Path) -> Path:
+    """Return a copy, as of ``cp -r``, of a checkpoint that is still there."""
+    target = folder / "copied"
+    shutil.copytree(sample(VISITS, folder), target)
+    return target
+
+
 @pytest.mark.parametrize("command", ["compact", "migrate", "import", "maintain"])
 def test_every_run_refuses_a_copied_checkpoint(command: str, tmp_path: Path, ttlsnap: Ttlsnap) -> None:
-    target = moved_sample(VISITS, tmp_path)
+    target = copied(tmp_path)
     export(str(target), str(tmp_path / "tables"))
     (tmp_path / "policy.toml").write_text(
         f'[[target]]\npath = "{target}"\nstopped = true\n'
@@ -41,8 +48,17 @@ def test_every_run_refuses_a_copied_checkpoint(command: str, tmp_path: Path, ttl
     assert {path: content for path, content in bytes_of(target).items() if "lock" not in path} == before
 
 
-def test_a_dry_run_and_inspect_warn_of_a_copied_checkpoint(tmp_path: Path, ttlsnap: Ttlsnap) -> None:
+def test_runs_that_name_no_schemas_warn_if_the_recorded_folder_is_not_on_this_machine(
+    tmp_path: Path, ttlsnap: Ttlsnap
+) -> None:
     target = moved_sample(VISITS, tmp_path)
+    published = ttlsnap("compact", target, *WEEK)
+    assert (published.code, FIX.format(target) in published.out + published.err) == (0, True)
+    assert ttlsnap("migrate", target, "--partitions", "3", "--stopped", "--yes").code == 4
+
+
+def test_a_dry_run_and_inspect_warn_of_a_copied_checkpoint(tmp_path: Path, ttlsnap: Ttlsnap) -> None:
+    target = copied(tmp_path)
     dry_run = ttlsnap("compact", target, *WEEK, "--dry-run", "--exit-code")
     assert dry_run.code == 4
     assert "a run would be refused now: " in dry_run.err and FIX.format(target) in dry_run.err

@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ttlsnap.checkpoint import layout
@@ -108,20 +109,34 @@ def operator_metadata(files: Directory) -> list[str]:
     return [metadata_file.path for folder in folders for metadata_file in _in_folder(files, folder)]
 
 
-def describe_moved_schemas(files: Directory, operators: Iterable[int], batch: int) -> str | None:
-    """Return that a query would restart after ``batch`` with the state schemas of another folder; None if it would not.
+@dataclass(frozen=True)
+class MovedSchemas:
+    """Metadata that names the state schemas of another folder, in ``words`` that end with the command that mends it.
 
-    Only the metadata that Spark reads then is examined. The text ends with the command that mends it.
+    ``is_here``: that folder is on this machine, too, so this one is a copy. Otherwise this folder may also have that
+    path elsewhere, as in a container.
+    """
+
+    words: str
+    is_here: bool
+
+
+def find_moved_schemas(files: Directory, operators: Iterable[int], batch: int) -> MovedSchemas | None:
+    """Return whether a query would restart after ``batch`` with the state schemas of another folder; None if not.
+
+    Only the metadata that Spark reads then is examined.
     """
     paths = (metadata_file(files, operator, batch) for operator in operators)
     for path in filter(None, paths):
         own = own_paths(path)
         if own is not None and (description := own.describe_moved(files)) is not None:
-            return (
+            recorded = (own.elsewhere(files) or "").removeprefix("file:")
+            words = (
                 f"{description}. Run first: ttlsnap doctor {shell_word(files.root)} --fix {SCHEMA_PATHS} --stopped. "
                 "If Spark sees this folder at that other path, as in a container, do not do that: run ttlsnap there, "
                 "or make that path a symbolic link to this folder"
             )
+            return MovedSchemas(words, not is_local(files.root) or Path(f"/{recorded.lstrip('/')}").exists())
     return None
 
 

@@ -128,6 +128,8 @@ def _without_unused(
 class Migration(StateRun[MigrationReport]):
     """A run of ``migrate``."""
 
+    names_schemas = True
+
     def __init__(
         self,
         plan: MigrationPlan,

@@ -15,7 +15,7 @@ from pathlib import PurePosixPath
 from ttlsnap.checkpoint import Checkpoint
 from ttlsnap.checkpoint.checkpoint import fenced
 from ttlsnap.checkpoint.listing import Listing
-from ttlsnap.checkpoint.own_paths import describe_moved_schemas
+from ttlsnap.checkpoint.own_paths import MovedSchemas
 from ttlsnap.checkpoint.starting import require_startable
 from ttlsnap.errors import Foreseen, RefusedError, tidy_after_error
 from ttlsnap.publishing.hidden_batches import refuse_hidden_batches
@@ -58,14 +58,19 @@ def refuse_running(runs: Runs, query_id: str | None, stopped: bool, only_read: b
 
 
 def refuse_in_place(
-    checkpoint: Checkpoint, new_files: Sequence[str], *, planned_batch: bool, dry_run: bool
+    checkpoint: Checkpoint,
+    new_files: Sequence[str],
+    *,
+    planned_batch: bool,
+    moved: MovedSchemas | None,
+    dry_run: bool,
 ) -> tuple[str, ...]:
     """Raise RefusedError if ``new_files`` or a planned batch cannot be put in place; in a dry run, return warnings.
 
-    Raise it, too, if the query would restart with the state schemas of another checkpoint.
+    Raise it, too, if the query would restart with the state schemas of another checkpoint (``moved``).
     """
     checks = [
-        partial(refuse_moved, checkpoint),
+        *([partial(refuse_moved, moved)] if moved is not None else []),
         partial(require_ownership, checkpoint.files, new_files, dry_run=dry_run),
         *([partial(refuse_planned_batch, checkpoint)] if planned_batch else []),
     ]
@@ -87,12 +92,9 @@ def refuse_unsettled(checkpoint: Checkpoint, listing: Listing, runs: Runs) -> No
     refuse_stale_snapshots(checkpoint, listing, runs)
 
 
-def refuse_moved(checkpoint: Checkpoint) -> None:
-    """Raise RefusedError if the metadata names state schemas in another folder, as after ``cp -r``."""
-    operators = [operator.id for operator in checkpoint.operators]
-    description = describe_moved_schemas(checkpoint.files, operators, checkpoint.batch.id)
-    if description is not None:
-        raise RefusedError(f"{description}. Nothing was changed")
+def refuse_moved(moved: MovedSchemas) -> None:
+    """Raise RefusedError for a checkpoint whose metadata names state schemas in another folder, as after ``cp -r``."""
+    raise RefusedError(f"{moved.words}. Nothing was changed")
 
 
 def refuse_planned_batch(checkpoint: Checkpoint) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ttlsnap.checkpoint import Checkpoint, Operator, Store
 from ttlsnap.checkpoint.logs import FUTURE_ADVICE, find_future_watermark
-from ttlsnap.checkpoint.own_paths import describe_moved_schemas
+from ttlsnap.checkpoint.own_paths import find_moved_schemas
 from ttlsnap.checkpoint.starting import describe_obstacles
 from ttlsnap.clock import Moment, TimeCharacteristic, clock_at
 from ttlsnap.engines.options import ReadOptions
@@ -101,8 +101,8 @@ def _describe(checkpoint: Checkpoint, selection: Selection | AnyOf) -> Inspectio
         future_path, future_text = future
         run_warnings.append(f"{files.root}/{future_path}: {future_text}. {FUTURE_ADVICE}")
     operators = [operator.id for operator in checkpoint.operators]
-    if (moved := describe_moved_schemas(files, operators, checkpoint.batch.id)) is not None:
-        run_warnings.append(moved)
+    if (moved := find_moved_schemas(files, operators, checkpoint.batch.id)) is not None:
+        run_warnings.append(moved.words)
     inspection = Inspection(
         checkpoint,
         [],

@@ -1,6 +1,6 @@
 """The fields of a state that can hold the time of its entries, for people who choose a ``--timestamp``.
 
-A number holds a time if all of its values are times of our days in one unit. The units are so far apart that at most
+A number holds a time if most of its values are times of our days in one unit. The units are so far apart that at most
 one of them fits.
 """
 
@@ -49,13 +49,15 @@ class TimeInField:
 class FieldTimes(Document):
     """The times in a field of a state, or of a part of it: how many, their range, and how many expire.
 
-    ``is_time`` is False if some number is not a time of our days.
+    ``unlikely`` are those that are not of our days, such as a 0 for "never", or the year 9999. ``is_time`` is False for
+    numbers that mostly are.
     """
 
     of: TimeInField
     entries: int = 0
     nulls: int = 0
     expired: int = 0
+    unlikely: int = 0
     oldest_us: int | None = None
     newest_us: int | None = None
     is_time: bool = True
@@ -73,8 +75,11 @@ class FieldTimes(Document):
         oldest, newest = int(known.min()), int(known.max())
         self.oldest_us = oldest if self.oldest_us is None else min(oldest, self.oldest_us)
         self.newest_us = newest if self.newest_us is None else max(newest, self.newest_us)
-        if self.of.field.unit is not None:
-            self.is_time = oldest >= _FIRST_US and newest <= self.of.now_us + _MOST_AHEAD_US
+        last = self.of.now_us + _MOST_AHEAD_US
+        if oldest < _FIRST_US or newest > last:
+            unlikely = int(((known < _FIRST_US) | (known > last)).sum())
+            self.unlikely += unlikely
+            self.is_time = self.of.field.unit is None or 2 * unlikely < len(known)
         if self.of.cutoff_us is not None:
             self.expired += int((known <= self.of.cutoff_us).sum())
 
@@ -86,6 +91,7 @@ class FieldTimes(Document):
             entries=self.entries + other.entries,
             nulls=self.nulls + other.nulls,
             expired=self.expired + other.expired,
+            unlikely=self.unlikely + other.unlikely,
             oldest_us=min(oldest, default=None),
             newest_us=max(newest, default=None),
             is_time=self.is_time and other.is_time,
@@ -100,6 +106,7 @@ class FieldTimes(Document):
             "newest": iso(self.newest_us),
             "entries": self.entries,
             "null": self.nulls,
+            "unlikely": self.unlikely,
             "ttl": format_duration(TTL_US),
             "would_drop": None if self.of.cutoff_us is None else self.expired,
         }

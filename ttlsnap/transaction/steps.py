@@ -28,6 +28,7 @@ from ttlsnap.archives.receivers import ExpiredCallback, Receiver, open_receiver,
 from ttlsnap.checkpoint import Checkpoint, layout, open_checkpoint
 from ttlsnap.checkpoint.listing import Listing
 from ttlsnap.checkpoint.logs import read_logs
+from ttlsnap.checkpoint.own_paths import find_moved_schemas
 from ttlsnap.copies.access import begin_copy, describe_copy, share_copy
 from ttlsnap.errors import FencedError, tidy_after_error
 from ttlsnap.publishing.archives import deliver_all
@@ -184,7 +185,8 @@ class StateRun(Run, Generic[AnyReport]):
     """A run that computes new state from the checkpoint, in place or in a copy, and reports it.
 
     ``refusals`` say why a run would be refused, in a dry run that goes on all the same. ``plans_batch``: the run can
-    plan a batch, which then must be one that Spark can run.
+    plan a batch, which then must be one that Spark can run. ``names_schemas``: it writes metadata with the paths of
+    state schemas.
     """
 
     checkpoint: Checkpoint
@@ -192,6 +194,7 @@ class StateRun(Run, Generic[AnyReport]):
     report: AnyReport
     refusals: tuple[str, ...] = ()
     plans_batch = True
+    names_schemas = False
     replaces_backups = True
     started: float
 
@@ -337,7 +340,11 @@ def _carry_out(run: StateRun[AnyReport], scratch: str | None) -> AnyReport:
         plans_batch = options.planned_batch and run.plans_batch
         # The fence, and then the planned batch, is a new file, too.
         new_files = [*run.new_files(), layout.offset_file(run.checkpoint.logs.offsets[-1] + 1)]
-        refusals += refuse_in_place(run.checkpoint, new_files, planned_batch=plans_batch, dry_run=dry_run)
+        moved = find_moved_schemas(files, [one.id for one in run.checkpoint.operators], run.checkpoint.batch.id)
+        if moved is not None and not (moved.is_here or run.names_schemas):
+            run.warnings.append(moved.words)
+            moved = None
+        refusals += refuse_in_place(run.checkpoint, new_files, planned_batch=plans_batch, moved=moved, dry_run=dry_run)
     if dry_run:
         return _foresee(run, refusals, scratch)
     if destination is not None:
