@@ -24,6 +24,11 @@ FIELDS = {
     "lists-4.2": ["all value.seen:s", "recent value.ttlExpirationMs:ms"],
 }
 
+CHOOSE = (
+    "If one of these fields is the time of an entry, name it with --timestamp. Otherwise: --timestamp @written takes "
+    "the time at which an entry was last written."
+)
+
 
 def states_in(document: dict[str, Any]) -> list[dict[str, Any]]:
     return [state for operator in document["operators"] for store in operator["stores"] for state in store["states"]]
@@ -60,17 +65,55 @@ def test_the_next_command_runs_and_drops_what_was_shown(ttlsnap: Ttlsnap) -> Non
     assert "would drop 369 of 480 entries" in ttlsnap(*words).out
 
 
-def test_the_next_command_is_for_all_states_with_a_time(ttlsnap: Ttlsnap) -> None:
+def times(name: str, would_drop: int = 3, **more: int) -> dict[str, Any]:
+    return {"timestamp": name, "entries": 10, "null": 0, "unlikely": 0, "would_drop": would_drop, **more}
+
+
+@pytest.mark.parametrize(
+    ("last", "counts", "words"),
+    [
+        ([times("value.at")], [times("value.at")], "Next: ttlsnap compact {} --ttl 7d --timestamp value.at --dry-run"),
+        (
+            [times("key.id:s", 9), times("value.at")],
+            [times("value.at#2"), times("value.end", unlikely=10)],
+            "Next: ttlsnap compact {} --ttl 7d --timestamp 'value.at#2' --timestamp value.at --dry-run",
+        ),
+        (
+            [times("value.seen:s")],
+            [times("key.day")],
+            "Next, if key.day and value.seen:s are the times of an entry: "
+            "ttlsnap compact {} --ttl 7d --timestamp key.day --timestamp value.seen:s --dry-run",
+        ),
+        (
+            [times("value.at", null=6)],
+            [],
+            "Next, if value.at is the time of an entry: ttlsnap compact {} --ttl 7d --timestamp value.at --dry-run",
+        ),
+        ([times("value.at"), times("value.born", 9)], [], CHOOSE),
+        ([times("value.seen:s"), times("value.born:s")], [], CHOOSE),
+        ([times("key.id:s")], [], CHOOSE),
+        ([times("value.at")], [times("key.id:ns")], CHOOSE),
+        ([], [], "No field holds a time. --timestamp @written takes the time at which an entry was last written."),
+    ],
+    ids=lambda value: ", ".join(found["timestamp"] for found in value) if isinstance(value, list) else "",
+)
+def test_the_next_command_names_times_that_are_certain_or_says_that_it_guesses(
+    ttlsnap: Ttlsnap, last: list[dict[str, Any]], counts: list[dict[str, Any]], words: str
+) -> None:
     document = ttlsnap("inspect", SAMPLES / "alarms-4.2", "--format", "json").json
-    start = f"Next: ttlsnap compact {SAMPLES / 'alarms-4.2'} --ttl 7d --timestamp"
-    assert describe_next(document) == f"{start} value.seen:s --dry-run"
-    (counts,) = [state for state in states_in(document) if state["name"] == "counts"]
-    (last,) = [state for state in states_in(document) if state["name"] == "last"]
-    counts["fields"] = [field for field in counts["fields"] if field["name"] != "value.seen"]
-    del counts["times"][1]
-    assert describe_next(document) == f"{start} value.seen:s --timestamp key.userKey.seen:s --dry-run"
-    # The field would be one that is not a time in another state, or the second one of a state.
-    last["fields"].append({"name": "key.userKey.seen", "type": "bigint"})
+    for state in states_in(document):
+        found = {"last": last, "counts": counts}.get(state["name"], [])
+        state["times"], state["fields"] = found, [{"name": each["timestamp"].partition(":")[0]} for each in found]
+        state["fields"] = state["fields"] or [{"name": "value.other"}]
+    assert describe_next(document) == words.format(SAMPLES / "alarms-4.2")
+
+
+def test_a_field_that_is_no_time_in_another_state_is_not_in_the_next_command(ttlsnap: Ttlsnap) -> None:
+    document = ttlsnap("inspect", SAMPLES / "alarms-4.2", "--format", "json").json
+    for state in states_in(document):
+        state["times"], state["fields"] = [], [{"name": "value.at"}]
+        if state["name"] == "last":
+            state["times"] = [times("value.at")]
     assert describe_next(document) is None
 
 

@@ -155,6 +155,8 @@ def times_rows(state: Document) -> list[tuple[str, ...]]:
         if dropped is not None:
             entries = times["entries"]
             dropped_text = f"{number(dropped)} of {number(entries)} ({share(dropped, entries)})"
+        others = {"null": times["null"], "unlikely": times["unlikely"]}
+        dropped_text += "".join(f", {number(count)} {what}" for what, count in others.items() if count)
         rows.append(
             (times["timestamp"], times["time"] or "", minute(times["oldest"]), minute(times["newest"]), dropped_text)
         )
@@ -187,11 +189,51 @@ def describe_next(document: Document) -> str | None:
         return f"Next: ttlsnap inspect {target} --age (reads all entries, and shows which fields hold a time)"
     if any(state["timestamp"] and state["time"] for state in states):
         return f"Next: ttlsnap compact {target} --ttl 7d --dry-run"
-    if not any(state.get("times") for state in states):
-        return "No field holds a time. --timestamp @written takes the time at which an entry was last written."
-    names = _timestamps_of(states)
+    with_times = [state for state in states if state.get("times")]
+    if not with_times:
+        return f"No field holds a time. {_WRITTEN}"
+    chosen = [_choose_time(state) for state in with_times]
+    if None in chosen:
+        return f"If one of these fields is the time of an entry, name it with --timestamp. Otherwise: {_WRITTEN}"
+    known = {id(state): [times] for state, times in zip(with_times, chosen, strict=True)}
+    names = _timestamps_of([{**state, "times": known.get(id(state), [])} for state in states])
+    if not names:
+        return None
     options = " ".join(f"--timestamp {shell_word(name)}" for name in names)
-    return f"Next: ttlsnap compact {target} --ttl 7d {options} --dry-run" if names else None
+    command = f"ttlsnap compact {target} --ttl 7d {options} --dry-run"
+    guesses = [times["timestamp"] for times in chosen if times is not None and not _is_sure(times)]
+    if guesses:
+        is_are = "is the time" if len(guesses) == 1 else "are the times"
+        return f"Next, if {' and '.join(dict.fromkeys(guesses))} {is_are} of an entry: {command}"
+    return f"Next: {command}"
+
+
+_WRITTEN = "--timestamp @written takes the time at which an entry was last written."
+
+
+def _choose_time(state: Document) -> Document | None:
+    """Return the field that is the time of a state's entries, or may be; None if that is for the user to say.
+
+    A number in a key is nearly always an id, even if it could be a time.
+    """
+    candidates = [times for times in state["times"] if not (_is_in_key(times) and _is_number(times))]
+    sure = [times for times in candidates if _is_sure(times)]
+    found = sure or candidates
+    return found[0] if len({times["would_drop"] for times in found}) == 1 and (sure or len(found) == 1) else None
+
+
+def _is_sure(times: Document) -> bool:
+    """Return whether a field holds times for certain: its type is one of times, and its values are of our days."""
+    is_filled = 2 * times["null"] < times["entries"]
+    return not (_is_in_key(times) or _is_number(times) or times["unlikely"]) and is_filled
+
+
+def _is_in_key(times: Document) -> bool:
+    return str(times["timestamp"]).startswith("key.")
+
+
+def _is_number(times: Document) -> bool:
+    return ":" in times["timestamp"]
 
 
 def _timestamps_of(states: Sequence[Document]) -> list[str]:
