@@ -154,13 +154,19 @@ def run(arguments: list[str], *, last: bool = False) -> int:
 
 
 def _only_reads(arguments: list[str]) -> bool:
-    return next((word for word in arguments if not word.startswith("-")), None) in _READERS
+    return _command_in(arguments) in _READERS
+
+
+def _command_in(arguments: list[str]) -> str | None:
+    return next((word for word in arguments if not word.startswith("-")), None)
 
 
 def _describe_stop(arguments: list[str], stop: Stop) -> str:
     """Return what a stopped command has done."""
     if _only_reads(arguments):
         return "Nothing was changed."
+    if _command_in(arguments) == "copy":
+        return "If the copy is not complete, Spark refuses to start on it. Repeat the command, and it goes on."
     if stop.open:
         target = next(iter(stop.open.values()))
         return f"A run had begun to publish. To see whether it was published: ttlsnap history {shell_word(target)}"
