@@ -116,6 +116,24 @@ def register(app: typer.Typer) -> None:
     app.command("check", cls=Command, epilog=EXAMPLES)(check)
 
 
+_Reports = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--report",
+        metavar="FORMAT=FILE",
+        help="Also write the result to a file: in another format, or as a page for a browser (html). Can be repeated.",
+    ),
+]
+_Ignored = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--ignore",
+        metavar="CODE[:WHERE]",
+        help="Accept a finding, everywhere or in one place: value-added:0.default. Can be repeated.",
+    ),
+]
+
+
 def check(
     old: Annotated[
         str, typer.Argument(metavar="OLD", help="The existing state: a checkpoint, a Delta table, or a contract file.")
@@ -139,15 +157,7 @@ def check(
     output_format: Annotated[
         CheckFormat, typer.Option("--format", metavar="FORMAT", help="text, json, junit, sarif or github.")
     ] = CheckFormat.TEXT,
-    reports: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--report",
-            metavar="FORMAT=FILE",
-            help="Also write the result to a file: in another format, or as a page for a browser (html). Can be "
-            "repeated.",
-        ),
-    ] = None,
+    reports: _Reports = None,
     show_keys: ShowKeysOption = False,
     fail_on: Annotated[
         FailOn,
@@ -161,14 +171,7 @@ def check(
     strict: Annotated[
         bool, typer.Option("--strict", help="Also fail if something could not be compared (exit code 3).")
     ] = False,
-    ignored: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--ignore",
-            metavar="CODE[:WHERE]",
-            help="Accept a finding, everywhere or in one place: value-added:0.default. Can be repeated.",
-        ),
-    ] = None,
+    ignored: _Ignored = None,
     ignore_file: Annotated[
         Path | None,
         typer.Option(

@@ -190,7 +190,7 @@ def test_without_metadata_partitions_must_match_the_pinned_setting(
 ) -> None:
     target = sample(OLD, tmp_path)
     wreck.edit_offsets(target, 'shuffle.partitions":"2"', f'shuffle.partitions":"{number}"')
-    assert "partitions" in refuses_in_little_room(target, OLD)
+    assert "partition" in refuses_in_little_room(target, OLD)
 
 
 def test_a_huge_batch_number_is_not_counted_up_to(refuses_in_little_room: Overtaxes, tmp_path: Path) -> None:

@@ -288,7 +288,7 @@ def test_a_failing_callback_does_not_stop_a_real_query(listen: Listen) -> None:
     found = listen("RocksDB", limits={"max_rows": 1}, fails=True)
     assert found["progress"][0]["numRowsTotal"] == 30
     assert len(found["called"]) > 2
-    assert any(line.startswith("ERROR StateListener: the callback failed.") for line in found["log"])
+    assert any(line.startswith("ERROR StateListener: ValueError: the callback failed.") for line in found["log"])
 
 
 CONNECT = """
