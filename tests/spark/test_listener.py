@@ -301,13 +301,15 @@ folder = Path(sys.argv[1])
 spark = SparkSession.builder.getOrCreate()
 assert type(spark).__module__.startswith("pyspark.sql.connect")
 warned = []
-spark.streams.addListener(StateListener(metrics=folder / "state.prom", max_rows=25, on_warning=warned.append))
+listener = StateListener(metrics=folder / "state.prom", max_rows=25, on_warning=warned.append)
+spark.streams.addListener(listener)
 events = spark.readStream.schema("key string").json(str(folder / "events"))
 writer = events.groupBy("key").count().writeStream.outputMode("update").format("noop").queryName("visits")
 query = writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start()
 query.awaitTermination()
 while not warned:
     time.sleep(0.1)
+spark.streams.removeListener(listener)  # its thread would keep the process alive
 print("WARNED", warned[0])
 """
 
