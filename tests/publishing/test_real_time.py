@@ -34,6 +34,13 @@ NAMES = {"agg": "stateStoreSave", "dedup": "dedupe", "visits": "transformWithSta
 _PATIENCE_S = 60
 
 
+@pytest.fixture(scope="module")
+def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
+    """Yield a judge of its own: a query in real-time mode fails if others leave it too few slots for its stages."""
+    with Judge(tmp_path_factory.mktemp("judge")) as judge:
+        yield judge
+
+
 @dataclass
 class RealTimeQuery:
     """A query in real-time mode on ``checkpoint``: an aggregation, a deduplication, or transformWithState."""
