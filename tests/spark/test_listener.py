@@ -18,6 +18,7 @@ from uuid import UUID
 import pytest
 from prometheus_client import parser
 from prometheus_client.openmetrics import parser as openmetrics_parser
+from pyspark.logger.logger import JSONFormatter
 from pyspark.sql.streaming.listener import QueryProgressEvent
 
 from ttlsnap import inspect
@@ -231,7 +232,11 @@ def test_metrics_are_refused_in_a_checkpoint(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), _Silent()], ids=["exit", "without a text"])
-def test_no_error_of_a_function_reaches_spark(caplog: pytest.LogCaptureFixture, error: BaseException) -> None:
+def test_no_error_of_a_function_reaches_spark(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    monkeypatch.setattr(caplog.handler, "formatter", JSONFormatter())  # it takes the text of the error
+
     def fail(warning: StateWarning) -> None:
         raise error
 

@@ -178,7 +178,9 @@ class StateListener(StreamingQueryListener):  # type: ignore[misc, unused-ignore
         texts = list(map(_describe, errors))
         for text, found in zip(texts, errors, strict=True):
             if text not in self._last_errors:  # a full disk would be reported after each batch
-                _log.error("StateListener: %s. The query is not affected", printable(text), exc_info=found)
+                # Formatters, such as PySpark's own, take the text of the error again. Some errors raise another one then.
+                traceback = found if ":" in text else None
+                _log.error("StateListener: %s. The query is not affected", printable(text), exc_info=traceback)
         self._last_errors = set(texts)
 
     def onQueryTerminated(self, event: Any) -> None:
