@@ -178,7 +178,7 @@ class StateListener(StreamingQueryListener):  # type: ignore[misc, unused-ignore
         texts = list(map(_describe, errors))
         for text, found in zip(texts, errors, strict=True):
             if text not in self._last_errors:  # a full disk would be reported after each batch
-                # Formatters, such as PySpark's own, take the text of the error again. Some errors raise another one then.
+                # Formatters, such as that of PySpark, take the text of the error again, which may be another error.
                 traceback = found if ":" in text else None
                 _log.error("StateListener: %s. The query is not affected", printable(text), exc_info=traceback)
         self._last_errors = set(texts)
