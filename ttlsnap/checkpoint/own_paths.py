@@ -71,7 +71,10 @@ class OwnPaths:
         Raise the same errors as ``elsewhere``.
         """
         recorded_path = self.elsewhere(files)
-        return None if recorded_path is None else f"{files.root}/{self.path} {_MOVED[self.code].format(recorded_path)}"
+        return None if recorded_path is None else self._describe(files, recorded_path)
+
+    def _describe(self, files: Directory, recorded_path: str) -> str:
+        return f"{files.root}/{self.path} {_MOVED[self.code].format(recorded_path)}"
 
     def moved_to(self, files: Directory, home: str) -> bytes:
         """Return the content of the file for a copy of the checkpoint at ``home``; raise the same errors."""
@@ -129,10 +132,11 @@ def find_moved_schemas(files: Directory, operators: Iterable[int], batch: int) -
     paths = (metadata_file(files, operator, batch) for operator in operators)
     for path in filter(None, paths):
         own = own_paths(path)
-        if own is not None and (description := own.describe_moved(files)) is not None:
-            recorded = (own.elsewhere(files) or "").removeprefix("file:")
+        if own is not None and (recorded_path := own.elsewhere(files)) is not None:
+            recorded = recorded_path.removeprefix("file:")
             words = (
-                f"{description}. Run first: ttlsnap doctor {shell_word(files.root)} --fix {SCHEMA_PATHS} --stopped. "
+                f"{own._describe(files, recorded_path)}. Run first: ttlsnap doctor {shell_word(files.root)} --fix "
+                f"{SCHEMA_PATHS} --stopped. "
                 "If Spark sees this folder at that other path, as in a container, do not do that: run ttlsnap there, "
                 "or make that path a symbolic link to this folder"
             )

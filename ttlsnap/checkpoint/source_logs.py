@@ -32,11 +32,16 @@ class SourceLog:
     missing: int | None
 
 
+def log_number(name: str) -> int | None:
+    """Return the number of a file in the log of a source that reads files; None for another file."""
+    return layout.parse_number(name.removesuffix(_COMPACT))
+
+
 def list_source_log(files: Directory, source: str, last_number: int) -> SourceLog:
     """Return the log of a source whose offset is ``last_number``. Raise RefusedError if the log leads outside."""
     folder = f"{layout.SOURCES}/{source}"
     infos_by_name = {file.name: file for file in files.list(folder)}
-    numbers = {name: layout.parse_number(name.removesuffix(_COMPACT)) for name in infos_by_name}
+    numbers = {name: log_number(name) for name in infos_by_name}
     batches = {name: number for name, number in numbers.items() if number is not None}
     compact_numbers = [number for name, number in batches.items() if name.endswith(_COMPACT)]
     # Spark writes a ``.compact`` file in place of every tenth file by default (CompactibleFileStreamLog).

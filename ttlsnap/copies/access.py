@@ -69,7 +69,7 @@ def _access_of_root(source: Directory) -> Access:
     return source.effective_access("") or own_access(0o777 & ~umask())
 
 
-def begin_copy_at(source: Directory, target: Directory) -> None:
+def begin_copy_at(target: Directory) -> None:
     """Let only this user into a copy until it is complete, where the storage has permissions."""
     target.set_access("", own_access(PRIVATE_FOLDER))
 

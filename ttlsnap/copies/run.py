@@ -11,6 +11,7 @@ Nothing is written to the source. Until the end, a fence keeps Spark from starti
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Protocol
@@ -126,7 +127,7 @@ class _Copy:
     def foresee(self) -> CopyReport:
         """Return the report of a dry run."""
         self._find_begun()
-        return self._report(select_files(for_reading(self._source), self._request.batch, self._target.root), None)
+        return self._report(self._select(self._request.batch), None)
 
     def run(self) -> CopyReport:
         """Make the copy, or what is missing of it."""
@@ -174,23 +175,24 @@ class _Copy:
             query_id = str(uuid4())
         newest = read_logs(self._source).commits[-1:]
         wanted = self._request.batch
-        begun = facts.batch if facts is not None and wanted is None and self._attempts == 1 else None
-        for batch in dict.fromkeys((begun, wanted)) if begun is not None else (wanted,):
-            try:
-                return select_files(for_reading(self._source), batch, self._target.root, query_id)
-            except (UsageError, CorruptionError) as error:
-                if batch == begun and batch != wanted:
-                    continue  # the batch can no longer be restored
-                if read_logs(self._source).commits[-1:] == newest:
-                    raise
-                raise BusyError(error.message) from error
-        raise AssertionError("no batch was tried")
+        if facts is not None and wanted is None and self._attempts == 1:
+            with suppress(UsageError, CorruptionError):  # the batch can no longer be restored
+                return self._select(facts.batch, query_id)
+        try:
+            return self._select(wanted, query_id)
+        except (UsageError, CorruptionError) as error:
+            if read_logs(self._source).commits[-1:] == newest:
+                raise
+            raise BusyError(error.message) from error
+
+    def _select(self, batch: int | None, query_id: str | None = None) -> Selection:
+        return select_files(for_reading(self._source), batch, self._target.root, query_id)
 
     def _begin(self, selection: Selection, facts: CopyFacts | None) -> CopyFacts:
         """Raise the fence, and record what is copied."""
         target = self._target
         if facts is None:
-            begin_copy_at(self._source, target)
+            begin_copy_at(target)
         old_facts, source_id = facts, selection.checkpoint.query_id
         facts = CopyFacts(
             made_at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
@@ -217,11 +219,12 @@ class _Copy:
         sender = Sender(self._source, self._target)
         # Without the id, Spark would write one of its own as soon as somebody starts it, even if the fence stops it.
         missing_files.sort(key=lambda file: (file.path != layout.METADATA, file.path))
-        for start in range(0, len(missing_files), PART):
+        first_part = self._next_part()
+        for number, start in enumerate(range(0, len(missing_files), PART), first_part):
             copied_files, changed_paths = sender.send(missing_files[start : start + PART])
             sync_names(self._target, [file.path for file in copied_files])
             self._copied |= {file.path: file for file in copied_files}
-            write_part(self._target, self._next_part(), copied_files)
+            write_part(self._target, number, copied_files)
             self._sent += len(copied_files)
             size = sum(file.size for file in copied_files)
             self._sent_bytes += size

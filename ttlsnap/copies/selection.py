@@ -15,7 +15,7 @@ from ttlsnap.checkpoint import Checkpoint, layout, open_checkpoint
 from ttlsnap.checkpoint.listing import is_temporary
 from ttlsnap.checkpoint.logs import read_file_logs
 from ttlsnap.checkpoint.own_paths import own_paths
-from ttlsnap.checkpoint.source_logs import describe_missing, find_sources, list_source_log
+from ttlsnap.checkpoint.source_logs import describe_missing, find_sources, list_source_log, log_number
 from ttlsnap.errors import BusyError, CorruptionError, RefusedError
 from ttlsnap.publishing.hidden_batches import refuse_hidden_batches
 from ttlsnap.publishing.reading import refuse_shared_folders
@@ -25,8 +25,6 @@ from ttlsnap.storage.trees import stat_files
 from ttlsnap.storage.uris import is_local
 from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.open import lineages_of, open_state_store
-
-_COMPACT = ".compact"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +134,7 @@ def _list_sources(files: Directory, checkpoint: Checkpoint) -> dict[str, FileInf
 
 def _log_number(path: str) -> int:
     """Return the number of a file in the log of a source that reads files; -1 for another file."""
-    name = layout.strip_checksum(path).rpartition("/")[2].removesuffix(_COMPACT)
-    number = layout.parse_number(name)
+    number = log_number(layout.strip_checksum(path).rpartition("/")[2])
     return -1 if number is None else number
 
 

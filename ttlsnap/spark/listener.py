@@ -175,13 +175,11 @@ class StateListener(StreamingQueryListener):  # type: ignore[misc, unused-ignore
             errors = list(self._process(event.progress))
         except Exception as error:
             errors = [error]
-        texts = list(map(_describe, errors))
-        for text, found in zip(texts, errors, strict=True):
-            if text not in self._last_errors:  # a full disk would be reported after each batch
-                # Formatters, such as that of PySpark, take the text of the error again, which may be another error.
-                traceback = found if ":" in text else None
-                _log.error("StateListener: %s. The query is not affected", printable(text), exc_info=traceback)
-        self._last_errors = set(texts)
+        descriptions = [_describe(error) for error in errors]
+        for words, traceback in descriptions:
+            if words not in self._last_errors:  # a full disk would be reported after each batch
+                _log.error("StateListener: %s. The query is not affected", printable(words), exc_info=traceback)
+        self._last_errors = {words for words, _ in descriptions}
 
     def onQueryTerminated(self, event: Any) -> None:
         """See ``StreamingQueryListener``. The numbers stay: the state is still there."""
@@ -277,12 +275,15 @@ def _require_file(metrics: str | Path) -> Path:
     return path
 
 
-def _describe(error: BaseException) -> str:
-    """Return the kind and the text of an error, whatever its own methods do."""
+def _describe(error: BaseException) -> tuple[str, BaseException | None]:
+    """Return the kind and the text of an error, whatever its own methods do, and the error if it has a text.
+
+    Formatters, such as that of PySpark, take the text of an error again.
+    """
     try:
-        return f"{type(error).__name__}: {error}"
+        return f"{type(error).__name__}: {error}", error
     except Exception:
-        return type(error).__name__
+        return type(error).__name__, None
 
 
 def _needs_warning(state: _State, limit: Limit, value: float, most: float, amount: float) -> bool:
