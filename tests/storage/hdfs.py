@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import signal
 import socket
@@ -87,6 +88,9 @@ def _wait_for(name: str, log: Path) -> None:
 def _jar() -> Path:
     group, artifact, version = SERVERS.split(":")
     jar = IVY / "jars" / f"{group}_{artifact}-{version}.jar"
-    if not jar.exists():
-        subprocess.run([sys.executable, "-c", _FETCH], check=True, capture_output=True)
+    IVY.mkdir(exist_ok=True)
+    with (IVY / "ttlsnap.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two downloads at the same time disturb each other
+        if not jar.exists():
+            subprocess.run([sys.executable, "-c", _FETCH], check=True, capture_output=True)
     return jar
