@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
+from ttlsnap.cli.exit_codes import ExitCodeOption, end_as_run, require_dry_run
+from ttlsnap.cli.groups import given, separate
 from ttlsnap.cli.help import Command
-from ttlsnap.cli.options import Checkpoint, Format, FormatOption
-from ttlsnap.cli.output import console, number, place, print_json, print_warning, say, size, verbosity
+from ttlsnap.cli.options import RUN, ConsentOptions, Format, FormatOption, ParallelismOption
+from ttlsnap.cli.output import ask_person, console, number, place, print_json, print_warning, say, size, verbosity
+from ttlsnap.errors import RefusedError, UsageError
+from ttlsnap.printable import shell_word
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
     from ttlsnap.copies.report import CopyReport
 
+REPLACE = "Restoring a checkpoint"
 EXAMPLES = """
 Examples:
   # a backup, also while the query runs
@@ -25,21 +31,63 @@ Examples:
   # a clone that can run beside the original
   ttlsnap copy ck clone --new-id
 
+  # restore a checkpoint from its backup: the query must be stopped
+  ttlsnap copy s3://backups/visits/2026-11-28 ck --replace
+
   # what would be copied
   ttlsnap copy ck backup --dry-run
 """
 
 
+@dataclass(frozen=True)
+class ReplacingOptions(ConsentOptions):
+    """The restore of a checkpoint from a copy."""
+
+    replace: Annotated[
+        bool,
+        typer.Option(
+            "--replace",
+            help="Restore the checkpoint DESTINATION from its copy SOURCE. Stop the query first. It then reads again "
+            "what came after the batch, and its batch numbers go on. ttlsnap rollback undoes it.",
+            rich_help_panel=REPLACE,
+        ),
+    ] = False
+    scratch: Annotated[
+        str | None,
+        typer.Option(
+            "--scratch",
+            metavar="DIR",
+            help="RocksDB: a local folder for the work. Default: in the checkpoint, or TMPDIR if that is remote.",
+            rich_help_panel=RUN,
+        ),
+    ] = None
+    parallelism: ParallelismOption = None
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the options as keyword arguments of the library."""
+        names = ("replace", "scratch", "parallelism")
+        return {**super().arguments(), **{name: getattr(self, name) for name in names}}
+
+
 def register(app: typer.Typer) -> None:
-    app.command("copy", cls=Command, epilog=EXAMPLES)(copy)
+    app.command("copy", cls=Command, epilog=EXAMPLES)(separate(copy))
 
 
 def copy(
-    source: Checkpoint,
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="SOURCE",
+            help="A checkpoint: a local path, or a URI (file, s3, gs, abfss, hdfs).",
+            show_default=False,
+        ),
+    ],
     target: Annotated[
         str,
         typer.Argument(
-            metavar="COPY", help="A new place: a local path, or a URI (file, s3, gs, abfss, hdfs).", show_default=False
+            metavar="DESTINATION",
+            help="A new place; with --replace, a checkpoint of the same query.",
+            show_default=False,
         ),
     ],
     batch: Annotated[
@@ -60,24 +108,51 @@ def copy(
         bool, typer.Option("--verify", help="Read everything in the copy again, and compare it with the manifest.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be copied, and copy nothing.")] = False,
+    exit_code: ExitCodeOption = False,
+    *,
+    replacing: ReplacingOptions,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Copy a checkpoint as of one batch: a backup, or a clone. The query may keep running.
 
-    Nothing is written to the checkpoint. A query that starts on the copy continues after that batch. If the command is
-    interrupted, Spark refuses to start on the copy; repeat the command, and it goes on.
+    Nothing is written to SOURCE. A query that starts on the copy continues after that batch. If the command is
+    interrupted, Spark refuses to start on the copy; repeat the command, and it goes on. With [bold]--replace[/bold], a
+    checkpoint is restored from such a copy.
     """
-    from ttlsnap.copies.run import copy as run
+    from ttlsnap.backups.run import copy as run
 
-    with _Progress() as progress:
-        report = run(source, target, batch=batch, new_id=new_id, verify=verify, dry_run=dry_run, listener=progress)
+    require_dry_run(wanted=exit_code, dry_run=dry_run)
+    # A variable can set --stopped for all commands.
+    others = [option for option in given(replacing) if option != "--stopped"]
+    if others and not replacing.replace:
+        raise UsageError(f"{others[0]} needs --replace")
+    options = {"batch": batch, "new_id": new_id, "verify": verify, "dry_run": dry_run, **replacing.arguments()}
+    with _Progress(consents=replacing.yes, asks=replacing.asks(dry_run=dry_run)) as progress:
+        report = run(source, target, **options, listener=progress)
     if output_format is Format.JSON:
         print_json(report.to_json())
-        return
-    for warning in report.warnings:
-        print_warning(warning)
-    for line in _lines(report):
-        say(line)
+    else:
+        for warning in report.warnings:
+            print_warning(warning)
+        for line in _describe_replaced(report) if report.replaced else _lines(report):
+            say(line)
+    if exit_code:
+        end_as_run(report.warnings)
+
+
+def _describe_replaced(report: CopyReport) -> list[str]:
+    what = f"{place(report.target)} by batch {report.source_batch} of {place(report.source)}"
+    amount = f"{number(report.files)} files, {size(report.bytes)}"
+    if report.dry_run:
+        return [f"Would replace the state of {what}: {amount}"]
+    if not report.complete:
+        return ["Nothing was changed."]
+    lines = [f"Replaced the state of {what}: {amount}", f"The old files are in {report.backup}"]
+    lines.append(f"Undo: ttlsnap rollback {shell_word(report.target)}")
+    if report.first_run is not None:
+        lines.append(report.first_run)
+    lines.append(f"Next: start the query. It reads again what came after batch {report.source_batch}.")
+    return lines
 
 
 def _lines(report: CopyReport) -> list[str]:
@@ -98,9 +173,10 @@ def _lines(report: CopyReport) -> list[str]:
 
 
 class _Progress:
-    """The progress of a copy: on stderr, and only on a terminal."""
+    """The progress of a copy, on stderr and only on a terminal, and the question before a checkpoint is replaced."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, consents: bool, asks: bool) -> None:
+        self._consents, self._asks = consents, asks
         self._progress: Progress | None = None
         self._task: TaskID | None = None
         if sys.stderr.isatty() and not verbosity.quiet:
@@ -124,3 +200,17 @@ class _Progress:
     def arrived(self, files: int, size: int) -> None:
         if self._progress is not None and self._task is not None:
             self._progress.advance(self._task, size)
+
+    def confirm(self, report: CopyReport) -> bool:
+        if self._consents:
+            return True
+        if not self._asks:
+            raise RefusedError(
+                f"the state of {report.target} after batch {report.source_batch} would be replaced, and nobody can be "
+                "asked. Nothing was changed. To agree, add --yes"
+            )
+        self.__exit__()
+        return ask_person(
+            f"Replace the state of {report.target} by batch {report.source_batch} of {report.source}? Stop the query "
+            "first."
+        )

@@ -150,18 +150,9 @@ class StateOptions:
 
 
 @dataclass(frozen=True)
-class PublishingOptions:
-    """What a run writes, and what it may do without a question."""
+class ConsentOptions:
+    """What a run may do without a question."""
 
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "--output",
-            metavar="DIR",
-            help="Write a new checkpoint there. The source stays as it is.",
-            rich_help_panel=PUBLISH,
-        ),
-    ] = None
     yes: Annotated[
         bool,
         typer.Option(
@@ -184,11 +175,30 @@ class PublishingOptions:
 
     def arguments(self) -> dict[str, Any]:
         """Return the options as keyword arguments of the library."""
-        return {"output": self.output, "stopped": self.stopped, "planned_batch": not self.no_planned_batch}
+        return {"stopped": self.stopped, "planned_batch": not self.no_planned_batch}
 
     def asks(self, *, dry_run: bool) -> bool:
         """Return whether a run asks a person before it publishes."""
         return not self.yes and not dry_run and sys.stdin.isatty()
+
+
+@dataclass(frozen=True)
+class PublishingOptions(ConsentOptions):
+    """What a run writes, and what it may do without a question."""
+
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            metavar="DIR",
+            help="Write a new checkpoint there. The source stays as it is.",
+            rich_help_panel=PUBLISH,
+        ),
+    ] = None
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the options as keyword arguments of the library."""
+        return {"output": self.output, **super().arguments()}
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from ttlsnap.versions import VERSION as __version__
 
 if TYPE_CHECKING:
     from ttlsnap.archives.receivers import ExpiredCallback
+    from ttlsnap.backups.run import copy
     from ttlsnap.checkpoint import Checkpoint, open_checkpoint
     from ttlsnap.clock import Clock, TimeCharacteristic, clock_at
     from ttlsnap.compaction.engine import Engine
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     )
 
 _HOMES = {
+    "backups.run": ("copy",),
     "checkpoint": ("Checkpoint", "open_checkpoint"),
     "clock": ("Clock", "TimeCharacteristic", "clock_at"),
     "compaction.listener": ("Listener", "SilentListener"),
@@ -145,6 +147,7 @@ __all__ = [
     "__version__",
     "clock_at",
     "compact",
+    "copy",
     "diff",
     "doctor",
     "explain",

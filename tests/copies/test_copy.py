@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from ttlsnap import diff, doctor, export, inspect
+from ttlsnap.backups.run import copy
 from ttlsnap.checkpoint import layout
 from ttlsnap.copies.manifest import MANIFEST, read_manifest
-from ttlsnap.copies.run import SilentCopyListener, copy
+from ttlsnap.copies.run import SilentCopyListener
 from ttlsnap.copies.verify import find_differences
 from ttlsnap.errors import CorruptionError, FencedError, RefusedError, TtlsnapError, UsageError
 from ttlsnap.storage.open import open_directory

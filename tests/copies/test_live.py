@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from ttlsnap.backups.run import copy
 from ttlsnap.checkpoint.logs import read_logs
-from ttlsnap.copies.run import copy
 from ttlsnap.storage.open import open_directory
 
 from ..compaction.stories import BATCHES, MORE, MORE_WHOLE, WHOLE, rocksdb

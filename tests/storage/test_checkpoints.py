@@ -14,8 +14,8 @@ import pytest
 
 from ttlsnap import compact as compact_here
 from ttlsnap import diff, doctor, history, recover, rollback
+from ttlsnap.backups.run import copy
 from ttlsnap.cli.app import run
-from ttlsnap.copies.run import copy
 from ttlsnap.storage import objects
 from ttlsnap.transform.protocols import EntryTransformerFactory, Replace
 

@@ -245,6 +245,18 @@ def read_file_logs(files: Directory, batch: int, positions_before: Mapping[str, 
     return positions
 
 
+def with_file_logs(text: str, positions: Mapping[str, int]) -> str:
+    """Return an entry of the offset log with other ``positions`` of sources that read files."""
+    lines = text.split("\n")
+    is_named = lines[0].strip() != "v1"
+    for number, line in enumerate(lines[2:]):
+        name, separator, _ = line.partition(":") if is_named else (str(number), "", "")
+        if name in positions:
+            beginning = f"{name}{separator}" if is_named else ""
+            lines[number + 2] = f'{beginning}{{"logOffset":{positions[name]}}}'
+    return "\n".join(lines)
+
+
 def _log_offset(text: str) -> int | None:
     """Return the log position in the offset of a source that reads files; None for the offset of any other source.
 

@@ -16,7 +16,7 @@ from ttlsnap.checkpoint import layout
 from ttlsnap.errors import RefusedError
 from ttlsnap.storage.directory import Directory, FileInfo
 
-_COMPACT = ".compact"
+COMPACT = ".compact"
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class SourceLog:
 
 def log_number(name: str) -> int | None:
     """Return the number of a file in the log of a source that reads files; None for another file."""
-    return layout.parse_number(name.removesuffix(_COMPACT))
+    return layout.parse_number(name.removesuffix(COMPACT))
 
 
 def list_source_log(files: Directory, source: str, last_number: int) -> SourceLog:
@@ -43,7 +43,7 @@ def list_source_log(files: Directory, source: str, last_number: int) -> SourceLo
     infos_by_name = {file.name: file for file in files.list(folder)}
     numbers = {name: log_number(name) for name in infos_by_name}
     batches = {name: number for name, number in numbers.items() if number is not None}
-    compact_numbers = [number for name, number in batches.items() if name.endswith(_COMPACT)]
+    compact_numbers = [number for name, number in batches.items() if name.endswith(COMPACT)]
     # Spark writes a ``.compact`` file in place of every tenth file by default (CompactibleFileStreamLog).
     first_number = max((number for number in compact_numbers if number <= last_number), default=-1)
     # Spark reads all of them, up to the newest.
@@ -59,7 +59,7 @@ def list_source_log(files: Directory, source: str, last_number: int) -> SourceLo
     )
     # A ``.compact`` file repeats what all files before it have, so Spark reads none of these.
     names_to_read = (
-        name for name, number in batches.items() if number > first_number or name == f"{first_number}{_COMPACT}"
+        name for name, number in batches.items() if number > first_number or name == f"{first_number}{COMPACT}"
     )
     return SourceLog(folder, infos_by_name, tuple(names_to_read), missing_number)
 

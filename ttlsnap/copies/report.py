@@ -13,6 +13,7 @@ class CopyReport(Result):
 
     source, target  the checkpoint and its copy
     batch           the batch that the copy continues from
+    source_batch    the batch of the source that the copy has: another number only if a checkpoint was replaced
     query_id        the id that the copy has; ``new_id`` says whether it is another one than that of the source
     complete        False for a dry run
     files, bytes    the size of the copy
@@ -20,11 +21,15 @@ class CopyReport(Result):
     kept            files that an earlier call had already sent
     attempts        how often a batch was chosen, because files of the one before were removed
     verified        whether everything in the copy was read again, and is what the manifest says
+    replaced        whether ``target`` was a checkpoint, which got the state of the source in the run ``run``
+    backup          the folder with the files that were replaced
+    refused, made_final, first_run      see ``RunReport``
     """
 
     source: str
     target: str
     batch: int
+    source_batch: int
     query_id: str | None
     new_id: bool
     dry_run: bool
@@ -38,3 +43,9 @@ class CopyReport(Result):
     verified: bool = False
     seconds: float = field(default=0.0, metadata=MILLISECONDS)
     warnings: tuple[str, ...] = ()
+    replaced: bool = False
+    run: str | None = None
+    backup: str | None = None
+    refused: bool = False
+    made_final: str | None = None
+    first_run: str | None = None

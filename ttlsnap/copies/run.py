@@ -34,13 +34,11 @@ from ttlsnap.copies.manifest import (
     write_part,
 )
 from ttlsnap.copies.report import CopyReport
-from ttlsnap.copies.selection import SelectedFile, Selection, select_files
+from ttlsnap.copies.selection import SelectedFile, Selection, find_changed, select_files
 from ttlsnap.copies.transfer import Sender
 from ttlsnap.copies.verify import find_differences, find_others
 from ttlsnap.errors import BusyError, CorruptionError, RefusedError, UsageError
-from ttlsnap.keywords import takes
 from ttlsnap.printable import shell_word
-from ttlsnap.publishing.runs import Runs
 from ttlsnap.storage.directory import OWN, Directory
 from ttlsnap.storage.open import for_reading, open_directory
 from ttlsnap.storage.trees import stat_files, sync_names
@@ -53,20 +51,24 @@ PART = 1000
 
 
 class CopyListener(Protocol):
-    """Learns how far a copy is."""
+    """Learns how far a copy is. ``confirm`` returns whether to replace the state of a checkpoint."""
 
     def chosen(self, batch: int, files: int, size: int) -> None: ...
     def arrived(self, files: int, size: int) -> None: ...
+    def confirm(self, report: CopyReport) -> bool: ...
 
 
 class SilentCopyListener:
-    """A listener that ignores everything."""
+    """A listener that ignores everything, and agrees."""
 
     def chosen(self, batch: int, files: int, size: int) -> None:
         pass
 
     def arrived(self, files: int, size: int) -> None:
         pass
+
+    def confirm(self, report: CopyReport) -> bool:
+        return True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +79,10 @@ class CopyRequest:
 
     ``batch`` is the batch that the copy continues from, by default the last committed one. ``new_id`` gives the copy
     another query id, so that it can run beside the original. ``verify`` reads everything in the copy again.
+
+    With ``replace``, ``target`` may be a checkpoint of the same query, which gets the state and the positions of
+    ``source``. Only then the other options apply: ``stopped`` and ``planned_batch`` are as for ``compact``, ``scratch``
+    is a local folder for the work, and ``parallelism`` the number of partitions that are built at the same time.
     """
 
     source: str = field(kw_only=False)
@@ -85,19 +91,19 @@ class CopyRequest:
     new_id: bool = False
     verify: bool = False
     dry_run: bool = False
+    replace: bool = False
+    stopped: bool = False
+    planned_batch: bool = True
+    scratch: str | None = None
+    parallelism: int | None = None
     listener: CopyListener | None = None
 
 
-@takes(CopyRequest)
-def copy(request: CopyRequest) -> CopyReport:
-    """Copy the checkpoint ``source`` to ``target``, as of one batch. The query may keep running.
-
-    Raise a ``TtlsnapError`` (see ``ttlsnap.errors``). Nothing is written to the source. A copy that is not complete
-    keeps Spark from starting, and another call continues it.
-    """
+def make_copy(request: CopyRequest) -> CopyReport:
+    """Copy a checkpoint to a new place; see ``ttlsnap.backups.run.copy``."""
     started = time.monotonic()
     source, target = open_directory(request.source), open_directory(request.target)
-    _require_apart(source, target)
+    require_apart(source, target)
     job = _Copy(source, target, request)
     if request.dry_run:
         report = job.foresee()
@@ -108,7 +114,7 @@ def copy(request: CopyRequest) -> CopyReport:
     return replace(report, seconds=time.monotonic() - started)
 
 
-def _require_apart(source: Directory, target: Directory) -> None:
+def require_apart(source: Directory, target: Directory) -> None:
     """Raise UsageError if one of the directories is within the other."""
     inner, outer = sorted((f"{source.root}/", f"{target.root}/"), key=len, reverse=True)
     if inner.startswith(outer):
@@ -139,7 +145,7 @@ class _Copy:
             try:
                 selection = self._choose(facts)
                 facts = self._begin(selection, facts)
-                changed_path = self._send(selection) or self._find_changed(selection)
+                changed_path = self._send(selection) or find_changed(self._source, selection)
                 if changed_path is None:
                     return self._finish(selection, facts)
                 reason = f"{self._source.root}/{changed_path} was removed or replaced"
@@ -250,28 +256,6 @@ class _Copy:
 
         return [file for file in selection.files if not has(file)]
 
-    def _find_changed(self, selection: Selection) -> str | None:
-        """Return the path of a file that was replaced in the source after it was chosen, or None.
-
-        Files that were removed after they were copied do not matter, as long as the query goes on from the batch.
-        """
-        source = for_reading(self._source)
-        runs, logs = Runs.read(source), read_logs(source)
-        if logs.fence is not None or (runs.ids, runs.journals) != (selection.runs.ids, selection.runs.journals):
-            return layout.RUNS
-        if not logs.commits or logs.commits[-1] < selection.batch:
-            return layout.commit_file(selection.batch)
-        infos = stat_files(source, [file.path for file in selection.files])
-        return next(
-            (
-                file.path
-                for file in selection.files
-                if (info := infos.get(file.path)) is not None
-                and (info.size, info.mtime_ns) != (file.info.size, file.info.mtime_ns)
-            ),
-            None,
-        )
-
     def _finish(self, selection: Selection, facts: CopyFacts) -> CopyReport:
         target = self._target
         manifest = Manifest(facts, {file.path: self._copied[file.path] for file in selection.files})
@@ -296,6 +280,7 @@ class _Copy:
             source=self._source.root,
             target=self._target.root,
             batch=selection.batch,
+            source_batch=selection.batch,
             query_id=selection.query_id,
             new_id=self._request.new_id,
             dry_run=self._request.dry_run,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ttlsnap.checkpoint import Checkpoint, layout, open_checkpoint
 from ttlsnap.checkpoint.listing import is_temporary
-from ttlsnap.checkpoint.logs import read_file_logs
+from ttlsnap.checkpoint.logs import read_file_logs, read_logs
 from ttlsnap.checkpoint.own_paths import own_paths
 from ttlsnap.checkpoint.source_logs import describe_missing, find_sources, list_source_log, log_number
 from ttlsnap.errors import BusyError, CorruptionError, RefusedError
@@ -21,6 +21,7 @@ from ttlsnap.publishing.hidden_batches import refuse_hidden_batches
 from ttlsnap.publishing.reading import refuse_shared_folders
 from ttlsnap.publishing.runs import Runs, refuse_if_interrupted
 from ttlsnap.storage.directory import OWN, Directory, FileInfo, hide_files
+from ttlsnap.storage.open import for_reading
 from ttlsnap.storage.trees import stat_files
 from ttlsnap.storage.uris import is_local
 from ttlsnap.stores.lineage import Lineage
@@ -29,11 +30,15 @@ from ttlsnap.stores.open import lineages_of, open_state_store
 
 @dataclass(frozen=True, slots=True)
 class SelectedFile:
-    """A file of the source. ``content`` is what the copy has in its place, if that is something else."""
+    """A file of the source. ``content`` is what the copy has in its place, if that is something else.
+
+    ``parts`` are logs of a source whose entries it has, one after the other.
+    """
 
     path: str
     info: FileInfo
     content: bytes | None = None
+    parts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -87,6 +92,29 @@ def select_files(files: Directory, batch: int | None, home: str, query_id: str |
         if path not in selected and is_kept and (keeps_hidden_checksums or not info.name.startswith(".")):
             selected[path] = SelectedFile(path, info)
     return Selection(checkpoint, runs, tuple(selected.values()), query_id or checkpoint.query_id)
+
+
+def find_changed(source: Directory, selection: Selection) -> str | None:
+    """Return the path of a file that was replaced in the source after it was chosen, or None.
+
+    Files that were removed after they were copied do not matter, as long as the query goes on from the batch.
+    """
+    source = for_reading(source)
+    runs, logs = Runs.read(source), read_logs(source)
+    if logs.fence is not None or (runs.ids, runs.journals) != (selection.runs.ids, selection.runs.journals):
+        return layout.RUNS
+    if not logs.commits or logs.commits[-1] < selection.batch:
+        return layout.commit_file(selection.batch)
+    infos = stat_files(source, [file.path for file in selection.files])
+    return next(
+        (
+            file.path
+            for file in selection.files
+            if (info := infos.get(file.path)) is not None
+            and (info.size, info.mtime_ns) != (file.info.size, file.info.mtime_ns)
+        ),
+        None,
+    )
 
 
 def _content_for(files: Directory, path: str, home: str, query_id: str | None) -> bytes | None:

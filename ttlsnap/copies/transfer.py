@@ -63,7 +63,7 @@ class Sender:
                 digest.update(piece)
                 copy.write(piece)
                 size += len(piece)
-            if file.content is None and size != file.info.size:
+            if file.content is None and not file.parts and size != file.info.size:
                 raise ChangedError(f"{self._source.root}/{file.path} has changed while it was copied")
         return CopiedFile(file.path, size, digest.hexdigest(), file.info.mtime_ns)
 
@@ -71,14 +71,24 @@ class Sender:
         if file.content is not None:
             yield file.content
             return
+        if not file.parts:
+            yield from self._read(file.path)
+        for number, path in enumerate(file.parts):
+            pieces = self._read(path)
+            # The first line is the version, which all parts have.
+            version, newline, entries = next(pieces, b"").partition(b"\n")
+            yield newline + entries if number else version + newline + entries
+            yield from pieces
+
+    def _read(self, path: str) -> Iterator[bytes]:
         try:
-            with self._source.open(file.path) as source_file:
+            with self._source.open(path) as source_file:
                 while piece := source_file.read(_PIECE):
                     yield piece
         except StorageError:
-            if self._source.stat(file.path) is not None:
+            if self._source.stat(path) is not None:
                 raise
-            raise ChangedError(f"{self._source.root}/{file.path} was removed before it was copied") from None
+            raise ChangedError(f"{self._source.root}/{path} was removed before it was copied") from None
 
 
 class _Room:

@@ -29,7 +29,7 @@ from ttlsnap.checkpoint.own_paths import own_paths
 from ttlsnap.documents import ReadableDocument
 from ttlsnap.errors import CorruptionError
 from ttlsnap.schema.strict_json import parse_json
-from ttlsnap.storage.directory import Directory, FileInfo, each
+from ttlsnap.storage.directory import OWN, Directory, FileInfo, each
 from ttlsnap.storage.trees import stat_files
 
 Status = Literal["open", "done", "undone"]
@@ -77,7 +77,7 @@ class Journal(ReadableDocument):
 
     run: str
     number: int
-    kind: Literal["compact", "import", "migrate", "rollback", "repair"]
+    kind: Literal["compact", "import", "migrate", "restore", "rollback", "repair"]
     batch: int
     fence: str
     moves: tuple[FileMove, ...]
@@ -100,7 +100,12 @@ class Journal(ReadableDocument):
     @property
     def has_new_state(self) -> bool:
         """Whether the run wrote new state, and did not only move files."""
-        return self.kind in ("compact", "import", "migrate")
+        return self.replaces_logs or self.kind in ("compact", "import")
+
+    @property
+    def replaces_logs(self) -> bool:
+        """Whether the run gave its batch other logs."""
+        return self.kind in ("migrate", "restore")
 
     @property
     def to_backup(self) -> tuple[FileMove, ...]:
@@ -234,8 +239,8 @@ def facts_of(files: Directory, paths: Iterable[str]) -> tuple[FileFacts, ...]:
 
 
 def find_migrated(journals: Iterable[Journal], path: str) -> list[FileFacts]:
-    """Return the facts of every file that a migration has put at ``path``, such as offsets with other settings."""
-    migrations = (journal for journal in journals if journal.kind == "migrate" and journal.status == "done")
+    """Return the facts of every log that a run has put at ``path``, such as offsets with other settings."""
+    migrations = (journal for journal in journals if journal.replaces_logs and journal.status == "done")
     return [facts for journal in migrations for facts in journal.published if facts.path == path]
 
 
@@ -284,7 +289,7 @@ def _check_facts(journal: Journal, run: str, where: str) -> None:
     numbers = (journal.number, journal.batch, journal.longest_gap_ms or 0, journal.takeovers)
     checks = {
         "run": journal.run == run,
-        "kind": journal.kind in ("compact", "import", "migrate", "rollback", "repair"),
+        "kind": journal.kind in ("compact", "import", "migrate", "restore", "rollback", "repair"),
         "status": journal.status in ("open", "done", "undone"),
         "number": all(isinstance(number, int) and not isinstance(number, bool) and number >= 0 for number in numbers),
         "undoes": isinstance(journal.undoes, str) if journal.kind == "rollback" else journal.undoes is None,
@@ -334,12 +339,15 @@ def _may_move(journal: Journal, parts: list[str]) -> bool:
     """Return whether a run of this kind may move a file.
 
     A compaction and an import move state files, ledgers and a stale checksum of their fence. All other kinds also move
-    logs. A repair and its rollback also move files with paths of the checkpoint.
+    logs. A repair and its rollback also move files with paths of the checkpoint. A restore and its rollback move
+    everything but ttlsnap's own files.
     """
     path = "/".join(parts)
+    if journal.kind in ("restore", "rollback") and parts[0] != OWN:
+        return True
     if parts[0] == layout.STATE or path.startswith(f"{layout.LEDGERS}/"):
         return True
-    if journal.kind in ("repair", "rollback") and own_paths(layout.strip_checksum(path)) is not None:
+    if journal.kind == "repair" and own_paths(layout.strip_checksum(path)) is not None:
         return True
     is_log = len(parts) == 2 and parts[0] in (layout.OFFSETS, layout.COMMITS)
     if journal.kind in ("compact", "import"):

@@ -173,7 +173,7 @@ def remove_empty_folders(files: Directory, journal: Journal) -> None:
     Spark's reader of state takes each folder with a number for a partition, and an empty folder of operator metadata
     for the newest version of it. Folders for tables may be empty.
     """
-    if journal.kind not in ("migrate", "rollback"):
+    if not journal.replaces_logs and journal.kind != "rollback":
         return
     folders = sorted(_folders_above(path for move in journal.moves for path in (move.source, move.target)))
     split_folders = ((folder, folder.split("/")) for folder in folders)

@@ -23,7 +23,7 @@ from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.open import lineage_of, open_state_store
 
 _MOST = 10  # batches: the files of each are looked up in every partition
-_KINDS = ("compact", "import", "migrate", "rollback")
+_KINDS = ("compact", "import", "migrate", "restore", "rollback")
 
 
 @dataclass(frozen=True)

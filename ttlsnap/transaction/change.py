@@ -36,7 +36,7 @@ class Change:
     the batch that replaces the fence, or None.
     """
 
-    kind: Literal["compact", "import", "migrate", "repair"]
+    kind: Literal["compact", "import", "migrate", "repair", "restore"]
     batch: int
     staged: Sequence[StagedFile] = ()
     documents: Mapping[str, bytes] = field(default_factory=dict)

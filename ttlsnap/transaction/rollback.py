@@ -123,7 +123,7 @@ class Rollback(Run):
         # A planned batch that Spark has begun to run stays and is run again. The sink may already have its number.
         has_planned = self._planning_journal is not None and self._planning_journal.run == last_run.run
         is_ours = has_planned and not _has_later_state(files, self.before, last_run)
-        if last_run.kind == "migrate" and not is_ours:
+        if last_run.replaces_logs and not is_ours:
             _refuse_begun(files, last_run, self._logs, self.before)
         infos = stat_files(files, [move.source for move in moves_back])
         record_take_back(files, last_run.run, self.id, self._places)
@@ -150,6 +150,9 @@ class Rollback(Run):
         )
 
     def check_again(self) -> None:
+        # A restore replaced everything, perhaps a damaged checkpoint, so the old state needs nothing but its backup.
+        if self.undone.kind == "restore":
+            return
         if self.undone.has_new_state and self._last_committed == self.undone.batch:
             _require_loadable(self.files)
 
@@ -360,7 +363,7 @@ def _last_committed(files: Directory, last_run: Journal, logs: Logs) -> int:
     earlier_batches = [
         batch for name in moved_names if (batch := layout.parse_number(name)) is not None and batch < last_run.batch
     ]
-    if last_run.kind == "migrate" and (earlier_batches or last_run.batch == 0):
+    if last_run.replaces_logs and (earlier_batches or last_run.batch == 0):
         return max(earlier_batches, default=-1)
     folder = layout.COMMITS if logs.offsets else layout.OFFSETS
     raise RefusedError(f"{files.root}: its {folder} folder is empty, so the last batch is unknown")

@@ -1,0 +1,58 @@
+"""The numbers of the batches of a checkpoint that gets the state of a backup. They never go back.
+
+A query that is idle has the old state in memory. It must find the number of its next batch taken, or it would go on
+with that state. And a sink skips a batch whose number it has seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ttlsnap.checkpoint import Logs, layout
+from ttlsnap.checkpoint.listing import Listing
+from ttlsnap.publishing.runs import Runs
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """The numbers in the restored checkpoint. ``batch`` gets the backup's state and offsets, and counts as committed.
+
+    The next one is planned. ``begun`` says that a batch of that number was begun, and not committed: its offsets are
+    replaced. ``blocked`` is the number that an idle query would begin, if it is below ``batch``.
+    """
+
+    batch: int
+    begun: bool
+    blocked: int | None
+
+    @property
+    def planned(self) -> int:
+        """The batch without data that the query runs first."""
+        return self.batch + 1
+
+
+def number_batches(runs: Runs, logs: Logs, listing: Listing, backup_batch: int) -> Numbers:
+    """Return the numbers for a checkpoint with these ``logs``, and with the state files of ``listing``.
+
+    Without a commit log, the number is the highest that any file names.
+    """
+    highest = max((*_named_batches(runs, logs, listing), backup_batch))
+    if not logs.commits:
+        return Numbers(highest, False, None)
+    last_committed = logs.commits[-1]
+    if highest <= last_committed + 1 and backup_batch <= last_committed:
+        return Numbers(last_committed, logs.offsets[-1:] == (last_committed + 1,), None)
+    return Numbers(highest, False, last_committed + 1)
+
+
+def _named_batches(runs: Runs, logs: Logs, listing: Listing) -> Iterator[int]:
+    yield from (*logs.offsets, *logs.commits)
+    for path in listing:
+        batch = layout.batch_of(path)
+        if batch is not None:
+            yield batch
+    for journal in runs.journals:
+        yield journal.batch
+        if journal.planned is not None and journal.status == "done" and journal.fence_batch is not None:
+            yield journal.fence_batch

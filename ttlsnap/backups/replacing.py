@@ -1,0 +1,354 @@
+"""``copy --replace``: a checkpoint gets the state and the positions of a copy, in a run that can be rolled back.
+
+The numbers of batches do not go back (see ``numbers``). If the checkpoint is at batch M and the copy at N:
+
+    state of version N + 1          becomes version M + 1, built anew
+    offsets/N, commits/N            become offsets/M and commits/M
+    all other files of the copy     keep their names
+
+The query's id stays. What the checkpoint had in these places moves to the run's backup.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import closing, nullcontext
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any
+from uuid import uuid4
+
+from ttlsnap.archives.places import AllowedPlaces
+from ttlsnap.backups.numbers import number_batches
+from ttlsnap.backups.source_logs import AdvancedLogs, advance_logs
+from ttlsnap.checkpoint import Checkpoint, layout
+from ttlsnap.checkpoint.checkpoint import query_id
+from ttlsnap.checkpoint.listing import list_activity
+from ttlsnap.checkpoint.logs import MAX_LOG_BYTES, Logs, plan_next, read_logs, with_file_logs, with_unique_ids
+from ttlsnap.compaction.engine import settle
+from ttlsnap.copies.manifest import read_begun, read_manifest
+from ttlsnap.copies.report import CopyReport
+from ttlsnap.copies.run import CopyListener, CopyRequest, SilentCopyListener, require_apart
+from ttlsnap.copies.selection import SelectedFile, Selection, find_changed, select_files
+from ttlsnap.copies.transfer import Sender
+from ttlsnap.copies.verify import find_differences
+from ttlsnap.engines.local import spread, useful_threads
+from ttlsnap.errors import BusyError, CorruptionError, RefusedError
+from ttlsnap.publishing.archives import deliver_all
+from ttlsnap.publishing.first_run import describe_first_run
+from ttlsnap.publishing.journal import Journal, staged_path
+from ttlsnap.publishing.preflight import (
+    foresee,
+    refuse_immovable,
+    refuse_planned_batch,
+    refuse_running,
+    require_ownership,
+)
+from ttlsnap.publishing.runs import Runs, new_run_id, refuse_if_interrupted
+from ttlsnap.storage.directory import Directory, each
+from ttlsnap.storage.open import for_reading, open_directory
+from ttlsnap.stores.open import open_state_store, partitions_of
+from ttlsnap.stores.partitions import StorePartition
+from ttlsnap.stores.protocols import StagedFile, Staging, Written
+from ttlsnap.transaction.change import Change
+from ttlsnap.transaction.scratch import existing_folder
+from ttlsnap.transaction.steps import Run, WorkPlace, change_in_place
+from ttlsnap.written.ledger import list_ledgers
+
+_FOLDERS = (layout.OFFSETS, layout.COMMITS, layout.STATE, layout.SOURCES)
+
+
+def is_replaceable(target: str) -> bool:
+    """Return whether a place has a checkpoint, or what is left of one. An unfinished copy is not one."""
+    files = open_directory(target)
+    if read_begun(files) is not None:
+        return False
+    return any(layout.batch_of(path) is not None for path in list_activity(files)) or bool(files.list(layout.RUNS))
+
+
+def replace_state(request: CopyRequest) -> CopyReport:
+    """Give the checkpoint ``target`` the state and the positions of the checkpoint ``source``. Return a report.
+
+    Raise a ``TtlsnapError``. The checkpoint is then as it was, unless the message names ``ttlsnap recover``.
+    """
+    started = time.monotonic()
+    scratch = existing_folder(request.scratch) if request.scratch is not None else None
+    source, files = open_directory(request.source), open_directory(request.target)
+    require_apart(source, files)
+    selection = select_files(for_reading(source), request.batch, files.root)
+    _verify(for_reading(source), selection)
+    with nullcontext() if request.dry_run else files.lock():
+        run = Replacement(source, selection, refuse_if_interrupted(files), request)
+        refusals = run.refusals()
+        if request.dry_run:
+            run.stage(WorkPlace(files.root, None, scratch))
+            run.warnings += refusals
+            return replace(run.report, refused=bool(refusals), seconds=_since(started))
+        run.published = change_in_place(run, scratch)
+        first_run = describe_first_run(run.runs) if run.published else None
+    return replace(run.report, first_run=first_run, seconds=_since(started))
+
+
+def _since(started: float) -> float:
+    return time.monotonic() - started
+
+
+def _verify(source: Directory, selection: Selection) -> None:
+    """Raise CorruptionError if the source is a copy, and not what its manifest says. A query may have used it since."""
+    manifest = read_manifest(source)
+    logs = selection.checkpoint.logs
+    if manifest is None or selection.runs.ids or logs.offsets[-1] != manifest.facts.batch:
+        return
+    differences = list(find_differences(source, manifest))
+    if differences:
+        path, words = differences[0]
+        raise CorruptionError(
+            f"{source.root}/{path} {words} ({len(differences)} such files). Nothing was changed. Use another copy"
+        )
+
+
+@dataclass(frozen=True)
+class _Partition:
+    """A partition of the source, and the path of its new snapshot. It gets the settings of the partition ``like``."""
+
+    source: StorePartition
+    like: StorePartition
+    target: str
+
+    @property
+    def size(self) -> int:
+        """The bytes that are read."""
+        return self.source.size
+
+
+class Replacement(Run):
+    """A run that gives a checkpoint the state of a copy, which ``selection`` describes."""
+
+    replaces_backups = True
+
+    def __init__(self, source: Directory, selection: Selection, runs: Runs, request: CopyRequest) -> None:
+        super().__init__(runs, new_run_id(), list_activity(runs.files))
+        self._source, self._selection, self._request = source, selection, request
+        self._listener: CopyListener = request.listener or SilentCopyListener()
+        self._logs = read_logs(self.files)
+        self._numbers = number_batches(runs, self._logs, self.before, selection.batch)
+        self._query_id = query_id(self.files)
+        self._partitions, self._unique_ids = _renumber(selection, self._numbers.batch + 1)
+        self._staged: list[StagedFile] = []
+        self.published = not request.dry_run
+        _require_same_query(self.files, self._query_id, source, selection)
+
+    def refusals(self) -> list[str]:
+        """Raise a TtlsnapError if the checkpoint cannot be replaced now; in a dry run, return what it would say."""
+        request, files, dry_run = self._request, self.files, self._request.dry_run
+        refusals = [*refuse_running(self.runs, self._query_id, request.stopped, False, dry_run)]
+        new_files = [*(partition.target for partition in self._partitions), layout.offset_file(self._numbers.planned)]
+        checks = [
+            partial(refuse_immovable, files, self._old_paths),
+            partial(require_ownership, files, new_files, dry_run=dry_run),
+            *([partial(refuse_planned_batch, self._at_its_last_batch)] if request.planned_batch else []),
+        ]
+        return [*refusals, *(warning for check in checks for warning in foresee(check, dry_run=dry_run))]
+
+    def deliver_waiting(self) -> list[str]:
+        return deliver_all(self.runs, AllowedPlaces(None))
+
+    def stage(self, place: WorkPlace) -> None:
+        """Build the state, and send the other files."""
+        others, size = self._advanced.files, sum(file.info.size for file in self._others)
+        self._listener.chosen(self._selection.batch, len(self._selection.files), self._selection.size)
+        self._build_state(place)
+        if place.below is not None:
+            self._send(others, place.below)
+        self._listener.arrived(len(others), size)
+
+    def is_wanted(self) -> bool:
+        return self._listener.confirm(self.report)
+
+    def document(self) -> dict[str, Any]:
+        return self.report.to_json()
+
+    def journal(self) -> Journal:
+        files, selection, numbers = self.files, self._selection, self._numbers
+        source = for_reading(self._source)
+        planned = plan_next(source, selection.checkpoint.batch) if self._request.planned_batch else None
+        if planned is not None:
+            planned = with_file_logs(planned, self._advanced.positions)
+        documents = self._new_logs(source)
+        logs = self._logs
+        if numbers.begun and planned is not None:
+            # The fence is after it. So a rollback brings the old offsets back, as every other replaced file.
+            documents[layout.offset_file(numbers.planned)] = planned.encode()
+            planned = None
+        elif not numbers.begun:
+            logs = replace(logs, offsets=(*logs.offsets, numbers.batch))
+        staged = each(files, lambda file: settle(files, file, staged_path(self.id, file.target)), self._staged)
+        return Change(
+            kind="restore",
+            batch=numbers.batch,
+            staged=staged,
+            documents=documents,
+            set_aside=self._old_paths,
+            planned=planned,
+        ).journal(self.runs, self.id, logs, self.before)
+
+    def check(self) -> None:
+        changed_path = find_changed(self._source, self._selection)
+        if changed_path is not None:
+            raise BusyError(
+                f"{self._source.root}/{changed_path} was removed or replaced while ttlsnap read it. Nothing was "
+                "changed. Copy that checkpoint to a new place first, and use the copy"
+            )
+
+    @property
+    def report(self) -> CopyReport:
+        """The report, with the warnings that were collected so far."""
+        selection, request = self._selection, self._request
+        return CopyReport(
+            source=self._source.root,
+            target=self.files.root,
+            batch=self._numbers.batch,
+            source_batch=selection.batch,
+            query_id=self._query_id or selection.query_id,
+            new_id=False,
+            dry_run=request.dry_run,
+            complete=self.published,
+            files=len(selection.files),
+            bytes=selection.size,
+            replaced=True,
+            run=self.id,
+            backup=f"{self.files.root}/{layout.run_directory(self.id)}/backup" if self.published else None,
+            warnings=tuple(self.warnings),
+            made_final=self.made_final,
+        )
+
+    @cached_property
+    def _advanced(self) -> AdvancedLogs:
+        """The other files, with logs of sources that go on where those of the checkpoint end."""
+        source = for_reading(self._source)
+        return advance_logs(source, self._selection.batch, self._others, self._old_paths)
+
+    @cached_property
+    def _others(self) -> list[SelectedFile]:
+        """The files of the copy that are sent: all but state, logs, and the id of the query if there is one."""
+        state_paths = {file.path for partition in self._partitions for file in partition.source.lineage.files}
+        folders = (layout.OFFSETS, layout.COMMITS)
+
+        def is_other(path: str) -> bool:
+            if path == layout.METADATA:
+                return self._query_id is None
+            return path not in state_paths and path.split("/")[0] not in folders
+
+        return [file for file in self._selection.files if is_other(layout.strip_checksum(file.path))]
+
+    @cached_property
+    def _old_paths(self) -> list[str]:
+        """What moves to the run's backup: the logs, the state, and each folder that the copy has, too."""
+        files = self.files
+        folders = {*_FOLDERS, *(file.path.split("/")[0] for file in self._others if "/" in file.path)}
+        paths = [path for folder in sorted(folders) for path in files.list_tree(folder)]
+        return [*paths, *list_ledgers(files)]
+
+    def _build_state(self, place: WorkPlace) -> None:
+        work = partial(_build, root=place.root, below=place.below, scratch=place.scratch)
+
+        def build(partition: _Partition, progress: Any) -> Written:
+            written = work(partition)
+            self._listener.arrived(len(partition.source.lineage.files), partition.size)
+            return written
+
+        size = sum(partition.size for partition in self._partitions)
+        threads = self._request.parallelism or useful_threads(self._source.root, size)
+        results = spread(build, self._partitions, threads, lambda: None, lambda entries, dropped: None)
+        self._staged += [file for written in results for file in written.files]
+
+    def _send(self, others: Sequence[SelectedFile], below: str) -> None:
+        staging = open_directory(f"{self.files.root}/{below}")
+        staging.mkdirs("")
+        copied_files, changed_paths = Sender(self._source, staging).send(others)
+        if changed_paths:
+            raise BusyError(f"{self._source.root}/{changed_paths[0]} was removed or replaced while ttlsnap read it")
+        self._staged += [StagedFile(f"{below}/{file.path}", file.path, file.size, file.digest) for file in copied_files]
+
+    def _new_logs(self, source: Directory) -> dict[str, bytes]:
+        """Return the logs of the restored checkpoint, by path."""
+        selection, numbers = self._selection, self._numbers
+        checkpoint, batch = selection.checkpoint, selection.batch
+        earlier_batch = batch - 1 if batch - 1 in checkpoint.logs.offsets else batch
+        offsets, earlier_offsets = (
+            with_file_logs(
+                source.read(layout.offset_file(number), MAX_LOG_BYTES).decode(), self._advanced.positions
+            ).encode()
+            for number in (batch, earlier_batch)
+        )
+        documents = {layout.offset_file(numbers.batch): offsets}
+        if numbers.batch > 0:  # a query that restarts after a batch also reads the offsets before it
+            documents[layout.offset_file(numbers.batch - 1)] = earlier_offsets
+        if numbers.blocked is not None:
+            documents.setdefault(layout.offset_file(numbers.blocked), offsets)
+        documents[layout.commit_file(numbers.batch)] = with_unique_ids(source, batch, self._unique_ids).encode()
+        return documents
+
+    @property
+    def _at_its_last_batch(self) -> Checkpoint:
+        """The copy's checkpoint as the restored one will be: no batch is begun."""
+        checkpoint = self._selection.checkpoint
+        batch = (checkpoint.batch.id,)
+        return replace(checkpoint, files=self.files, logs=Logs(batch, batch, None))
+
+
+def _renumber(selection: Selection, version: int) -> tuple[list[_Partition], dict[int, list[list[str]]]]:
+    """Return the partitions of all stores as they will be at ``version``, and the ids in the names of their files.
+
+    There is an id for each store, for each operator and partition; there are none in checkpoint format 1.
+    """
+    checkpoint = selection.checkpoint
+    state_store = open_state_store(checkpoint)
+    partitions: list[_Partition] = []
+    unique_ids: dict[int, list[list[str]]] = {}
+    for operator in checkpoint.operators:
+        ids_of_stores: list[list[str]] = []
+        for store in operator.stores:
+            sources = partitions_of(checkpoint, state_store, store)
+            model = next((source for source in sources if source.lineage.snapshot is not None), sources[0])
+            ids = [str(uuid4()) if checkpoint.batch.unique_ids else None for _ in sources]
+            ids_of_stores.append(list(filter(None, ids)))
+            for source, unique_id in zip(sources, ids, strict=True):
+                like = source if source.lineage.snapshot is not None else model
+                name = state_store.snapshot_name(version, unique_id)
+                partitions.append(_Partition(source, like, f"{store.directory(source.partition)}/{name}"))
+        if checkpoint.batch.unique_ids:
+            unique_ids[operator.id] = [list(ids) for ids in zip(*ids_of_stores, strict=True)]
+    return partitions, unique_ids
+
+
+def _build(partition: _Partition, *, root: str, below: str | None, scratch: str | None) -> Written:
+    """Build the new snapshot of a partition from the entries of the copy's one, as they are stored."""
+    source = for_reading(open_directory(partition.source.root))
+    staging = Staging(open_directory(root), below) if below is not None else None
+    store = partition.source.state_store
+    with (
+        store.build(source, partition.like.lineage, partition.target, staging, scratch) as builder,
+        closing(partition.source.scan(source, {}, scratch=scratch)) as batches,
+    ):
+        for batch, _ in batches:
+            keys, values, _ = batch.stored
+            builder.put(keys, values)
+        return builder.finish()
+
+
+def _require_same_query(files: Directory, target_id: str | None, source: Directory, selection: Selection) -> None:
+    """Raise RefusedError if the source is not a copy of this checkpoint, or of the same one, or its clone."""
+    if target_id is None:
+        return
+    ids = {selection.query_id}
+    for directory in (source, files):
+        manifest = read_manifest(directory)
+        if manifest is not None:
+            ids |= {manifest.facts.query_id, manifest.facts.source_query_id}
+    if target_id not in ids or (selection.query_id not in ids):
+        raise RefusedError(
+            f"{source.root} is of another query (id {selection.query_id}) than {files.root} (id {target_id}). Nothing "
+            "was changed. Name a copy of this checkpoint"
+        )

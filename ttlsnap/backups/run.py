@@ -1,0 +1,26 @@
+"""The public function ``copy``: to a new place, or in place of a checkpoint."""
+
+from __future__ import annotations
+
+from ttlsnap.backups.replacing import is_replaceable, replace_state
+from ttlsnap.copies.report import CopyReport
+from ttlsnap.copies.run import CopyRequest, make_copy
+from ttlsnap.errors import UsageError
+from ttlsnap.keywords import takes
+
+
+@takes(CopyRequest)
+def copy(request: CopyRequest) -> CopyReport:
+    """Copy the checkpoint ``source`` to ``target``, as of one batch. The query may keep running.
+
+    With ``replace``, ``target`` may be a checkpoint of the same query: it is restored from the copy ``source``. Its
+    query must be stopped.
+
+    Raise a ``TtlsnapError`` (see ``ttlsnap.errors``). Nothing is written to the source. A copy that is not complete
+    keeps Spark from starting, and another call continues it.
+    """
+    if request.replace and (request.new_id or request.verify):
+        raise UsageError("--replace cannot be used with --new-id or --verify")
+    if request.replace and is_replaceable(request.target):
+        return replace_state(request)
+    return make_copy(request)

@@ -1,0 +1,99 @@
+"""The logs of sources that read files, in a checkpoint that gets the state of a backup. Their numbers do not go back.
+
+A query that is idle has the number of the newest file of such a log in memory. When it finds input, it writes the next
+number, and only then finds that its next batch is taken, and stops. With the log of the backup alone, the numbers
+between would be missing, and Spark does not read a log with a gap. So the restored log ends at the number at which the
+old one ended, and the offsets name this number:
+
+    <c>.compact          everything that the backup had read; c is the number of the newest such file in the old log
+    <c + 1> to <last>    a file that the log has already, so nothing new
+
+Source: Spark's ``CompactibleFileStreamLog`` and ``FileStreamSourceLog``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ttlsnap.checkpoint import layout
+from ttlsnap.checkpoint.logs import read_file_logs
+from ttlsnap.checkpoint.source_logs import COMPACT, find_sources, list_source_log, log_number
+from ttlsnap.copies.selection import SelectedFile
+from ttlsnap.storage.directory import Directory
+
+_MOST_OF_AN_ENTRY = 1 << 20  # bytes
+
+
+@dataclass(frozen=True)
+class AdvancedLogs:
+    """The ``files`` of a restored checkpoint with its logs of sources, and the new ``positions`` of these sources."""
+
+    files: tuple[SelectedFile, ...]
+    positions: dict[str, int]
+
+
+def advance_logs(
+    backup: Directory, batch: int, files: Sequence[SelectedFile], old_paths: Sequence[str]
+) -> AdvancedLogs:
+    """Return the ``files`` of the backup as of ``batch`` with logs that go on where those in ``old_paths`` end."""
+    offsets = read_file_logs(backup, batch, {})
+    logs = find_sources(backup, offsets)
+    if logs.keys() != offsets.keys() and len(logs) > 1:
+        return AdvancedLogs(tuple(files), {})  # it is not known which log an offset belongs to
+    new_files, positions = {file.path: file for file in files}, dict[str, int]()
+    for source, last_number in logs.items():
+        folder = f"{layout.SOURCES}/{source}"
+        old_names = [path.rpartition("/")[2] for path in old_paths if path.rpartition("/")[0] == folder]
+        newest_number = max((number for name in old_names if (number := log_number(name)) is not None), default=-1)
+        if newest_number <= last_number:
+            continue
+        own_files = {path: file for path, file in new_files.items() if _is_log(path, folder)}
+        advanced_files = _advance(backup, folder, own_files, old_names, last_number, newest_number)
+        if advanced_files is not None:
+            new_files = {path: file for path, file in new_files.items() if path not in own_files}
+            new_files |= {file.path: file for file in advanced_files}
+            positions |= dict.fromkeys(offsets if len(logs) == 1 else [source], newest_number)
+    return AdvancedLogs(tuple(new_files.values()), positions)
+
+
+def _is_log(path: str, folder: str) -> bool:
+    parent, _, name = layout.strip_checksum(path).rpartition("/")
+    return parent == folder and log_number(name) is not None
+
+
+def _advance(
+    backup: Directory,
+    folder: str,
+    own_files: dict[str, SelectedFile],
+    old_names: Sequence[str],
+    last_number: int,
+    newest_number: int,
+) -> list[SelectedFile] | None:
+    """Return the files of a log that ends at ``newest_number``; None if the old one does not show how."""
+    log = list_source_log(backup, folder.rpartition("/")[2], last_number)
+    names = sorted((name for name in log.read if f"{folder}/{name}" in own_files), key=log_number)  # type: ignore[arg-type]
+    model = own_files[f"{folder}/{names[-1]}"]
+    compact_numbers = sorted(
+        number for name in old_names if name.endswith(COMPACT) and (number := log_number(name)) is not None
+    )
+    has_compact = any(name.endswith(COMPACT) for name in names)
+
+    # Spark omits an entry that has the number of another batch. A log without any entry would look truncated.
+    with backup.open(model.path) as file:
+        filler = b"\n".join(file.read(_MOST_OF_AN_ENTRY).split(b"\n")[:2])
+
+    def empty(name: str) -> SelectedFile:
+        return replace(model, path=f"{folder}/{name}", content=filler)
+
+    if not compact_numbers or compact_numbers[-1] <= last_number:
+        if has_compact and not compact_numbers:
+            return None
+        return [*own_files.values(), *(empty(str(number)) for number in range(last_number + 1, newest_number + 1))]
+    # Spark takes the distance of the two newest ``.compact`` files for the interval, and reads only the newest.
+    earlier_files = [empty(f"{number}{COMPACT}") for number in compact_numbers[-2:-1]]
+    newest_file = replace(
+        model, path=f"{folder}/{compact_numbers[-1]}{COMPACT}", parts=tuple(f"{folder}/{name}" for name in names)
+    )
+    later_files = [empty(str(number)) for number in range(compact_numbers[-1] + 1, newest_number + 1)]
+    return [*earlier_files, newest_file, *later_files]
