@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ttlsnap import diff, doctor, history, rollback
 from ttlsnap.backups.run import copy
 from ttlsnap.checkpoint.logs import read_logs
-from ttlsnap.errors import TtlsnapError
+from ttlsnap.copies.report import CopyReport
+from ttlsnap.errors import BusyError, CorruptionError, RefusedError, TtlsnapError, UsageError
 from ttlsnap.storage.open import open_directory
 
+from ..cli.running import Ttlsnap
 from ..samples import SAMPLES, bytes_of, sample
 
 NAMES = sorted(path.name for path in SAMPLES.iterdir() if path.is_dir() and path.name != "__pycache__")
@@ -51,3 +55,131 @@ def test_a_checkpoint_gets_the_state_of_its_backup_and_a_rollback_takes_it_back(
     assert [entry.kind for entry in history(str(checkpoint))][-1] == "restore"
     rollback(str(checkpoint), stopped=True)
     assert content_of(checkpoint) == before
+
+
+def restore(backup: Path, checkpoint: Path, **options: Any) -> CopyReport:
+    """Restore a checkpoint in place from a copy."""
+    return copy(str(backup), str(checkpoint), replace=True, stopped=True, **options)
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> tuple[Path, Path]:
+    """Return a checkpoint at batch 6, and its copy as of batch 4."""
+    checkpoint, backup = sample(AGG, tmp_path), tmp_path / "backup"
+    copy(str(checkpoint), str(backup), batch=4)
+    return checkpoint, backup
+
+
+def test_the_log_of_a_source_goes_on_where_it_ended(pair: tuple[Path, Path]) -> None:
+    checkpoint, backup = pair
+    (checkpoint / "sources/0/9").write_text((checkpoint / "sources/0/5").read_text())
+    restore(backup, checkpoint)
+    assert sorted(path.name for path in (checkpoint / "sources/0").glob("[0-9]*")) == [str(n) for n in range(10)]
+    assert {(checkpoint / f"offsets/{n}").read_text().splitlines()[2] for n in (5, 6, 7)} == {'{"logOffset":9}'}
+    assert [(checkpoint / f"sources/0/{n}").read_bytes() for n in range(5)] == [
+        (backup / f"sources/0/{n}").read_bytes() for n in range(5)
+    ]
+    known = (backup / "sources/0/4").read_bytes()
+    assert {(checkpoint / f"sources/0/{n}").read_bytes() for n in range(5, 10)} == {known}
+
+
+def test_a_log_that_spark_compacted_meanwhile_has_what_the_backup_had_read(pair: tuple[Path, Path]) -> None:
+    checkpoint, backup = pair
+    log = checkpoint / "sources/0"
+    for number in (3, 7):
+        (log / f"{number}.compact").write_text("v1\n" + "\n".join(read_entries(log, range(min(number, 5) + 1))))
+    (log / "8").write_text((log / "5").read_text())
+    restore(backup, checkpoint)
+    assert sorted(path.name for path in log.glob("[0-9]*")) == ["3.compact", "7.compact", "8"]
+    known = read_entries(backup / "sources/0", range(5))
+    assert (log / "7.compact").read_text().splitlines() == ["v1", *known]
+    assert (log / "8").read_text().splitlines() == ["v1", known[-1]]
+    assert (checkpoint / "offsets/6").read_text().splitlines()[2] == '{"logOffset":8}'
+    assert {problem.code for problem in doctor(str(checkpoint)).problems} <= HARMLESS
+
+
+def read_entries(log: Path, numbers: Iterable[int]) -> list[str]:
+    """Return the entries of some files in the log of a source."""
+    return [line for number in numbers for line in (log / str(number)).read_text().splitlines()[1:]]
+
+
+def test_a_batch_that_was_begun_becomes_the_planned_one(tmp_path: Path) -> None:
+    checkpoint, backup = sample(BEGUN, tmp_path), tmp_path / "backup"
+    copy(str(checkpoint), str(backup), batch=1)
+    before = content_of(checkpoint)
+    report = restore(backup, checkpoint)
+    assert (report.batch, read_logs(open_directory(str(checkpoint))).offsets[-1]) == (3, 4)
+    planned, last = ((checkpoint / f"offsets/{number}").read_text().splitlines()[2:] for number in (4, 3))
+    assert planned == last
+    rollback(str(checkpoint), stopped=True)
+    assert content_of(checkpoint) == before
+
+
+def test_a_newer_backup_raises_the_numbers_and_blocks_the_next_batch(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    checkpoint, backup = pair
+    newer = tmp_path / "newer"
+    copy(str(checkpoint), str(newer))
+    assert restore(newer, backup).batch == 6
+    # An idle query at batch 4 would begin batch 5.
+    assert read_logs(open_directory(str(backup))).offsets == (5, 6, 7)
+    assert diff(str(newer), str(backup)).differs is False
+
+
+@pytest.mark.parametrize("lost", ["commits", "offsets commits", "state", "offsets commits state sources"])
+def test_a_checkpoint_that_lost_files_is_restored_and_no_number_comes_back(
+    pair: tuple[Path, Path], tmp_path: Path, lost: str
+) -> None:
+    checkpoint, backup = pair
+    for folder in lost.split():
+        (checkpoint / folder).rename(tmp_path / f"lost-{folder}")
+    before = content_of(checkpoint)
+    if len(lost.split()) == 4:  # nothing has a number
+        with pytest.raises(RefusedError, match="exists already"):
+            restore(backup, checkpoint)
+        assert content_of(checkpoint) == before
+        return
+    assert restore(backup, checkpoint).batch == 6
+    assert diff(str(backup), str(checkpoint)).differs is False
+    rollback(str(checkpoint), stopped=True)
+    assert {path: data for path, data in content_of(checkpoint).items() if data != "folder"} == {
+        path: data for path, data in before.items() if data != "folder"
+    }
+
+
+def test_what_cannot_be_restored_is_refused_and_nothing_changes(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    checkpoint, backup = pair
+    other = sample(VISITS, tmp_path)
+    before = bytes_of(checkpoint)
+    with pytest.raises(RefusedError, match="is of another query"):
+        restore(other, checkpoint)
+    (checkpoint / "offsets/6").touch()
+    with pytest.raises(BusyError, match="stopped=True"):
+        copy(str(backup), str(checkpoint), replace=True)
+    with pytest.raises(UsageError, match="new_id"):
+        restore(backup, checkpoint, new_id=True)
+    state = backup / "state/0/0/5.delta"
+    state.write_bytes(state.read_bytes()[:-1] + b"x")
+    with pytest.raises(CorruptionError, match="has another content than the manifest says"):
+        restore(backup, checkpoint)
+    assert {path: data for path, data in bytes_of(checkpoint).items() if "_ttlsnap" not in path} == before
+
+
+def test_a_dry_run_says_what_it_would_do_and_writes_nothing(
+    pair: tuple[Path, Path], ttlsnap: Ttlsnap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TTLSNAP_STOPPED")
+    checkpoint, backup = pair
+    (checkpoint / "offsets/6").touch()
+    before = bytes_of(checkpoint)
+    foreseen = ttlsnap("copy", backup, checkpoint, "--replace", "--dry-run", "--exit-code")
+    assert (foreseen.code, "a run would be refused now" in " ".join(foreseen.err.split())) == (4, True)
+    assert "Would replace the state of" in foreseen.out
+    assert ttlsnap("copy", backup, checkpoint, "--replace", "--dry-run", "--stopped", "--exit-code").code == 0
+    assert bytes_of(checkpoint) == before
+    asked = ttlsnap("copy", backup, checkpoint, "--replace", "--stopped")
+    assert (asked.code, "nobody can be asked" in " ".join(asked.err.split())) == (4, True)
+    assert content_of(checkpoint) == before
+    done = ttlsnap("copy", backup, checkpoint, "--replace", "--stopped", "--yes")
+    assert (done.code, "Replaced the state of" in done.out) == (0, True)
+    listed = ttlsnap("history", checkpoint)
+    assert "restore" in listed.out

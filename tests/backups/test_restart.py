@@ -52,7 +52,13 @@ def test_a_query_goes_on_from_its_backup(judge: Judge, tmp_path: Path, query: Qu
 
 @pytest.mark.parametrize(
     "query",
-    narrow([rocksdb("agg_update", changelog=True), Query("agg_update"), rocksdb("visits", changelog=False, checkpoint_format=2)]),
+    narrow(
+        [
+            rocksdb("agg_update", changelog=True),
+            Query("agg_update"),
+            rocksdb("visits", changelog=False, checkpoint_format=2),
+        ]
+    ),
     ids=lambda query: f"{query.operator}-{query.provider}",
 )
 def test_an_idle_query_stops_and_its_successor_reads_again_what_came_after_the_backup(

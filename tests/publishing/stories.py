@@ -48,6 +48,14 @@ def migrate(checkpoint: Path | str, change: Sequence[str] = ("--partitions", "3"
     ]
 
 
+def restore_from(backup: Path, checkpoint: Path | str) -> list[str]:
+    """Return the command that restores a checkpoint in place."""
+    return [
+        *("copy", str(backup), str(checkpoint), "--replace"),
+        *("--parallelism", "1", "--stopped", "--yes", "--format", "json"),
+    ]
+
+
 def repair(checkpoint: Path | str) -> list[str]:
     """Return the command that removes a torn offset."""
     return ["doctor", str(checkpoint), "--fix", "torn-offset", "--parallelism", "1", "--stopped", "--yes"]

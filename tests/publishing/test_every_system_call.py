@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from ttlsnap import copy as copy_checkpoint
 from ttlsnap import export
 
 from ..judge.spark import Checkpoint
 from ..matrix import FULL
 from .faults import EIO, KILL, Faults, Point, Step, Workshop, errors, faults, kills, told_well
-from .stories import compact, fill, migrate, repair
+from .stories import compact, fill, migrate, repair, restore_from
 from .syscalls import Call
 from .trees import copy, is_fenced, newest, tree
 
@@ -241,3 +242,66 @@ def test_a_killed_recovery_of_a_migration_leaves_the_old_or_the_new_state(
     step = workshop.step("recover", start, lambda path: ["recover", str(path), *options], old=migration.old)
     assert step.new == (migration.old if options else migration.new)
     workshop.check(replace(step, new=migration.new), kills(step.calls))
+
+
+@pytest.fixture(scope="module")
+def backup(rich: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a copy as of an older batch than the last one."""
+    place = tmp_path_factory.mktemp("backup") / "backup"
+    copy_checkpoint(str(rich.path), str(place), batch=newest(rich.path / "commits") - 1)
+    return place
+
+
+@pytest.fixture(scope="module")
+def restore(workshop: Workshop, rich: Checkpoint, backup: Path) -> Step:
+    """Return a restore in place from that copy."""
+    step = workshop.step("restore", rich.path, lambda path: restore_from(backup, path))
+    assert step.old != step.new
+    return step
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_an_interrupted_restore_leaves_the_old_or_the_new_state(
+    workshop: Workshop, restore: Step, fault: Faults
+) -> None:
+    workshop.check(restore, fault(restore.calls))
+
+
+def test_a_killed_rollback_of_a_restore_leaves_the_old_or_the_new_state(workshop: Workshop, restore: Step) -> None:
+    restored = workshop.after(restore.start, restore.argv)
+    step = workshop.step("rollback", restored, lambda path: ["rollback", str(path)])
+    assert (step.old, step.new) == (restore.new, restore.old)
+    workshop.check(step, kills(step.calls))
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_an_interrupted_backup_keeps_spark_out_and_goes_on(
+    workshop: Workshop, rich: Checkpoint, tmp_path: Path, fault: Faults
+) -> None:
+    source = copy(rich.path, tmp_path / "source")
+
+    def argv(folder: Path) -> list[str]:
+        return ["copy", str(folder / "source"), str(folder / "copies" / "new"), "--verify"]
+
+    (tmp_path / "copies").mkdir()
+    step = workshop.step("backup", tmp_path, argv)
+    assert not any(call.path.startswith("source") for call in step.calls)
+    reference = tree(workshop.after(tmp_path, argv) / "copies" / "new")
+
+    def judge(step: Step, point: Point) -> None:
+        folder, traced = workshop.cut(step, point)
+        place = folder / "copies" / "new"
+        assert tree(folder / "source") == tree(source)
+        whole = (place / "_ttlsnap/copy.json").exists()
+        if point.fault != KILL:
+            done = traced.ended.code == 0 and tree(place) == reference
+            told_well(traced.ended, "copy", point, needs_recover=False, is_done=done)
+        # Without offsets, Spark would begin with batch 0. It has nothing else to begin with then.
+        if not whole and (place / "commits").exists():
+            assert is_fenced(place)
+        ended = workshop.commands.run(*argv(folder))
+        done_before = whole and not is_fenced(place)
+        assert ended.code == (4 if done_before else 0), ended.err
+        assert tree(place) == reference
+
+    workshop.check(step, fault(step.calls), judge)

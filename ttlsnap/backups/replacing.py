@@ -177,6 +177,7 @@ class Replacement(Run):
             planned = with_file_logs(planned, self._advanced.positions)
         documents = self._new_logs(source)
         logs = self._logs
+        files.mkdirs(layout.OFFSETS)  # a damaged checkpoint may have lost it
         if numbers.begun and planned is not None:
             # The fence is after it. So a rollback brings the old offsets back, as every other replaced file.
             documents[layout.offset_file(numbers.planned)] = planned.encode()

@@ -57,12 +57,12 @@ class StartProblem:
 
 
 def find_obstacles(files: Directory, logs: Logs) -> Iterator[StartProblem]:
-    """Yield what stops Spark. ``logs`` has at least one committed batch. Files of the state are not read.
+    """Yield what stops Spark. Without a committed batch, nothing is known. Files of the state are not read.
 
     The files of the newest committed batch must be readable; see ``read_batch``.
     """
     yield from _find_blocked(files, logs)
-    if not logs.offsets:
+    if not (logs.offsets and logs.commits):
         return
     last_batch, last_committed = logs.offsets[-1], logs.commits[-1]
     if last_batch < last_committed:
