@@ -12,7 +12,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 from ttlsnap.cli.exit_codes import ExitCodeOption, end_as_run, require_dry_run
 from ttlsnap.cli.groups import given, separate
 from ttlsnap.cli.help import Command
-from ttlsnap.cli.options import RUN, ConsentOptions, Format, FormatOption, ParallelismOption
+from ttlsnap.cli.options import RUN, ConsentOptions, Format, FormatOption
 from ttlsnap.cli.output import ask_person, console, number, place, print_json, print_warning, say, size, verbosity
 from ttlsnap.errors import RefusedError, UsageError
 from ttlsnap.printable import shell_word
@@ -61,11 +61,10 @@ class ReplacingOptions(ConsentOptions):
             rich_help_panel=RUN,
         ),
     ] = None
-    parallelism: ParallelismOption = None
 
     def arguments(self) -> dict[str, Any]:
         """Return the options as keyword arguments of the library."""
-        names = ("replace", "scratch", "parallelism")
+        names = ("replace", "scratch")
         return {**super().arguments(), **{name: getattr(self, name) for name in names}}
 
 
@@ -111,6 +110,16 @@ def copy(
     exit_code: ExitCodeOption = False,
     *,
     replacing: ReplacingOptions,
+    parallelism: Annotated[
+        int | None,
+        typer.Option(
+            "--parallelism",
+            metavar="N",
+            min=1,
+            help="How many files to send, and partitions to build, at the same time. Default: as many as are useful.",
+            rich_help_panel=RUN,
+        ),
+    ] = None,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Copy a checkpoint as of one batch: a backup, or a clone. The query may keep running.
@@ -126,9 +135,9 @@ def copy(
     others = [option for option in given(replacing) if option != "--stopped"]
     if others and not replacing.replace:
         raise UsageError(f"{others[0]} needs --replace")
-    options = {"batch": batch, "new_id": new_id, "verify": verify, "dry_run": dry_run, **replacing.arguments()}
+    options: dict[str, Any] = {"batch": batch, "new_id": new_id, "verify": verify, "dry_run": dry_run}
     with _Progress(consents=replacing.yes, asks=replacing.asks(dry_run=dry_run)) as progress:
-        report = run(source, target, **options, listener=progress)
+        report = run(source, target, **options, **replacing.arguments(), parallelism=parallelism, listener=progress)
     if output_format is Format.JSON:
         print_json(report.to_json())
     else:

@@ -115,6 +115,14 @@ def test_a_batch_that_was_begun_becomes_the_planned_one(tmp_path: Path) -> None:
     assert content_of(checkpoint) == before
 
 
+def test_a_clone_and_its_original_can_restore_each_other(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    checkpoint, clone = pair[0], tmp_path / "clone"
+    cloned = copy(str(checkpoint), str(clone), new_id=True)
+    assert restore(pair[1], clone).query_id == cloned.query_id
+    assert restore(clone, checkpoint).query_id != cloned.query_id
+    assert diff(str(pair[1]), str(checkpoint)).differs is False
+
+
 def test_a_newer_backup_raises_the_numbers_and_blocks_the_next_batch(pair: tuple[Path, Path], tmp_path: Path) -> None:
     checkpoint, backup = pair
     newer = tmp_path / "newer"
@@ -150,8 +158,13 @@ def test_what_cannot_be_restored_is_refused_and_nothing_changes(pair: tuple[Path
     checkpoint, backup = pair
     other = sample(VISITS, tmp_path)
     before = bytes_of(checkpoint)
+    clone = tmp_path / "clone"
+    copy(str(other), str(clone), new_id=True)
+    for foreign in (other, clone):
+        with pytest.raises(RefusedError, match="is of another query"):
+            restore(foreign, checkpoint)
     with pytest.raises(RefusedError, match="is of another query"):
-        restore(other, checkpoint)
+        restore(backup, clone)
     (checkpoint / "offsets/6").touch()
     with pytest.raises(BusyError, match="stopped=True"):
         copy(str(backup), str(checkpoint), replace=True)

@@ -281,7 +281,7 @@ def test_an_interrupted_backup_keeps_spark_out_and_goes_on(
     source = copy(rich.path, tmp_path / "source")
 
     def argv(folder: Path) -> list[str]:
-        return ["copy", str(folder / "source"), str(folder / "copies" / "new"), "--verify"]
+        return ["copy", str(folder / "source"), str(folder / "copies" / "new"), "--verify", "--parallelism", "1"]
 
     (tmp_path / "copies").mkdir()
     step = workshop.step("backup", tmp_path, argv)

@@ -267,7 +267,7 @@ class Replacement(Run):
     def _send(self, others: Sequence[SelectedFile], below: str) -> None:
         staging = open_directory(f"{self.files.root}/{below}")
         staging.mkdirs("")
-        copied_files, changed_paths = Sender(self._source, staging).send(others)
+        copied_files, changed_paths = Sender(self._source, staging, self._request.parallelism).send(others)
         if changed_paths:
             raise BusyError(f"{self._source.root}/{changed_paths[0]} was removed or replaced while ttlsnap read it")
         self._staged += [StagedFile(f"{below}/{file.path}", file.path, file.size, file.digest) for file in copied_files]
@@ -340,16 +340,17 @@ def _build(partition: _Partition, *, root: str, below: str | None, scratch: str 
 
 
 def _require_same_query(files: Directory, target_id: str | None, source: Directory, selection: Selection) -> None:
-    """Raise RefusedError if the source is not a copy of this checkpoint, or of the same one, or its clone."""
-    if target_id is None:
+    """Raise RefusedError if the source is neither a copy of this checkpoint, nor its original, nor a copy of that."""
+    if target_id is None or _related_ids(source, selection.query_id) & _related_ids(files, target_id):
         return
-    ids = {selection.query_id}
-    for directory in (source, files):
-        manifest = read_manifest(directory)
-        if manifest is not None:
-            ids |= {manifest.facts.query_id, manifest.facts.source_query_id}
-    if target_id not in ids or (selection.query_id not in ids):
-        raise RefusedError(
-            f"{source.root} is of another query (id {selection.query_id}) than {files.root} (id {target_id}). Nothing "
-            "was changed. Name a copy of this checkpoint"
-        )
+    raise RefusedError(
+        f"{source.root} is of another query (id {selection.query_id}) than {files.root} (id {target_id}). Nothing was "
+        "changed. Name a copy of this checkpoint"
+    )
+
+
+def _related_ids(files: Directory, query_id: str | None) -> set[str]:
+    """Return the id of a checkpoint's query, and if the checkpoint is a copy, that of its original."""
+    manifest = read_manifest(for_reading(files))
+    ids = {query_id, *((manifest.facts.source_query_id,) if manifest is not None else ())}
+    return {known_id for known_id in ids if known_id is not None}

@@ -80,9 +80,11 @@ class CopyRequest:
     ``batch`` is the batch that the copy continues from, by default the last committed one. ``new_id`` gives the copy
     another query id, so that it can run beside the original. ``verify`` reads everything in the copy again.
 
+    ``parallelism`` is the number of files that are sent at the same time.
+
     With ``replace``, ``target`` may be a checkpoint of the same query, which gets the state and the positions of
-    ``source``. Only then the other options apply: ``stopped`` and ``planned_batch`` are as for ``compact``, ``scratch``
-    is a local folder for the work, and ``parallelism`` the number of partitions that are built at the same time.
+    ``source``. Only then do ``stopped`` and ``planned_batch`` apply, which are as for ``compact``, and ``scratch``, a
+    local folder for the work. ``parallelism`` is also the number of partitions that are built at the same time.
     """
 
     source: str = field(kw_only=False)
@@ -222,7 +224,7 @@ class _Copy:
         missing_files = self._find_missing(selection)
         self._kept = len(selection.files) - len(missing_files)
         self._listener.chosen(selection.batch, len(missing_files), sum(file.info.size for file in missing_files))
-        sender = Sender(self._source, self._target)
+        sender = Sender(self._source, self._target, self._request.parallelism)
         # Without the id, Spark would write one of its own as soon as somebody starts it, even if the fence stops it.
         missing_files.sort(key=lambda file: (file.path != layout.METADATA, file.path))
         first_part = self._next_part()

@@ -27,11 +27,11 @@ class ChangedError(BusyError):
 
 
 class Sender:
-    """Sends files of ``source`` to ``target``, several at once."""
+    """Sends files of ``source`` to ``target``, at most ``at_once`` of them at the same time."""
 
-    def __init__(self, source: Directory, target: Directory) -> None:
+    def __init__(self, source: Directory, target: Directory, at_once: int | None = None) -> None:
         self._source, self._target = source, target
-        self._at_once = max(source.at_once, target.at_once, _THREADS)
+        self._at_once = at_once or max(source.at_once, target.at_once, _THREADS)
         self._room = _Room(_MOST_BYTES)
 
     def send(self, files: Sequence[SelectedFile]) -> tuple[list[CopiedFile], list[str]]:
@@ -40,14 +40,18 @@ class Sender:
         What was sent is on the disk. Raise StorageError if the storage refuses an operation.
         """
         make_folders(self._target, [file.path for file in files])
-        with ThreadPoolExecutor(min(self._at_once, max(len(files), 1))) as pool:
+        threads = min(self._at_once, len(files))
+        results = list(map(self._try_to_send, files)) if threads <= 1 else self._send_on(threads, files)
+        copied_files = [result for result in results if isinstance(result, CopiedFile)]
+        return copied_files, [result for result in results if isinstance(result, str)]
+
+    def _send_on(self, threads: int, files: Sequence[SelectedFile]) -> list[CopiedFile | str]:
+        with ThreadPoolExecutor(threads) as pool:
             try:
-                results = list(pool.map(self._try_to_send, files))
+                return list(pool.map(self._try_to_send, files))
             except BaseException:
                 pool.shutdown(cancel_futures=True)
                 raise
-        copied_files = [result for result in results if isinstance(result, CopiedFile)]
-        return copied_files, [result for result in results if isinstance(result, str)]
 
     def _try_to_send(self, file: SelectedFile) -> CopiedFile | str:
         try:
