@@ -185,3 +185,20 @@ def test_the_command_says_what_it_did(tmp_path: Path, ttlsnap: Ttlsnap) -> None:
     assert (again.code, "exists already" in again.err) == (4, True)
     missing = ttlsnap("copy", source, tmp_path / "other", "--batch", "99")
     assert (missing.code, "batch 99 is not retained" in " ".join(missing.err.split())) == (2, True)
+
+
+def test_doctor_compares_a_copy_with_its_manifest_until_somebody_works_on_it(tmp_path: Path) -> None:
+    source, target = sample(VISITS, tmp_path), tmp_path / "copy"
+    copy(str(source), str(target))
+    assert doctor(str(target)).problems == ()
+    # Nothing else finds this, because Spark does without.
+    (target / "notes").write_text("x")
+    (target / ".metadata.crc").unlink()
+    found = {problem.where: problem.code for problem in doctor(str(target)).problems}
+    assert found == {"notes": "altered-copy", ".metadata.crc": "altered-copy"}
+    manifest = target / MANIFEST
+    manifest.write_text(manifest.read_text().replace("}", "]", 1))
+    assert "altered-copy" in {problem.code for problem in doctor(str(target)).problems}
+    newest = max(int(path.name) for path in (target / "offsets").iterdir() if path.name.isdigit())
+    (target / f"offsets/{newest + 1}").write_bytes((target / f"offsets/{newest}").read_bytes())
+    assert {problem.code for problem in doctor(str(target)).problems} <= {"altered-copy", "uncommitted-batch"}

@@ -32,7 +32,7 @@ from ttlsnap.copies.report import CopyReport
 from ttlsnap.copies.run import CopyListener, CopyRequest, SilentCopyListener, require_apart
 from ttlsnap.copies.selection import SelectedFile, Selection, find_changed, select_files
 from ttlsnap.copies.transfer import Sender
-from ttlsnap.copies.verify import find_differences
+from ttlsnap.copies.verify import find_alterations
 from ttlsnap.engines.local import spread, useful_threads
 from ttlsnap.errors import BusyError, CorruptionError, RefusedError
 from ttlsnap.publishing.archives import deliver_all
@@ -95,12 +95,8 @@ def _since(started: float) -> float:
 
 
 def _verify(source: Directory, selection: Selection) -> None:
-    """Raise CorruptionError if the source is a copy, and not what its manifest says. A query may have used it since."""
-    manifest = read_manifest(source)
-    logs = selection.checkpoint.logs
-    if manifest is None or selection.runs.ids or logs.offsets[-1] != manifest.facts.batch:
-        return
-    differences = list(find_differences(source, manifest))
+    """Raise CorruptionError if the source is a copy, and not what its manifest says."""
+    differences = list(find_alterations(source, selection.runs, selection.checkpoint.logs))
     if differences:
         path, words = differences[0]
         raise CorruptionError(

@@ -29,6 +29,7 @@ from ttlsnap.copies.manifest import (
     CopyFacts,
     Manifest,
     read_begun,
+    read_manifest,
     write_begun,
     write_manifest,
     write_part,
@@ -163,6 +164,10 @@ class _Copy:
         """Return what the unfinished copy in the target is of. Raise RefusedError for anything else that is there."""
         target = self._target
         begun = read_begun(target)
+        if begun is None and (read_logs(target).fence or "").startswith(COPY_MARK):
+            # Everything was there, and only the fence was left to remove.
+            manifest = read_manifest(target)
+            begun = (manifest.facts, manifest.files) if manifest is not None else None
         if begun is not None:
             facts, self._copied = begun
             if facts.source != self._source.root or (facts.query_id != facts.source_query_id) != self._request.new_id:
@@ -271,11 +276,19 @@ class _Copy:
         if wrong:
             raise CorruptionError(f"{target.root}/{wrong[0][0]} {wrong[0][1]} ({len(wrong)} such files). Copy again")
         write_manifest(target, manifest)
-        warnings = share_copy_at(self._source, target)
-        target.remove(fence)
-        target.sync(layout.OFFSETS)
-        target.remove_tree(UNFINISHED)
+        warnings = self._lower_fence(fence)
         return replace(self._report(selection, manifest), warnings=warnings)
+
+    def _lower_fence(self, fence: str) -> tuple[str, ...]:
+        """Let others use a complete copy. Return warnings for the user.
+
+        Once the fence is gone, a query may use the copy, and another call must not go on with it. So it goes last.
+        """
+        warnings = share_copy_at(self._source, self._target)
+        self._target.remove_tree(UNFINISHED)
+        self._target.remove(fence)
+        self._target.sync(layout.OFFSETS)
+        return warnings
 
     def _report(self, selection: Selection, manifest: Manifest | None) -> CopyReport:
         return CopyReport(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ttlsnap.copies.manifest import CopiedFile, Manifest
+from ttlsnap.checkpoint import Logs
+from ttlsnap.copies.manifest import CopiedFile, Manifest, read_manifest
 from ttlsnap.errors import StorageError
 from ttlsnap.publishing.journal import digest_of
+from ttlsnap.publishing.runs import Runs
 from ttlsnap.storage.directory import OWN, Directory, each
 from ttlsnap.storage.trees import stat_files
 
@@ -32,6 +34,16 @@ def find_differences(files: Directory, manifest: Manifest) -> Iterator[tuple[str
             yield file.path, words
     for path in find_others(files, manifest.files):
         yield path, "is not in the manifest"
+
+
+def find_alterations(files: Directory, runs: Runs, logs: Logs) -> Iterator[tuple[str, str]]:
+    """Yield the differences of a copy from its manifest, if neither a query nor a run has worked on it since.
+
+    Raise CorruptionError if the manifest is damaged.
+    """
+    manifest = read_manifest(files)
+    if manifest is not None and not runs.ids and logs.offsets[-1:] == (manifest.facts.batch,):
+        yield from find_differences(files, manifest)
 
 
 def find_others(files: Directory, known_paths: dict[str, CopiedFile]) -> list[str]:

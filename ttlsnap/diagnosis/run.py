@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ttlsnap.checkpoint import Checkpoint, MicroBatch, Operator, layout, open_checkpoint
@@ -12,6 +12,8 @@ from ttlsnap.checkpoint.listing import list_activity
 from ttlsnap.checkpoint.logs import read_logs, shuffle_partitions
 from ttlsnap.checkpoint.recognize import require_checkpoint
 from ttlsnap.checkpoint.starting import WITHOUT_METADATA
+from ttlsnap.copies.manifest import MANIFEST
+from ttlsnap.copies.verify import find_alterations
 from ttlsnap.diagnosis.folders import examine_folders, examine_links, examine_own_paths, leftovers
 from ttlsnap.diagnosis.last_run import LastRun, examine_last_run, is_run_lost, judge_newest
 from ttlsnap.diagnosis.logs import LogFindings, examine_logs
@@ -95,6 +97,7 @@ def _examine(files: Directory, parallelism: int | None, scratch: str | None, lis
         problems = last_run.explain(problems)
     versions = _versions(logs, unopened, [findings for _, findings in results])
     versions[0] = judge_newest(versions[0], last_run, problems)
+    problems += _alterations(files, logs, {found.where for found in problems})
     if is_cut_off(problems):
         problems = [_after_recovery(files, found) for found in problems]
     else:
@@ -115,6 +118,18 @@ def _examine(files: Directory, parallelism: int | None, scratch: str | None, lis
         problems=tuple(_in_order(problems)),
         entries=sum(findings.entries for _, findings in results),
     )
+
+
+def _alterations(files: Directory, logs: LogFindings, reported_paths: Collection[str]) -> Iterator[Problem]:
+    """Yield what differs from the manifest, if this is a copy that nobody has used yet."""
+    if logs.runs is None:
+        return
+    try:
+        for path, words in find_alterations(files, logs.runs, logs.logs):
+            if path not in reported_paths:
+                yield problem(files.root, "altered-copy", path, f"{files.root}/{path} {words}")
+    except (CorruptionError, UnsupportedError) as error:
+        yield problem(files.root, "altered-copy", MANIFEST, error)
 
 
 def _query_id(files: Directory, problems: list[Problem]) -> str | None:
