@@ -1,4 +1,4 @@
-"""Real Spark restarts on checkpoints that were restored in place, also when a query was idle meanwhile."""
+"""Real Spark restarts on checkpoints that were restored in place, also when a query was idle then."""
 
 from __future__ import annotations
 

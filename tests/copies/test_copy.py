@@ -167,6 +167,17 @@ def test_a_place_that_cannot_be_a_copy_is_refused(tmp_path: Path, place: str, wo
     assert bytes_of(tmp_path) == before
 
 
+def test_a_batch_that_cannot_be_restored_names_those_that_can(tmp_path: Path) -> None:
+    source = sample(AGG, tmp_path)
+    (source / "state/0/1/4.delta").unlink()  # the sample has snapshots of no version
+    with pytest.raises(UsageError, match=r"4\.delta is missing.* Batch 5 cannot be copied; these can: 0 to 2"):
+        copy(str(source), str(tmp_path / "copy"), batch=5)
+    (source / "commits/1").unlink()
+    with pytest.raises(UsageError, match=r"not retained.* these can: 0, 2"):
+        copy(str(source), str(tmp_path / "copy"), batch=1)
+    assert not (tmp_path / "copy/offsets").exists()
+
+
 def test_damage_is_reported_and_nothing_is_published(tmp_path: Path) -> None:
     source, target = sample(AGG, tmp_path), tmp_path / "copy"
     (source / "state/0/0/7.delta").unlink()

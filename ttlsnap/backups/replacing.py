@@ -2,7 +2,7 @@
 
 The numbers of batches do not go back (see ``numbers``). If the checkpoint is at batch M and the copy at N:
 
-    state of version N + 1          becomes version M + 1, built anew
+    state of version N + 1          becomes version M + 1, in new files
     offsets/N, commits/N            become offsets/M and commits/M
     all other files of the copy     keep their names
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from ttlsnap.checkpoint import Checkpoint, layout, open_checkpoint
@@ -16,7 +17,7 @@ from ttlsnap.checkpoint.listing import is_temporary
 from ttlsnap.checkpoint.logs import read_file_logs, read_logs
 from ttlsnap.checkpoint.own_paths import own_paths
 from ttlsnap.checkpoint.source_logs import describe_missing, find_sources, list_source_log, log_number
-from ttlsnap.errors import BusyError, CorruptionError, RefusedError
+from ttlsnap.errors import BusyError, CorruptionError, RefusedError, UnsupportedError, UsageError
 from ttlsnap.publishing.hidden_batches import refuse_hidden_batches
 from ttlsnap.publishing.reading import refuse_shared_folders
 from ttlsnap.publishing.runs import Runs, refuse_if_interrupted
@@ -69,16 +70,21 @@ def select_files(files: Directory, batch: int | None, home: str, query_id: str |
 
     With ``query_id``, the copy has this id.
 
-    Raise UsageError if the batch is not retained, FencedError if a run was interrupted, and CorruptionError if the
-    checkpoint is damaged.
+    Raise UsageError if the batch cannot be restored and others can, FencedError if a run was interrupted, and
+    CorruptionError if the checkpoint is damaged.
     """
     runs = refuse_if_interrupted(files)
-    checkpoint = open_checkpoint(files, batch)
+    try:
+        checkpoint, lineages = _open(files, batch)
+    except (UsageError, CorruptionError) as error:
+        batches = _restorable_batches(files) if batch is not None else ()
+        if not batches:
+            raise
+        others = ", ".join(f"{first} to {last}" if first < last else str(first) for first, last in batches)
+        raise UsageError(f"{error.text}. Batch {batch} cannot be copied; these can: {others}") from error
     refuse_hidden_batches(runs, checkpoint.logs)
     stores = [store for operator in checkpoint.operators for store in operator.stores]
     refuse_shared_folders(files, [store.directory(partition) for store in stores for partition in store.partitions])
-    state_store = open_state_store(checkpoint)
-    lineages = [lineage for store in stores for lineage in lineages_of(checkpoint, state_store, store)]
     infos = {**_list_others(files, checkpoint), **_list_metadata(files, checkpoint), **_stat_state(files, lineages)}
     # Only Hadoop's local file system reads its checksum files.
     keeps_hidden_checksums = is_local(files.root) and is_local(home)
@@ -92,6 +98,25 @@ def select_files(files: Directory, batch: int | None, home: str, query_id: str |
         if path not in selected and is_kept and (keeps_hidden_checksums or not info.name.startswith(".")):
             selected[path] = SelectedFile(path, info)
     return Selection(checkpoint, runs, tuple(selected.values()), query_id or checkpoint.query_id)
+
+
+def _open(files: Directory, batch: int | None) -> tuple[Checkpoint, list[Lineage]]:
+    """Return a checkpoint as of a batch, and the files of its state. Raise CorruptionError if one is missing."""
+    checkpoint = open_checkpoint(files, batch)
+    state_store = open_state_store(checkpoint)
+    stores = [store for operator in checkpoint.operators for store in operator.stores]
+    return checkpoint, [lineage for store in stores for lineage in lineages_of(checkpoint, state_store, store)]
+
+
+def _restorable_batches(files: Directory) -> list[tuple[int, int]]:
+    """Return the first and last number of each run of batches whose state files are all there."""
+    ranges: list[tuple[int, int]] = []
+    for batch in read_logs(files).commits:
+        with suppress(CorruptionError, UnsupportedError):
+            _open(files, batch)
+            first = ranges.pop()[0] if ranges and ranges[-1][1] == batch - 1 else batch
+            ranges.append((first, batch))
+    return ranges
 
 
 def find_changed(source: Directory, selection: Selection) -> str | None:
