@@ -28,6 +28,9 @@ Examples:
   # a backup, also while the query runs
   ttlsnap copy ck s3://backups/visits/2026-11-28 --verify
 
+  # the next backup: only what is new is sent
+  ttlsnap copy ck s3://backups/visits/2026-11-29 --onto s3://backups/visits/2026-11-28
+
   # a clone that can run beside the original
   ttlsnap copy ck clone --new-id
 
@@ -106,6 +109,15 @@ def copy(
     verify: Annotated[
         bool, typer.Option("--verify", help="Read everything in the copy again, and compare it with the manifest.")
     ] = False,
+    onto: Annotated[
+        str | None,
+        typer.Option(
+            "--onto",
+            metavar="LAST",
+            help="An earlier copy of the same checkpoint. What it has already is not sent again: hard links on a local "
+            "disk, copies within the store in S3 and others.",
+        ),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be copied, and copy nothing.")] = False,
     exit_code: ExitCodeOption = False,
     *,
@@ -135,7 +147,7 @@ def copy(
     others = [option for option in given(replacing) if option != "--stopped"]
     if others and not replacing.replace:
         raise UsageError(f"{others[0]} needs --replace")
-    options: dict[str, Any] = {"batch": batch, "new_id": new_id, "verify": verify, "dry_run": dry_run}
+    options: dict[str, Any] = {"batch": batch, "new_id": new_id, "verify": verify, "onto": onto, "dry_run": dry_run}
     with _Progress(consents=replacing.yes, asks=replacing.asks(dry_run=dry_run)) as progress:
         report = run(source, target, **options, **replacing.arguments(), parallelism=parallelism, listener=progress)
     if output_format is Format.JSON:
@@ -169,6 +181,8 @@ def _lines(report: CopyReport) -> list[str]:
     if report.dry_run:
         return [f"Would copy {place(report.source)} as of batch {report.batch}: {amount}"]
     lines = [f"Copied {place(report.source)} as of batch {report.batch} to {place(report.target)}: {amount}"]
+    if report.shared:
+        lines.append(f"Shared with the earlier copy: {number(report.shared)} files, {size(report.shared_bytes)}")
     if report.kept:
         lines.append(f"An earlier call had sent {number(report.kept)} of the files already.")
     if report.verified:

@@ -213,3 +213,51 @@ def test_doctor_compares_a_copy_with_its_manifest_until_somebody_works_on_it(tmp
     newest = max(int(path.name) for path in (target / "offsets").iterdir() if path.name.isdigit())
     (target / f"offsets/{newest + 1}").write_bytes((target / f"offsets/{newest}").read_bytes())
     assert {problem.code for problem in doctor(str(target)).problems} <= {"altered-copy", "uncommitted-batch"}
+
+
+def test_a_copy_shares_with_an_earlier_one_what_has_not_changed(tmp_path: Path) -> None:
+    source, last, target = sample("rocksdb-4.2", tmp_path), tmp_path / "last", tmp_path / "copy"
+    first = copy(str(source), str(last), batch=0)
+    report = copy(str(source), str(target), onto=str(last), verify=True)
+    assert report.batch > first.batch and report.verified
+    assert report.shared + report.sent == report.files and report.shared > report.sent > 0
+
+    def inodes(folder: Path) -> dict[str, int]:
+        return {str(p.relative_to(folder)): p.stat().st_ino for p in folder.rglob("*") if p.is_file()}
+
+    ours, theirs = inodes(target), inodes(last)
+    assert sum(theirs.get(path) == inode for path, inode in ours.items()) == report.shared
+    assert not {*ours.values(), *theirs.values()} & {*inodes(source).values()}
+    assert any(path.endswith(".sst") and theirs.get(path) == inode for path, inode in ours.items())
+    assert doctor(str(target)).problems == doctor(str(last)).problems == ()
+    whole = tmp_path / "whole"
+    copy(str(source), str(whole))
+    own = f"{layout.RUNS.partition('/')[0]}/"
+    shared, sent = ({p: b for p, b in bytes_of(f).items() if not p.startswith(own)} for f in (target, whole))
+    assert shared == sent
+
+
+def test_a_damaged_file_of_an_earlier_copy_is_found_by_verify_and_a_changed_one_is_not_shared(tmp_path: Path) -> None:
+    source, last = sample(AGG, tmp_path), tmp_path / "last"
+    copy(str(source), str(last))
+    damaged = last / "state/0/0/3.delta"
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"x")
+    with pytest.raises(CorruptionError, match=r"state/0/0/3\.delta has another content"):
+        copy(str(source), str(tmp_path / "copy"), onto=str(last), verify=True)
+    os.utime(source / "state/0/0/3.delta", ns=(1, 1))
+    assert copy(str(source), str(tmp_path / "other"), onto=str(last), verify=True).sent == 1
+
+
+@pytest.mark.parametrize(
+    ("onto", "words"),
+    [("missing", "is not a complete copy"), ("visits", "is a copy of another query"), ("ck", "must not contain")],
+)
+def test_an_earlier_copy_must_be_one_of_the_same_checkpoint(tmp_path: Path, onto: str, words: str) -> None:
+    source = sample(AGG, tmp_path).rename(tmp_path / "ck")
+    copy(str(source), str(source.with_name("last")))
+    (source / "_ttlsnap").mkdir(exist_ok=True)
+    (source / MANIFEST).write_bytes((tmp_path / "last" / MANIFEST).read_bytes())
+    copy(str(sample(VISITS, tmp_path)), str(tmp_path / "visits"))
+    with pytest.raises(TtlsnapError, match=words):
+        copy(str(source), str(tmp_path / "copy"), onto=str(tmp_path / onto))
+    assert not (tmp_path / "copy/offsets").exists()

@@ -122,6 +122,11 @@ def test_a_backup_in_a_store_can_be_copied_back(place: str, tmp_path: Path, name
     assert not [path for path in uploaded if path.rpartition("/")[2].startswith(".")]
     copy(backup, second, verify=True)
     copy(second, str(back), verify=True)
+    shared = copy(str(local), f"{place}/third", onto=backup, verify=True)
+    assert (shared.shared > shared.sent) is (not place.startswith("hdfs"))
+    assert copy(backup, f"{place}/third", replace=True, stopped=True).replaced
+    assert diff(backup, f"{place}/third").differs is False
+    rollback(f"{place}/third", stopped=True)
     assert (objects_of(backup), doctor(str(back)).problems) == (uploaded, ())
     assert diff(str(local), str(back)).differs is False
 

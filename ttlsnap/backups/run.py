@@ -19,8 +19,8 @@ def copy(request: CopyRequest) -> CopyReport:
     Raise a ``TtlsnapError`` (see ``ttlsnap.errors``). Nothing is written to the source. A copy that is not complete
     keeps Spark from starting, and another call continues it.
     """
-    if request.replace and (request.new_id or request.verify):
-        raise UsageError("--replace cannot be used with --new-id or --verify")
+    if request.replace and (request.new_id or request.verify or request.onto is not None):
+        raise UsageError("--replace cannot be used with --new-id, --verify or --onto")
     if request.replace and is_replaceable(request.target):
         return replace_state(request)
     return make_copy(request)

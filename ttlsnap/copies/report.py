@@ -18,6 +18,7 @@ class CopyReport(Result):
     complete        False for a dry run
     files, bytes    the size of the copy
     sent, sent_bytes        what was sent in this call
+    shared, shared_bytes    what an earlier copy (``onto``) had already
     kept            files that an earlier call had already sent
     attempts        how often a batch was chosen, because files of the one before were removed
     verified        whether everything in the copy was read again, and is what the manifest says
@@ -38,6 +39,8 @@ class CopyReport(Result):
     bytes: int
     sent: int = 0
     sent_bytes: int = 0
+    shared: int = 0
+    shared_bytes: int = 0
     kept: int = 0
     attempts: int = 1
     verified: bool = False

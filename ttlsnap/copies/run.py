@@ -22,6 +22,7 @@ import xxhash
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.logs import COPY_MARK, read_logs
 from ttlsnap.copies.access import begin_copy_at, share_copy_at
+from ttlsnap.copies.earlier import EarlierCopy
 from ttlsnap.copies.manifest import (
     MANIFEST,
     UNFINISHED,
@@ -81,6 +82,7 @@ class CopyRequest:
     ``batch`` is the batch that the copy continues from, by default the last committed one. ``new_id`` gives the copy
     another query id, so that it can run beside the original. ``verify`` reads everything in the copy again.
 
+    ``onto`` is the place of an earlier copy of the same checkpoint, with which the new one shares files.
     ``parallelism`` is the number of files that are sent at the same time.
 
     With ``replace``, ``target`` may be a checkpoint of the same query, which gets the state and the positions of
@@ -93,6 +95,7 @@ class CopyRequest:
     batch: int | None = None
     new_id: bool = False
     verify: bool = False
+    onto: str | None = None
     dry_run: bool = False
     replace: bool = False
     stopped: bool = False
@@ -107,7 +110,12 @@ def make_copy(request: CopyRequest) -> CopyReport:
     started = time.monotonic()
     source, target = open_directory(request.source), open_directory(request.target)
     require_apart(source, target)
-    job = _Copy(source, target, request)
+    earlier = None
+    if request.onto is not None:
+        earlier = EarlierCopy.open(open_directory(request.onto))
+        for directory in (source, target):
+            require_apart(directory, earlier.files)
+    job = _Copy(source, target, request, earlier)
     if request.dry_run:
         report = job.foresee()
     else:
@@ -127,7 +135,8 @@ def require_apart(source: Directory, target: Directory) -> None:
 class _Copy:
     """One call of ``copy``. ``copied`` are the files that the copy has already."""
 
-    def __init__(self, source: Directory, target: Directory, request: CopyRequest) -> None:
+    def __init__(self, source: Directory, target: Directory, request: CopyRequest, earlier: EarlierCopy | None) -> None:
+        self._earlier, self._shared = earlier, list[CopiedFile]()
         self._source, self._target, self._request = source, target, request
         self._listener = request.listener or SilentCopyListener()
         self._copied: dict[str, CopiedFile] = {}
@@ -199,7 +208,10 @@ class _Copy:
             raise BusyError(error.message) from error
 
     def _select(self, batch: int | None, query_id: str | None = None) -> Selection:
-        return select_files(for_reading(self._source), batch, self._target.root, query_id)
+        selection = select_files(for_reading(self._source), batch, self._target.root, query_id)
+        if self._earlier is not None:
+            self._earlier.require_original(self._source, selection.checkpoint.query_id)
+        return selection
 
     def _begin(self, selection: Selection, facts: CopyFacts | None) -> CopyFacts:
         """Raise the fence, and record what is copied."""
@@ -229,7 +241,7 @@ class _Copy:
         missing_files = self._find_missing(selection)
         self._kept = len(selection.files) - len(missing_files)
         self._listener.chosen(selection.batch, len(missing_files), sum(file.info.size for file in missing_files))
-        sender = Sender(self._source, self._target, self._request.parallelism)
+        sender = Sender(self._source, self._target, self._request.parallelism, self._earlier)
         # Without the id, Spark would write one of its own as soon as somebody starts it, even if the fence stops it.
         missing_files.sort(key=lambda file: (file.path != layout.METADATA, file.path))
         first_part = self._next_part()
@@ -242,6 +254,7 @@ class _Copy:
             size = sum(file.size for file in copied_files)
             self._sent_bytes += size
             self._listener.arrived(len(copied_files), size)
+            self._shared, sender.shared = [*self._shared, *sender.shared], []
             if changed_paths:
                 return changed_paths[0]
         return None
@@ -302,8 +315,10 @@ class _Copy:
             complete=manifest is not None,
             files=len(selection.files),
             bytes=selection.size,
-            sent=self._sent,
-            sent_bytes=self._sent_bytes,
+            sent=self._sent - len(self._shared),
+            sent_bytes=self._sent_bytes - sum(file.size for file in self._shared),
+            shared=len(self._shared),
+            shared_bytes=sum(file.size for file in self._shared),
             kept=self._kept,
             attempts=max(self._attempts, 1),
             verified=manifest is not None and self._request.verify,

@@ -6,9 +6,11 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 
 import xxhash
 
+from ttlsnap.copies.earlier import EarlierCopy
 from ttlsnap.copies.manifest import CopiedFile
 from ttlsnap.copies.selection import SelectedFile
 from ttlsnap.errors import BusyError, StorageError
@@ -27,10 +29,16 @@ class ChangedError(BusyError):
 
 
 class Sender:
-    """Sends files of ``source`` to ``target``, at most ``at_once`` of them at the same time."""
+    """Sends files of ``source`` to ``target``, at most ``at_once`` of them at the same time.
 
-    def __init__(self, source: Directory, target: Directory, at_once: int | None = None) -> None:
-        self._source, self._target = source, target
+    What an ``earlier`` copy has already is not sent, if the target can share it. ``shared`` are these files.
+    """
+
+    def __init__(
+        self, source: Directory, target: Directory, at_once: int | None = None, earlier: EarlierCopy | None = None
+    ) -> None:
+        self._source, self._target, self._earlier = source, target, earlier
+        self.shared: list[CopiedFile] = []
         self._at_once = at_once or max(source.at_once, target.at_once, _THREADS)
         self._room = _Room(_MOST_BYTES)
 
@@ -61,6 +69,11 @@ class Sender:
             return file.path
 
     def _send(self, file: SelectedFile) -> CopiedFile:
+        if self._earlier is not None and (known_file := self._earlier.find(file)) is not None:
+            self._target.remove(file.path)  # an earlier attempt may have left it
+            if self._target.take(self._earlier.files, file.path):
+                self.shared.append(known_file)
+                return replace(known_file, changed_ns=file.info.mtime_ns)
         digest, size = xxhash.xxh3_128(), 0
         with self._target.writer(file.path) as copy:
             for piece in self._pieces(file):

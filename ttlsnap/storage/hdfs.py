@@ -40,7 +40,16 @@ from ttlsnap.errors import (
 )
 from ttlsnap.storage import patience
 from ttlsnap.storage.access import Access, may_reach, without_group
-from ttlsnap.storage.directory import LOCK, OWN, FileInfo, refuse_other_content, scratch_for, scratch_name, walk
+from ttlsnap.storage.directory import (
+    LOCK,
+    OWN,
+    Directory,
+    FileInfo,
+    refuse_other_content,
+    scratch_for,
+    scratch_name,
+    walk,
+)
 from ttlsnap.storage.new_access import access_of_new, access_of_new_folder
 
 HELD_S = 15.0  # so long a confirmed lock is certainly ours: a quarter of the name node's limit
@@ -246,6 +255,10 @@ class HdfsDirectory:
         """Copy a file that never changes. HDFS has no hard links."""
         with self.open(source) as source_file:
             self._upload(source_file, target)
+
+    def take(self, other: Directory, path: str) -> bool:
+        """See ``Directory.take``; HDFS can neither link nor copy a file."""
+        return False
 
     def move_in(self, source: str, path: str) -> None:
         """Move a local file here."""

@@ -26,7 +26,16 @@ from ttlsnap.storage.access import (
     read_access,
     write_access,
 )
-from ttlsnap.storage.directory import OWN, SCRATCH, FileInfo, refuse_other_content, scratch_for, scratch_name, walk
+from ttlsnap.storage.directory import (
+    OWN,
+    SCRATCH,
+    Directory,
+    FileInfo,
+    refuse_other_content,
+    scratch_for,
+    scratch_name,
+    walk,
+)
 from ttlsnap.storage.lease import Lease
 from ttlsnap.storage.local_lock import LocalLock
 from ttlsnap.storage.new_access import access_of_new, access_of_new_folder
@@ -303,6 +312,20 @@ class LocalDirectory:
                 shutil.copyfileobj(source_file, target_file, _PIECE)
             self._apply_access(target, self.access(source))
         self.sync(target.rpartition("/")[0])
+
+    def take(self, other: Directory, path: str) -> bool:
+        """See ``Directory.take``; the file gets a hard link."""
+        if not isinstance(other, LocalDirectory) or other.is_link(path):
+            return False
+        self._require_lease()
+        with _errors("create", self, path):
+            try:
+                os.link(other.locate(path), self.locate(path))
+            except OSError as error:
+                if error.errno not in (*_NO_LINKS, errno.EXDEV):
+                    raise
+                return False
+        return True
 
     def move_in(self, source: str, path: str) -> None:
         """Move a local file from outside to ``path``. It is synced, and only its owner may use it."""

@@ -42,7 +42,7 @@ from ttlsnap.errors import BusyError, RefusedError, StorageError, UnsupportedErr
 from ttlsnap.storage import patience
 from ttlsnap.storage.access import Access
 from ttlsnap.storage.conditional import COPY, delete, delete_version, version_of
-from ttlsnap.storage.directory import LOCK, OWN, SCRATCH, FileInfo, each, has_changed, scratch_name
+from ttlsnap.storage.directory import LOCK, OWN, SCRATCH, Directory, FileInfo, each, has_changed, scratch_name
 from ttlsnap.storage.lease import MAX_LOCK_BYTES, Lease, Owner, refuse_if_alive
 from ttlsnap.storage.uris import OBJECT_STORES, split_uri
 
@@ -301,6 +301,18 @@ class ObjectDirectory:
         """Copy an object that never changes, within the store."""
         with _errors("copy", self, source):
             self._copy_to_free(source, target)
+
+    def take(self, other: Directory, path: str) -> bool:
+        """See ``Directory.take``; the object is copied within its bucket."""
+        if not isinstance(other, ObjectDirectory) or other._bucket != self._bucket:
+            return False
+        key = other._key(path)
+        with _errors("copy", self, path):
+            try:
+                self._change(lambda: obstore.copy(self._store, key, self._key(path)))
+            except BaseError:
+                return False  # S3 does not copy objects above 5 GiB in one request
+        return True
 
     def move_folder(self, source: str, target: str) -> None:
         """Move all objects of a folder to a new folder, except scratch files, which are removed."""

@@ -1,0 +1,58 @@
+"""An earlier copy of the same checkpoint, whose files a new copy can share where they are the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import xxhash
+
+from ttlsnap.checkpoint import layout
+from ttlsnap.copies.manifest import CopiedFile, Manifest, read_manifest
+from ttlsnap.copies.selection import SelectedFile
+from ttlsnap.errors import RefusedError, UsageError
+from ttlsnap.storage.directory import Directory, FileInfo
+from ttlsnap.storage.trees import stat_files
+
+
+@dataclass(frozen=True)
+class EarlierCopy:
+    """A complete copy: its directory, its manifest, and the files that are still there."""
+
+    files: Directory
+    manifest: Manifest
+    infos: Mapping[str, FileInfo]
+
+    @classmethod
+    def open(cls, files: Directory) -> EarlierCopy:
+        """Return the copy in a directory. Raise UsageError if it has no manifest."""
+        manifest = read_manifest(files)
+        if manifest is None:
+            raise UsageError(f"{files.root} is not a complete copy: it has no manifest. --onto needs one")
+        return cls(files, manifest, stat_files(files, manifest.files))
+
+    def require_original(self, source: Directory, query_id: str | None) -> None:
+        """Raise RefusedError if this is a copy of another checkpoint than ``source``, whose query has this id."""
+        facts = self.manifest.facts
+        if (facts.source_query_id or facts.source) != (query_id or source.root):
+            raise RefusedError(
+                f"{self.files.root} is a copy of another query (id {facts.source_query_id}) than {source.root} (id "
+                f"{query_id}). Name an earlier copy of the same checkpoint for --onto"
+            )
+
+    def find(self, file: SelectedFile) -> CopiedFile | None:
+        """Return the file of this copy that is the same as ``file``; None if there is none, or if it is not known."""
+        known_file = self.manifest.files.get(file.path)
+        if known_file is None or file.parts:
+            return None
+        if file.content is not None:
+            is_same = known_file.digest == xxhash.xxh3_128_hexdigest(file.content)
+        else:
+            # No two tables of RocksDB have the same name, and they never change.
+            is_table = f"/{layout.SSTS}/" in file.path and file.path.endswith(".sst")
+            is_unchanged = is_table or known_file.changed_ns == file.info.mtime_ns
+            is_same = is_unchanged and known_file.size == file.info.size
+        if not is_same:
+            return None
+        info = self.infos.get(file.path)
+        return known_file if info is not None and info.size == known_file.size else None
