@@ -43,7 +43,8 @@ def settle(files: Directory, file: StagedFile, path: str) -> StagedFile:
             f"{files.root}/{file.path} is {'missing' if info is None else f'{info.size:,} bytes long'}, but a worker "
             f"wrote {file.size:,} bytes. Nothing was published. Check that all workers see the same storage"
         )
-    files.rename(file.path, path, overwrite=True)  # nobody else writes there, and so it is one request
+    if file.path != path:
+        files.rename(file.path, path, overwrite=True)  # nobody else writes there, and so it is one request
     return replace(file, path=path)
 
 
