@@ -29,6 +29,7 @@ from typing import Any
 
 from checkpoints import SHAPES, half_expired, make_checkpoints, spark_session
 from cluster_work import cluster, seconds
+from copy_work import Copying
 from cost_work import EXECUTORS, Model, Run, application, spread
 from export_work import export_with_spark, export_with_ttlsnap, peak_of_export
 from import_work import importing, peak_of_import
@@ -574,6 +575,23 @@ def checking(cache: Path, runs: int) -> list[Table]:
     return [("`ttlsnap check` and `contract`, from start to exit", rows), ("`ttlsnap doctor`, on all cores", scans)]
 
 
+def copying(cache: Path, runs: int) -> list[Table]:
+    """Measure ``copy`` against ``cp``, ``sync`` and ``sha256sum`` of the same files, and a copy onto an earlier one."""
+    checkpoints = make_checkpoints(cache, ["main", "rocksdb", "many"])
+    rows: list[Row] = [
+        ("checkpoint", "copy --verify, wall s", "by hand, wall s", "onto, wall s", "copy / by hand", "onto / copy")
+    ]
+    for name, title in (("main", "HDFS-backed"), ("rocksdb", "RocksDB"), ("many", "HDFS-backed, 200 partitions")):
+        with tempfile.TemporaryDirectory(dir=cache) as folder:
+            work = Copying(checkpoints[name], Path(folder))
+            done = compare({"copy": work.copy, "cp": work.by_hand, "onto": work.onto}, runs)
+            size = f"{len(work.sizes):,} files, {sum(work.sizes) / 1e6:.0f} MB"
+            walls = (f"{done.wall(way):.2f}" for way in ("copy", "cp", "onto"))
+            ratios = (f"{done.wall_ratio('copy', 'cp'):.2f}", f"{done.wall_ratio('onto', 'copy'):.2f}")
+            rows.append((f"{title}: {size}", *walls, *ratios))
+    return [("`ttlsnap copy` on one disk, from start to exit", rows)]
+
+
 def tables(cache: Path, runs: int) -> list[Table]:
     """Measure Delta tables against Delta's own statements, in one session."""
     from table_work import FILES, ROWS, DeltaTable, session
@@ -745,6 +763,7 @@ PARTS: dict[str, Callable[[Path, int], list[Table]]] = {
     "imports": imports,
     "inspect": inspect,
     "check": checking,
+    "copies": copying,
     "tables": tables,
     "maintain": maintaining,
     "cluster": clusters,
