@@ -6,7 +6,6 @@ import pytest
 
 from ttlsnap.check import Verdict, check
 from ttlsnap.new_query.answers import Answers
-from ttlsnap.new_query.findings import find_command, find_repairs
 from ttlsnap.new_query.plan import find_evolution
 
 from .aggregating import aggregation
@@ -24,8 +23,8 @@ def test_check_names_the_option_that_starts_an_aggregate_afresh(new: tuple[str, 
     names = {"max(price)": new[0]} if renamed else {}
     (obstacle,) = find_evolution(*contracts, Answers(renamed=names))[1]
     assert obstacle.message.endswith("its buffer cannot be converted. To start it afresh, add --drop 'max(price)'")
-    report = check(*contracts, renamed=names, find_repairs=find_repairs)
-    assert (find_command(report, {}) or "").endswith(" --drop 'max(price)'")
+    report = check(*contracts, renamed=names)
+    assert (report.next or "").endswith(" --drop 'max(price)'")
     evolution, obstacles = find_evolution(*contracts, Answers(renamed=names, drops=frozenset({"max(price)"})))
     assert not obstacles
     assert [(step.change, step.old, step.new) for step in evolution.steps] == [
@@ -36,24 +35,24 @@ def test_check_names_the_option_that_starts_an_aggregate_afresh(new: tuple[str, 
 
 def test_each_changed_aggregate_has_its_own_question() -> None:
     contracts = aggregation([USER], [SUM, MOST]), aggregation([USER], [OTHER_SUM, DECIMAL])
-    report = check(*contracts, find_repairs=find_repairs)
+    report = check(*contracts)
     fixes = {finding.old: finding.fix for finding in report.findings if finding.code == "aggregate-changed"}
     assert "give migrate --rename 'sum(amount)=sum((amount * 2))'; if not, --drop" in fixes["sum(amount)"]
     assert fixes["max(price)"].endswith("Give migrate --drop 'max(price)'")
-    more = check(*contracts, renamed={SUM[0]: OTHER_SUM[0]}, find_repairs=find_repairs)
-    assert (find_command(more, {}) or "").endswith(" --drop 'max(price)'")
+    more = check(*contracts, renamed={SUM[0]: OTHER_SUM[0]})
+    assert (more.next or "").endswith(" --drop 'max(price)'")
 
 
 @pytest.mark.parametrize("back", [False, True])
 def test_another_type_is_found_beside_another_number_of_aggregates(back: bool) -> None:
     old = aggregation([USER], [SUM, MOST])
     new = aggregation([USER], [("sum(cast(amount as double))", "sum", "double"), MOST, ("min(price)", "min", "double")])
-    report = check(*((new, old) if back else (old, new)), find_repairs=find_repairs)
+    report = check(*((new, old) if back else (old, new)))
     assert [(found.code, found.place.field) for found in report.findings] == [
         ("value-removed" if back else "value-added", "value.min"),
         ("value-retyped", "value.sum"),
     ]
-    narrow = (find_command(report, {}) or "").endswith(" --narrow")
+    narrow = (report.next or "").endswith(" --narrow")
     assert report.verdict is Verdict.AFTER_MIGRATION and narrow
 
 
