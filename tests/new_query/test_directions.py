@@ -9,18 +9,20 @@ from pathlib import Path
 
 import pytest
 
+from ttlsnap import NewQuery, migrate
 from ttlsnap.check import Verdict, check
 from ttlsnap.check.ignores import parse_ignore
 from ttlsnap.check.report_github import job_summary
 from ttlsnap.check.reports import REPORTS
 from ttlsnap.check.targets import load_contract
 from ttlsnap.cli.app import run
-from ttlsnap.contract import Contract, contract_of_checkpoint
+from ttlsnap.contract import Contract, contract_of_checkpoint, parse_contract
+from ttlsnap.errors import UnsupportedError
 from ttlsnap.testing import assert_restorable
 
 from ..samples import SAMPLES
 from .aggregating import aggregation
-from .contracts import JOIN, column, contract, left
+from .contracts import JOIN, PLAIN, Document, column, contract, left, states
 
 USER = ("user", "user", "string")
 SUM, LEAST, MOST = ("sum(amount)", "sum", "long"), ("min(price)", "min", "double"), ("max(price)", "max", "double")
@@ -102,3 +104,20 @@ def test_annotations_and_the_summary_show_the_next_command() -> None:
     summary = job_summary(report)
     assert "\n\nNext:\n\n    ttlsnap migrate CHECKPOINT --from old.json --to new.json\n" in summary
     assert "\n\nNext, to go back:\n\n    ttlsnap migrate CHECKPOINT --from new.json --to old.json\n" in summary
+
+
+def test_an_error_in_python_says_where_the_old_contract_belongs(tmp_path: Path) -> None:
+    target = shutil.copytree(SAMPLES / PLAIN, tmp_path / "ck")
+
+    def repeat(document: Document) -> None:
+        fields = states(document)[0]["value"]
+        fields.append(dict(fields[-1]))
+
+    new = parse_contract(json.dumps(contract(target, repeat)), "new")
+    assert isinstance(new, Contract)
+    with pytest.raises(UnsupportedError) as raised:
+        migrate(str(target), new_query=NewQuery(new), dry_run=True)
+    message = str(raised.value)
+    assert "--with MODULE:FUNCTION --schema FILE --output old.json" in message
+    assert "and to NewQuery as old (both take what load_contract returns)" in message
+    assert "with source" not in message
