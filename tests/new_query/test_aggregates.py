@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from ttlsnap.check import Verdict, check
+from ttlsnap.contract import Contract, parse_contract
 from ttlsnap.new_query.answers import Answers
 from ttlsnap.new_query.plan import find_evolution
 
@@ -68,3 +71,28 @@ def test_columns_with_one_name_are_compared_in_their_order() -> None:
     assert [found.code for found in check(aggregation([USER], totals), aggregation([USER], more)).findings] == [
         "value-added"
     ]
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_an_aggregate_with_the_columns_of_another_is_named(back: bool) -> None:
+    counted, average = ("count(1)", "count", "long"), "avg(amount)"
+    old = aggregation([USER], [SUM, counted])
+    document = aggregation(
+        [USER], [SUM, counted, ("avg(amount)", "sum", "double"), (average, "count", "long")]
+    ).to_json()
+    (operator,) = document["operators"]
+    first, second = operator["buffers"][2:]
+    initial = [first["initial"][0], second["initial"][0]]
+    operator["buffers"][2:] = [{**first, "columns": ["sum", "count"], "initial": initial}]
+    operator["plan"].remove(f"aggregate {average}")
+    new = parse_contract(json.dumps(document), "new")
+    assert isinstance(new, Contract)
+    report = check(*((new, old) if back else (old, new)))
+    (finding,) = report.findings
+    side, numbers = ("removed", "4 columns and now has 2") if back else ("added", "2 columns and now has 4")
+    assert (finding.code, str(finding.place)) == (f"value-{side}", "0.default.default.value")
+    assert finding.message == f"avg(amount) was {side}; the value had {numbers}"
+    assert (finding.old, finding.new) == (
+        ("avg(amount): sum, count", None) if back else (None, "avg(amount): sum, count")
+    )
+    assert finding.migration is not None and average in (finding.migration["old"], finding.migration["new"])
