@@ -512,6 +512,12 @@ def test_a_change_of_the_sources_has_its_verdict(old: list[str], new: list[str],
     assert compared(before, lambda d: d.update(reads=new)).verdict is verdict
 
 
+@pytest.mark.parametrize(("old", "new"), [("a string", "in: a string"), ("in: a string", "a string")])
+def test_a_source_with_a_name_on_one_side_only_asks_for_the_name(old: str, new: str) -> None:
+    (found,) = compared(edited(BASE, lambda d: d.update(reads=[old])), lambda d: d.update(reads=[new])).findings
+    assert (found.code, found.verdict, "--schema NAME=SCHEMA" in found.fix) == ("sources", Verdict.UNKNOWN, True)
+
+
 def test_sources_missing_from_one_contract_are_reported_as_not_compared() -> None:
     assert any("the sources and their order" in line for line in compared(document(), lambda d: d.pop("reads")).unseen)
 
