@@ -77,9 +77,8 @@ def test_columns_with_one_name_are_compared_in_their_order() -> None:
 def test_an_aggregate_with_the_columns_of_another_is_named(back: bool) -> None:
     counted, average = ("count(1)", "count", "long"), "avg(amount)"
     old = aggregation([USER], [SUM, counted])
-    document = aggregation(
-        [USER], [SUM, counted, ("avg(amount)", "sum", "double"), (average, "count", "long")]
-    ).to_json()
+    columns = [("avg(amount)", "sum", "double"), (average, "count", "long")]
+    document = aggregation([USER], [SUM, counted, *columns]).to_json()
     (operator,) = document["operators"]
     first, second = operator["buffers"][2:]
     initial = [first["initial"][0], second["initial"][0]]
@@ -92,7 +91,15 @@ def test_an_aggregate_with_the_columns_of_another_is_named(back: bool) -> None:
     side, numbers = ("removed", "4 columns and now has 2") if back else ("added", "2 columns and now has 4")
     assert (finding.code, str(finding.place)) == (f"value-{side}", "0.default.default.value")
     assert finding.message == f"avg(amount) was {side}; the value had {numbers}"
-    assert (finding.old, finding.new) == (
-        ("avg(amount): sum, count", None) if back else (None, "avg(amount): sum, count")
-    )
+    text = "avg(amount): sum, count"
+    assert (finding.old, finding.new) == ((text, None) if back else (None, text))
     assert finding.migration is not None and average in (finding.migration["old"], finding.migration["new"])
+
+
+def test_an_aggregate_with_a_column_of_its_own_keeps_the_place_of_the_column() -> None:
+    (finding,) = check(aggregation([USER], [SUM]), aggregation([USER], [SUM, MOST])).findings
+    assert (finding.message, finding.place.field, finding.new) == (
+        "max(price) was added; the value had 1 column and now has 2",
+        "value.max",
+        "max double",
+    )
