@@ -121,3 +121,11 @@ def test_an_error_in_python_says_where_the_old_contract_belongs(tmp_path: Path) 
     assert "--with MODULE:FUNCTION --schema FILE --output old.json" in message
     assert "and to NewQuery as old (both take what load_contract returns)" in message
     assert "with source" not in message
+
+
+def test_the_page_has_the_command_of_each_way(repository: Path) -> None:
+    assert run(["check", "old.json", "new.json", "--direction", "full", "--report", "html=check.html"]) == 1
+    page = Path("check.html").read_text()
+    for old, new in (("old", "new"), ("new", "old")):
+        assert f"ttlsnap migrate CHECKPOINT --from {old}.json --to {new}.json" in page
+    assert "This command makes the state fit the old query again:" in page
