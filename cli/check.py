@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -275,19 +275,16 @@ class _Compared:
     def report(self, direction: Direction, renamed: dict[str, str], ignores: Sequence[Ignore]) -> CheckReport:
         """Return the report of the comparison."""
         from ttlsnap.check import check as compare
-        from ttlsnap.check.ignores import apply
-        from ttlsnap.new_query.findings import find_command, find_repairs
 
-        compared = compare(
+        return compare(
             *self.contracts,
             direction=direction.value,
             renamed=renamed,
             names=self.names,
             state=self.state,
-            find_repairs=find_repairs,
+            ignores=ignores,
+            old_command=self.old_command,
         )
-        report = apply(compared, ignores)
-        return replace(report, next=find_command(report, renamed, self.old_command))
 
 
 def _compare_two(old: str, new: str) -> _Compared:

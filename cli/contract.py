@@ -14,7 +14,6 @@ from ttlsnap.amounts import quantity
 from ttlsnap.cli.groups import given, separate
 from ttlsnap.cli.help import Command
 from ttlsnap.cli.output import print_json, tell, write_whole
-from ttlsnap.cli.places import look_in_current_folder
 from ttlsnap.cli.written_files import files_of_functions, require_files
 
 if TYPE_CHECKING:
@@ -222,7 +221,6 @@ def _of_query(function: str | None, query: QueryOptions, schemas: dict[str, str]
     from ttlsnap.contract.of_query import contract_of_query, contract_of_script
 
     if function is not None:
-        look_in_current_folder()
         return contract_of_query(function, schemas, conf=settings, output_mode=query.output_mode)
     assert query.script is not None
     # As with python, modules beside a script have precedence; also for Spark's workers.

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ttlsnap.cli.help import Command
-from ttlsnap.cli.places import look_in_current_folder, parse_archive
+from ttlsnap.cli.places import parse_archive
 from ttlsnap.errors import UsageError
+from ttlsnap.user_code import search_in_current_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -161,7 +162,7 @@ class RuleOptions:
         """Return the names of the transformers. After that, they can be modules in the current folder."""
         names = self.transformer or []
         if any(":" in name for name in names):
-            look_in_current_folder()
+            search_in_current_folder()
         return names
 
     def group_settings(self) -> list[dict[str, str]]:

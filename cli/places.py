@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ttlsnap.cli.output import ask_person
-from ttlsnap.user_code import search_in
+from ttlsnap.user_code import search_in, search_in_current_folder
 
 if TYPE_CHECKING:
     from ttlsnap.archives.places import Confirm
@@ -33,14 +32,8 @@ def parse_archive(expired_to: str | None) -> str | ExpiredCallback | None:
 
     if expired_to is None or not is_function(expired_to):
         return expired_to
-    look_in_current_folder()
+    search_in_current_folder()
     return load_callback(expired_to)
-
-
-def look_in_current_folder() -> None:
-    """Let ``module:attribute`` name a module in the current folder. Installed modules have precedence."""
-    with suppress(FileNotFoundError):  # somebody has removed the current folder
-        search_in(os.curdir)
 
 
 def look_beside(policy: str) -> None:

@@ -28,7 +28,11 @@ _PARAMETERS = {
 _COMMAND = re.compile(r"\bttlsnap [a-z]+\b.*?(?=\.(?:\s|$)|;\s|\n|`|$)")
 _OPTION = re.compile(r"(?<![\w-])--(?P<name>[a-z][a-z-]*[a-z])(?: \(in Python: (?P<python>[^)]*)\))?")
 _POLICY = re.compile(r" \(in a policy: [^)]*\)")
-_CALLS = (("--engine local", "LocalEngine()"), ("repeat the command", "repeat the call"))
+_CALLS = (
+    ("--engine local", "LocalEngine()"),
+    ("repeat the command", "repeat the call"),
+    ("to migrate with --from", "to NewQuery as old (both take what load_contract returns)"),
+)
 
 
 def name_state(operator: int, store: str, state: str) -> str:

@@ -53,7 +53,7 @@ def assert_restorable(
     ``code`` or ``code:where`` of findings that do not count, as in ``check --ignore``.
     """
     from ttlsnap.check import StateFindings, Verdict, check
-    from ttlsnap.check.ignores import apply, parse_ignore
+    from ttlsnap.check.ignores import parse_ignore
     from ttlsnap.check.reports import REPORTS
     from ttlsnap.check.state import examine_state
     from ttlsnap.check.targets import load_contract
@@ -62,7 +62,13 @@ def assert_restorable(
     names = [str(side) if isinstance(side, str | Path) else name for side, name in ((old, "old"), (new, "new"))]
     ignore = (ignore,) if isinstance(ignore, str) else ignore
     state = examine_state(str(old)) if isinstance(old, str | Path) else StateFindings()
-    report: Any = check(*contracts, direction=direction, renamed=renamed or {}, names=(names[0], names[1]), state=state)
-    report = apply(report, [parse_ignore(text) for text in ignore])
+    report: Any = check(
+        *contracts,
+        direction=direction,
+        renamed=renamed or {},
+        names=(names[0], names[1]),
+        state=state,
+        ignores=[parse_ignore(text) for text in ignore],
+    )
     if report.verdict is not Verdict.AS_IS:
         raise AssertionError("\n" + REPORTS["text"](report))

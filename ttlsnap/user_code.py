@@ -13,6 +13,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
@@ -49,6 +50,12 @@ def search_in(folder: str) -> None:
     folder = os.path.abspath(folder)  # noqa: PTH100 - a path that is not text stays as it is
     if folder not in (finder.folder for finder in _finders()):
         sys.meta_path.append(_FolderFinder(folder))
+
+
+def search_in_current_folder() -> None:
+    """Let the user name modules in the current folder. Installed modules have precedence."""
+    with suppress(FileNotFoundError):  # somebody has removed the current folder
+        search_in(os.curdir)
 
 
 def import_named(module: str) -> ModuleType:

@@ -27,7 +27,7 @@ from ttlsnap.check.outcomes import CHANGE_SETTING, INSTEAD_OF_ADDING, INSTEAD_OF
 from ttlsnap.check.rules import RULES
 from ttlsnap.contract import Contract, contract_of_checkpoint, parse_contract
 from ttlsnap.errors import TtlsnapError
-from ttlsnap.new_query.findings import COMMAND, REPAIRABLE, find_repairs
+from ttlsnap.new_query.findings import REPAIRABLE
 
 from ..judge.processes import JudgeError
 from ..judge.spark import Judge
@@ -103,7 +103,7 @@ def _judged() -> Iterator[Judged]:
         if isinstance(old, str) or isinstance(new, str):
             yield Judged(name, seen, Verdict.INCOMPATIBLE, None)
         else:
-            report = check(old, new, find_repairs=find_repairs)
+            report = check(old, new, names=_NAMES)
             yield Judged(name, seen, report.verdict, report)
     for name, seen in observe_tables.read_observed().items():
         if not TABLE_PAIRS[name].settings:  # pairs with settings only test the advice of findings
@@ -204,9 +204,11 @@ def _repaired(code: str, cases: Iterable[Outcome]) -> list[str]:
         return []
     names = f" ({', '.join(sorted(steps))})" if steps else ""
     message = f"as above, and a step of [the plan](schema-changes.md#the-plan) repairs it{names}"
-    return [f"| `after_migration` | {message} | as above | {', or '.join(sorted(commands) or [COMMAND])} |"]
+    return [f"| `after_migration` | {message} | as above | {', or '.join(sorted(commands) or [_COMMAND])} |"]
 
 
+_NAMES = ("OLD", "NEW")
+_COMMAND = "ttlsnap migrate CHECKPOINT --from OLD --to NEW"
 _OPTION = re.compile(r"(--fill|--drop|--rename) (?:'[^']*'|[^ =]+(?==)|[^ ]+)")
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ttlsnap.check import CheckReport, Verdict, check
+from ttlsnap.check import CheckReport, Verdict, check, compare
 from ttlsnap.check.comparison import parse_version
 from ttlsnap.check.rules import RULES
 from ttlsnap.errors import UsageError
@@ -20,7 +20,7 @@ ALL = sorted(path.name for path in SAMPLES.iterdir() if (path / "state").is_dir(
 
 
 def found(name: str, edit: Edit, **options: Any) -> CheckReport:
-    return check(contract(name), contract(name, edit), **options)
+    return compare(contract(name), contract(name, edit), **options)
 
 
 def codes(report: CheckReport) -> dict[str, str]:
@@ -38,7 +38,7 @@ def named(document: dict[str, Any], name: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", ALL)
 def test_a_checkpoint_is_compatible_with_itself(name: str) -> None:
-    report = check(contract(name), contract(name), direction="full")
+    report = compare(contract(name), contract(name), direction="full")
     assert report.findings == ()
     assert report.verdict is Verdict.AS_IS
     assert any("computes" in line for line in report.unseen)
@@ -135,12 +135,12 @@ def test_each_direction_has_its_own_findings() -> None:
     assert [finding.code for finding in both.findings] == ["value-added", "value-removed"]
     assert both.findings[1].message.startswith("going back: ")
     with pytest.raises(UsageError, match="unknown direction"):
-        found("rocksdb-4.2", edit, direction="sideways")
+        check(contract("rocksdb-4.2"), contract("rocksdb-4.2"), direction="sideways")
 
 
 def test_a_downgrade_from_row_checksums_is_incompatible() -> None:
     old = contract("agg-rowchecksum-deletes-4.2")
-    report = check(old, contract("agg-rowchecksum-deletes-4.2", lambda d: d.update(spark="4.1.1")))
+    report = compare(old, contract("agg-rowchecksum-deletes-4.2", lambda d: d.update(spark="4.1.1")))
     assert codes(report) == {"spark-downgraded": "incompatible"}
     assert "row checksums" in report.findings[0].message
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from ttlsnap.check import CheckReport, Verdict, check
+from ttlsnap.check import CheckReport, Verdict, compare
 from ttlsnap.contract import Contract, parse_contract
 from ttlsnap.errors import UsageError
 
@@ -131,7 +131,7 @@ def kept() -> dict[str, Any]:
 def compared(old: dict[str, Any], edit: Edit, **options: Any) -> CheckReport:
     new = copy.deepcopy(old)
     edit(new)
-    return check(*(parse_contract(json.dumps(document), "it") for document in (old, new)), **options)
+    return compare(*(parse_contract(json.dumps(document), "it") for document in (old, new)), **options)
 
 
 def document(name: str = BASE, plan: list[str] | None = None, value: Any = None, key: Any = None) -> dict[str, Any]:
@@ -378,7 +378,7 @@ def test_a_changed_column_of_a_table_is_not_as_is(old: dict[str, Any], new: dict
     before = copy.deepcopy(read_observed()["table-same"]["contracts"][0])
     before["columns"].append({**TABLE, "name": "extra", **old})
     after = {**before, "columns": [*before["columns"][:-1], {**TABLE, "name": "extra", **new}]}
-    report = check(*(parse_contract(json.dumps(d), "it") for d in (before, after)))
+    report = compare(*(parse_contract(json.dumps(d), "it") for d in (before, after)))
     assert report.verdict.rank > Verdict.AS_IS.rank, report.findings
 
 
@@ -386,7 +386,7 @@ def test_append_only_is_found_in_any_letter_case() -> None:
     before = copy.deepcopy(read_observed()["table-same"]["contracts"][0])
     before["properties"]["delta.appendOnly"] = "TRUE"
     after = read_observed()["table-same"]["contracts"][1]
-    report = check(*(parse_contract(json.dumps(d), "it") for d in (before, after)))
+    report = compare(*(parse_contract(json.dumps(d), "it") for d in (before, after)))
     assert [finding.code for finding in report.findings] == ["table-append-only"]
 
 
@@ -465,7 +465,7 @@ def tables(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> CheckReport:
     """Compare two tables with the key ``id`` and these columns."""
     made = {**read_observed()["table-same"]["contracts"][0], "key": ["id"], "partition_columns": [], "properties": {}}
     contracts = [{**made, "columns": [{**TABLE, **column} for column in columns]} for columns in (old, new)]
-    return check(*(parse_contract(json.dumps(contract), "it") for contract in contracts))
+    return compare(*(parse_contract(json.dumps(contract), "it") for contract in contracts))
 
 
 @pytest.mark.parametrize(
@@ -510,6 +510,12 @@ def edited(name: str, edit: Edit) -> dict[str, Any]:
 def test_a_change_of_the_sources_has_its_verdict(old: list[str], new: list[str], verdict: Verdict) -> None:
     before = edited(BASE, lambda d: d.update(reads=old, sources=len(old)))
     assert compared(before, lambda d: d.update(reads=new)).verdict is verdict
+
+
+@pytest.mark.parametrize(("old", "new"), [("a string", "in: a string"), ("in: a string", "a string")])
+def test_a_source_with_a_name_on_one_side_only_asks_for_the_name(old: str, new: str) -> None:
+    (found,) = compared(edited(BASE, lambda d: d.update(reads=[old])), lambda d: d.update(reads=[new])).findings
+    assert (found.code, found.verdict, "--schema NAME=SCHEMA" in found.fix) == ("sources", Verdict.UNKNOWN, True)
 
 
 def test_sources_missing_from_one_contract_are_reported_as_not_compared() -> None:
@@ -598,7 +604,7 @@ def test_another_time_zone_is_incompatible_if_the_key_depends_on_it(key: str, ve
 
 
 def test_swapped_field_names_with_the_same_code_are_unknown() -> None:
-    report = check(
+    report = compare(
         *(parse_contract(json.dumps(kept()[f"tws-field-names-swapped.{side}"]), "it") for side in ("old", "new"))
     )
     assert [(f.code, f.verdict) for f in report.findings] == [("values-swapped", Verdict.UNKNOWN)]

@@ -324,6 +324,7 @@ def test_the_gitlab_job_fails_with_the_check_and_keeps_its_report(
     repository.change(to=repository.text(without=without))
     job = example("examples/gitlab/gitlab-ci.yml")["state-contract"]
     variables = {**job["variables"], "CONTRACT": "jobs/a.state.json", "CI_MERGE_REQUEST_DIFF_BASE_SHA": repository.base}
+    variables["OUTPUT_MODE"] = "update"
     done = repository.run("bash", "-e", "-c", "\n".join(job["script"]), **variables)
     assert done.returncode == code, done.stderr
     report = job["artifacts"]["reports"]["junit"]
@@ -331,6 +332,7 @@ def test_the_gitlab_job_fails_with_the_check_and_keeps_its_report(
     assert (ElementTree.parse(repository.root / report).getroot().get("failures") == "0") is (code == 0)
     options = repository.contract_options()
     assert (options["target"], options["conf"]) == ("jobs.sessions:build", ["spark.sql.session.timeZone=UTC"])
+    assert options["output_mode"] == "update"
 
 
 @pytest.mark.parametrize("is_committed", [True, False])
@@ -344,6 +346,7 @@ def test_the_gitlab_job_lets_a_new_contract_pass_if_it_is_committed(repository: 
     done = repository.run("bash", "-e", "-c", "\n".join(job["script"]), **variables)
     assert (done.returncode == 0) is is_committed, done.stderr
     assert "jobs/sessions.state.json is new" in done.stderr
+    assert "output_mode" not in repository.contract_options()
 
 
 # pre-commit

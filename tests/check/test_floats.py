@@ -13,7 +13,6 @@ from ttlsnap.check.state import examine_state
 from ttlsnap.cli.app import run
 from ttlsnap.contract import contract_of_checkpoint
 from ttlsnap.errors import NothingToMigrateError, UsageError
-from ttlsnap.new_query.findings import find_repairs
 
 from ..compaction.stories import T, digest, settled
 from ..judge.queries import Event, Query
@@ -38,7 +37,7 @@ def written(judge: Judge, *values: int, version: str = "4.1") -> Checkpoint:
 
 def compared(old: Checkpoint, new: Checkpoint) -> CheckReport:
     contracts = (contract_of_checkpoint(str(one.path)) for one in (old, new))
-    return check(*contracts, state=examine_state(str(old.path)), find_repairs=find_repairs)
+    return check(*contracts, state=examine_state(str(old.path)))
 
 
 @pytest.mark.parametrize(
@@ -81,11 +80,11 @@ def test_without_the_state_it_is_unknown_in_both_directions(inputs: Judge) -> No
     old = contract_of_checkpoint(str(written(inputs, ZERO, NAN, 5).path))
     new = contract_of_checkpoint(str(written(inputs, 5, version="4.2").path))
     for contracts in ((old, new), (new, old)):
-        found = [f for f in check(*contracts, find_repairs=find_repairs).findings if f.code == "key-floats"]
+        found = [f for f in check(*contracts).findings if f.code == "key-floats"]
         assert [finding.verdict for finding in found] == [Verdict.UNKNOWN]
     assert check(old, old).findings == ()
     state = examine_state(str(written(inputs, 5, version="4.2").path))
-    back = check(new, old, state=state, find_repairs=find_repairs).findings
+    back = check(new, old, state=state).findings
     assert "key-floats" in [finding.code for finding in back]
 
 

@@ -98,7 +98,8 @@ def test_expiry_is_compared_with_today_by_default() -> None:
 
 def test_unused_ignores_are_named() -> None:
     done = apply(report(finding(Place(0))), [ignore(), ignore("0"), ignore("3")], TODAY)
-    assert done.unused == ("value-added:3 (--ignore): matches nothing",)
+    assert done.unused == ("value-added:3 (--ignore): matches nothing; the report has value-added at 0",)
+    assert apply(report(), [ignore("3")], TODAY).unused == ("value-added:3 (--ignore): matches nothing",)
 
 
 def test_an_option_has_a_code_and_an_optional_place() -> None:
@@ -225,6 +226,15 @@ def test_an_entry_without_digest_and_date_is_told_what_to_add(tmp_path: Path) ->
         done = apply(report(there), write_and_read(tmp_path / "ignores.toml", entry + more), TODAY)
         assert (f'add digest = "{there.digest}"' in str(done.ignored[0])) is is_told
     assert "add digest" not in str(apply(report(there), [parse_ignore("function-changed")], TODAY).ignored[0])
+
+
+def test_an_unused_ignore_names_the_places_of_its_rule() -> None:
+    findings = [finding(Place(number, field="value"), "aggregate-changed") for number in range(7)]
+    unused = apply(report(*findings), [parse_ignore("aggregate-changed:0.default")], TODAY).unused
+    assert unused == (
+        "aggregate-changed:0.default (--ignore): matches nothing; the report has aggregate-changed at 0.value, "
+        "1.value, 2.value, 3.value, 4.value and 2 other places",
+    )
 
 
 def write_and_read(file: Path, text: str) -> list[Ignore]:

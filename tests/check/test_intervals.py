@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from ttlsnap import migrate
-from ttlsnap.check import Verdict, check
+from ttlsnap.check import Verdict, check, compare
 from ttlsnap.cli.app import run
 from ttlsnap.contract import contract_of_checkpoint
 from ttlsnap.errors import NothingToMigrateError
-from ttlsnap.new_query.findings import find_repairs
 
 from ..compaction.stories import WHOLE, settled
 from ..diagnosis.asked import doctor
@@ -43,8 +42,8 @@ def test_check_finds_the_other_hash_and_a_migration_moves_the_keys(
 ) -> None:
     old, new = (written(inputs, version) for version in versions)
     contracts = [contract_of_checkpoint(str(one.path)) for one in (old, new)]
-    assert [f.verdict for f in check(*contracts).findings if f.code == "key-intervals"] == [Verdict.INCOMPATIBLE]
-    report = check(*contracts, find_repairs=find_repairs)
+    assert [f.verdict for f in compare(*contracts).findings if f.code == "key-intervals"] == [Verdict.INCOMPATIBLE]
+    report = check(*contracts)
     (finding,) = (finding for finding in report.findings if finding.code == "key-intervals")
     assert finding.verdict is Verdict.AFTER_MIGRATION
     assert finding.migration is not None and finding.migration["change"] == "rehash"

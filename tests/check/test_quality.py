@@ -10,7 +10,6 @@ import pytest
 from pyspark.cloudpickle import register_pickle_by_value
 
 from ttlsnap.check import Verdict, check
-from ttlsnap.new_query.findings import find_repairs
 
 from ..matrix import FULL, rotating
 from ..new_query.migrating import MIGRATED
@@ -47,10 +46,10 @@ def test_a_checkpoint_alone_never_costs_the_state(side: str) -> None:
         old, new = contracts_of(name)
         if pair.versions != (NEWEST, NEWEST) or isinstance(old, str) or isinstance(new, str):
             continue
-        known = check(old, new, find_repairs=find_repairs)
+        known = check(old, new)
         old = old if side == "new" else as_recorded(old)
         new = new if side == "old" else as_recorded(new)
-        found = check(old, new, find_repairs=find_repairs)
+        found = check(old, new)
         if found.verdict is Verdict.INCOMPATIBLE is not known.verdict or (
             name in REPAIRED and any("new checkpoint" in one.fix for one in found.findings)
         ):
@@ -108,4 +107,4 @@ def test_the_docs_say_of_each_finding_that_a_migration_repairs_that_its_rule_sof
     for code, change in repaired:
         (row,) = (line for line in sections[code].splitlines() if line.startswith("| `after_migration` | as above"))
         assert f"`{change}`" in row
-        assert "ttlsnap migrate CHECKPOINT --to NEW" in row
+        assert "ttlsnap migrate CHECKPOINT --from OLD --to NEW" in row

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ttlsnap import Drop, EntryTransformerFactory, Keep, compact, doctor, inspect, migrate
-from ttlsnap.check import check
+from ttlsnap.check import compare
 from ttlsnap.contract import contract_of_checkpoint, parse_contract
 
 from ..judge.processes import NEWEST
@@ -73,7 +73,7 @@ class Job:
     def verdict(self, one: Declared) -> tuple[str, str]:
         """Return the verdict of ``check`` on a variable that returns, and what it says of Spark."""
         document = with_variable(self.checkpoint, one.name, lambda found: declared_as(found, one))
-        report = check(contract_of_checkpoint(str(self.checkpoint)), parse_contract(json.dumps(document), "new"))
+        report = compare(contract_of_checkpoint(str(self.checkpoint)), parse_contract(json.dumps(document), "new"))
         (found,) = (found for found in report.findings if found.place.state == one.name)
         assert found.code == "variable-returned"
         return found.verdict.value, found.spark

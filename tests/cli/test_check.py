@@ -61,7 +61,7 @@ def finds(monkeypatch: pytest.MonkeyPatch) -> Finds:
     def replace(*verdicts: Verdict | Finding) -> None:
         found = tuple(each if isinstance(each, Finding) else finding(each) for each in verdicts)
 
-        def check(
+        def compare(
             old: Contract,
             new: Contract,
             *,
@@ -70,10 +70,11 @@ def finds(monkeypatch: pytest.MonkeyPatch) -> Finds:
             names: tuple[str, str],
             state: StateFindings,
             find_repairs: object,
+            old_command: str | None,
         ) -> CheckReport:
             return CheckReport(*names, direction, found, unseen=tuple(f"{a} is {b}" for a, b in renamed.items()))
 
-        monkeypatch.setattr("ttlsnap.check.check", check)
+        monkeypatch.setattr("ttlsnap.check.compare", compare)
 
     return replace
 

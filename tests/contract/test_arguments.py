@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from ttlsnap.contract.of_query import contract_of_query
+from ttlsnap.errors import UsageError
 from ttlsnap.user_code import find_names, import_named, list_found, search_in
 
 from ..cli.running import Ttlsnap
@@ -41,6 +43,12 @@ def without_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_a_wrong_argument_is_an_error_before_spark_starts(ttlsnap: Ttlsnap, words: list[str], message: str) -> None:
     ended = ttlsnap("contract", *words)
     assert (ended.code, message in " ".join(ended.err.split())) == (2, True), ended.err
+
+
+def test_a_function_in_python_names_a_module_in_the_current_folder() -> None:
+    Path("more_jobs_of_test.py").write_text("def build(events): ...\n")
+    with pytest.raises(UsageError, match="more_jobs_of_test has no bild"):
+        contract_of_query("more_jobs_of_test:bild", "user string")
 
 
 def test_a_module_that_was_only_looked_for_is_not_sent_to_spark() -> None:

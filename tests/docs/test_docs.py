@@ -80,7 +80,7 @@ def test_the_library_example_runs(tmp_path: Path) -> None:
     fields, dropped, published, undone, migrated, verdict = done.stdout.splitlines()
     assert fields == "['key.key', 'value.max', 'value.count', 'value.sum']"
     assert re.fullmatch(r"[1-9]\d* of 480", dropped)
-    assert (published, undone, migrated, verdict) == ("True True", "True", "480 {}", "as_is")
+    assert (published, undone, migrated, verdict) == ("True True", "True", "480 {}", "as_is None")
 
 
 def test_the_transformers_of_the_page_work_as_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

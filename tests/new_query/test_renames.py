@@ -11,7 +11,6 @@ from ttlsnap.cli.renames import parse_rename
 from ttlsnap.contract import Contract
 from ttlsnap.errors import UsageError
 from ttlsnap.new_query.answers import Answers
-from ttlsnap.new_query.findings import find_repairs
 from ttlsnap.new_query.plan import find_evolution
 
 from ..check.quality import contracts_of
@@ -38,13 +37,13 @@ def test_a_key_with_another_expression_is_accepted_as_the_same(new: Expression, 
     # An aggregate over the key stays as it is.
     contracts = aggregation([keys[0]], [SUM, LAST]), aggregation([keys[1]], [SUM, LAST])
     renamed = {keys[0][0]: keys[1][0]}
-    (finding,) = check(*contracts, find_repairs=find_repairs).findings
+    (finding,) = check(*contracts).findings
     assert (finding.code, finding.verdict) == ("key-changed", Verdict.INCOMPATIBLE)
     (word,) = shlex.split(finding.fix.rpartition("--renamed ")[2])
     assert dict([parse_rename("--renamed", word)]) == renamed
     (obstacle,) = find_evolution(*contracts)[1]
     assert f"add --rename {shlex.quote(word)}; if not, keep {keys[0][0]}, or start" in obstacle.message
-    report = check(*contracts, renamed=renamed, find_repairs=find_repairs)
+    report = check(*contracts, renamed=renamed)
     assert not report.findings and not report.unseen
     assert steps_of(*contracts, renamed) == [("rename", keys[0][1], keys[1][1])]
 

@@ -47,7 +47,7 @@ class Finding(Document):
 
     ``old`` and ``new`` are the two sides as text, None for a side that lacks it. ``spark`` is what Spark itself does:
     an error class, or text that begins with ``silent`` if it starts. ``fix`` is what to do, empty if nothing.
-    ``migration`` is the step of a migration that repairs it, as JSON.
+    ``migration`` is the step of a migration that repairs it, as JSON. ``back`` is about the way back to the old query.
     """
 
     code: str
@@ -59,6 +59,7 @@ class Finding(Document):
     spark: str
     fix: str = ""
     migration: dict[str, Any] | None = field(default=None, metadata=in_json(optional=True))
+    back: bool = field(default=False, metadata=in_json(hidden=True))
 
     @property
     @json_property()
@@ -117,8 +118,9 @@ class CheckReport(Result):
     """The findings of a check, worst first.
 
     ``unseen`` has a line for each thing that could not be compared. ``ignored`` does not count for the verdict.
-    ``unused`` are the ignores that matched no finding. ``next`` is the command that makes the state fit, if there is
-    one. ``is_new`` says that there is no old contract to compare with; ``old`` is then the name that it would have.
+    ``unused`` are the ignores that matched no finding. ``next`` is the command that makes the state fit the new query,
+    if there is one, and ``next_back`` that for the way back. ``is_new`` says that there is no old contract to compare
+    with; ``old`` is then the name that it would have.
     """
 
     JSON_ORDER = "verdict"
@@ -131,6 +133,7 @@ class CheckReport(Result):
     ignored: tuple[Ignored, ...] = ()
     unused: tuple[str, ...] = field(default=(), metadata=in_json("unused_ignores"))
     next: str | None = None
+    next_back: str | None = None
     is_new: bool = False
 
     @property

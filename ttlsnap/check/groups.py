@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ttlsnap.check.comparison import Comparison
 from ttlsnap.check.expressions import (
@@ -115,6 +116,37 @@ def compare_numbers(comparison: Comparison, place: Place, plans: tuple[QueryPlan
         ):
             numbers = {"before": len(old_texts), "after": len(new_texts)}
             comparison.add(outcome, place.at(field=side), ", ".join(old_texts), ", ".join(new_texts), **numbers)
+
+
+def name_aggregates(comparison: Comparison, old: OperatorContract, new: OperatorContract, start: int) -> None:
+    """Turn columns that were added or removed into the aggregates that have them, if only one of both has happened.
+
+    A new aggregate can have columns with the names of existing ones. ``start`` is the index of the operator's first
+    finding.
+    """
+    if old.buffers is None or new.buffers is None:
+        return
+    before = [parse(comparison.new_expression(buffer.aggregate)) for buffer in old.buffers]
+    after = [parse(buffer.aggregate) for buffer in new.buffers]
+    removed = [buffer for buffer, tree in zip(old.buffers, before, strict=True) if tree not in after]
+    added = [buffer for buffer, tree in zip(new.buffers, after, strict=True) if tree not in before]
+    code, changed, others = ("value-added", added, old.buffers) if added else ("value-removed", removed, new.buffers)
+    fields = {f"value.{column}" for buffer in changed for column in buffer.columns}
+    columns = [one for one in comparison.findings[start:] if one.code == code and one.place.field in fields]
+    if not columns or (added and removed):
+        return
+    existing = {column for buffer in others for column in buffer.columns}
+    first = columns[0]
+    _, _, numbers = first.message.removeprefix(str(first.place.field).removeprefix("value.")).partition(" ")
+    named = []
+    for buffer in changed:
+        text = f"{buffer.aggregate}: {', '.join(buffer.columns)}"
+        sides = (None, text) if added else (text, None)
+        finding = replace(first, place=first.place.at(field="value"), old=sides[0], new=sides[1])
+        if len(buffer.columns) == 1 and buffer.columns[0] not in existing:  # the column has a place of its own
+            finding = next((one for one in columns if one.place.field == f"value.{buffer.columns[0]}"), finding)
+        named.append(replace(finding, message=f"{buffer.aggregate} {numbers}"))
+    comparison.findings[start:] = [*(one for one in comparison.findings[start:] if one not in columns), *named]
 
 
 def _add_window(comparison: Comparison, place: Place, old_text: str, new_text: str) -> None:

@@ -19,6 +19,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
+from ttlsnap.amounts import quantity
 from ttlsnap.check.findings import CheckReport, Finding, Ignored
 from ttlsnap.check.rules import RULES
 from ttlsnap.errors import UsageError
@@ -27,6 +28,7 @@ from ttlsnap.suggestions import did_you_mean
 
 DEFAULT_FILE = ".ttlsnap-ignore.toml"
 _MAX_BYTES = 1 << 20
+_MAX_PLACES = 5
 _OPTION = "--ignore"
 _KEYS = ("code", "where", "digest", "reason", "until")
 
@@ -97,7 +99,10 @@ def _why_unused(ignore: Ignore, report: CheckReport, today: date) -> str:
         return f"expired on {ignore.until}"
     others = {finding.digest for finding in report.findings if ignore.matches_place(finding)}
     if not others:
-        return "matches nothing"
+        places = sorted({str(finding.place) for finding in report.findings if finding.code == ignore.code})
+        elsewhere = f"; the report has {ignore.code} at {', '.join(places[:_MAX_PLACES])}" if places else ""
+        more = f" and {quantity(len(places) - _MAX_PLACES, 'other place')}" if len(places) > _MAX_PLACES else ""
+        return f"matches nothing{elsewhere}{more}"
     return f"matches no change there: its digest is {ignore.digest}, and the report has {', '.join(sorted(others))}"
 
 

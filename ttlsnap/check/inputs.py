@@ -14,6 +14,7 @@ from ttlsnap.check.outcomes import (
     INPUT_COLUMN,
     INPUT_COLUMNS,
     SOURCE_RENAMED,
+    SOURCE_UNNAMED,
     SOURCES_REORDERED,
     UNION_BRANCH,
     UPSTREAM_CHANGED,
@@ -42,7 +43,9 @@ def compare_sources(comparison: Comparison, before: Sequence[str], after: Sequen
         return
     is_reordered = None not in (*old_names, *new_names) and Counter(old_names) == Counter(new_names)
     texts = (", ".join(name or "unnamed" for name in side) for side in (old_names, new_names))
-    comparison.add(SOURCES_REORDERED if is_reordered else SOURCE_RENAMED, Place(), *texts)
+    is_unnamed = [None] in (old_names, new_names) and len(old_names) == len(new_names)
+    outcome = SOURCES_REORDERED if is_reordered else SOURCE_UNNAMED if is_unnamed else SOURCE_RENAMED
+    comparison.add(outcome, Place(), *texts)
 
 
 def compare_columns(comparison: Comparison, place: Place, before: QueryPlan, after: QueryPlan) -> None:

@@ -10,7 +10,7 @@ from ttlsnap.amounts import quantity
 from ttlsnap.check.comparison import Comparison, parse_version
 from ttlsnap.check.findings import Verdict
 from ttlsnap.check.functions import compare_functions, find_changed_parts
-from ttlsnap.check.groups import compare_aggregates, compare_arguments, compare_keys, compare_numbers
+from ttlsnap.check.groups import compare_aggregates, compare_arguments, compare_keys, compare_numbers, name_aggregates
 from ttlsnap.check.inputs import compare_columns, compare_upstream, compare_watermarks
 from ttlsnap.check.joins import are_sides_swapped, compare_joins, compare_rows
 from ttlsnap.check.key_order import compare_floats, compare_intervals
@@ -140,6 +140,7 @@ def _compare_operator(comparison: Comparison, old: OperatorContract, new: Operat
     _compare_stores(comparison, place, old, new, Known(plans, parts))
     if plans:
         compare_numbers(comparison, place, plans, start)
+        name_aggregates(comparison, old, new, start)
     if any(
         finding.code.endswith("-nullability") and finding.verdict is Verdict.RECONFIGURATION
         for finding in comparison.findings[start:]

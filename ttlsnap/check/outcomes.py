@@ -711,6 +711,14 @@ SOURCE_RENAMED = Outcome(
     SILENT,
     "if it is the same, ignore this finding; otherwise start a new checkpoint",
 )
+SOURCE_UNNAMED = Outcome(
+    "sources",
+    _UNKNOWN,
+    "one contract has no name of the source, and the other has: is it the same source?",
+    SILENT,
+    "describe the function with --schema NAME=SCHEMA, and the name of the other contract; or, if it is the same "
+    "source, ignore this finding",
+)
 TIME_ZONE_OF_DATES = Outcome(
     "time-zone",
     _INCOMPATIBLE,

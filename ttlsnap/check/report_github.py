@@ -21,6 +21,7 @@ from ttlsnap.check.report_levels import (
     describe_place,
     ignore_entry,
     level,
+    next_commands,
     spark_does,
     split_lines,
     summary,
@@ -43,6 +44,8 @@ def render(report: CheckReport, fail_on: Verdict = MILDEST) -> str:
         return _remark("notice", describe_new(report), file) + "\n"
     annotations = {severity: [_annotation(finding, file) for finding in _of(report, severity)] for severity in Level}
     annotations[Level.WARNING] += [_remark("warning", f"unused ignore: {line}", file) for line in report.unused]
+    next_lines = [_remark("notice", f"{label}: {command}", file) for label, command in next_commands(report)]
+    annotations[Level.NOTE] = [*next_lines, *annotations[Level.NOTE]]
     annotations[Level.NOTE] += [_remark("notice", f"not compared: {line}", file) for line in report.unseen]
     lines = [
         line for severity, annotation_lines in annotations.items() for line in _limit(severity, annotation_lines, file)
@@ -130,6 +133,9 @@ def _markdown(report: CheckReport, fail_on: Verdict) -> Iterator[str]:
         cells = [finding.verdict.value, _cell(finding.code), _cell(describe_place(finding.place)), description]
         cells += [_cell(spark_does(finding)), _cell(finding.fix)]
         yield f"| {' | '.join(cells)} |"
+    for label, command in next_commands(report):
+        # Markdown shows an indented block as it is, and GitHub offers to copy it.
+        yield from ("", f"{label.capitalize()}:", "", f"    {printable(command)}")
     ignored = [str(entry) for entry in report.ignored]
     for title, lines in (("Not compared", report.unseen), ("Ignored", ignored), ("Unused ignores", report.unused)):
         if lines:

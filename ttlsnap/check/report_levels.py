@@ -64,6 +64,12 @@ def summary(report: CheckReport, fail_on: Verdict) -> str:
     )
 
 
+def next_commands(report: CheckReport) -> list[tuple[str, str]]:
+    """Return the commands that make the state fit, each with its label."""
+    labelled = (("next", report.next), ("next, to go back", report.next_back))
+    return [(label, command) for label, command in labelled if command is not None]
+
+
 def describe_new(report: CheckReport) -> str:
     """Return one line that says that a contract is new, so that nothing was compared."""
     return f"{report.new} is new: {' '.join(report.unseen)}"

@@ -16,6 +16,7 @@ from ttlsnap.check.report_levels import (
     describe_place,
     ignore_entry,
     level,
+    next_commands,
     spark_does,
     split_lines,
     summary,
@@ -54,8 +55,8 @@ def lines(report: CheckReport, fail_on: Verdict = MILDEST) -> Iterator[Line]:
         yield [(f"{label}: ", "bold"), (printable(line), "")]
     if remarks:
         yield []
-    if report.next is not None:
-        yield [("next: ", "bold"), (printable(report.next), "")]
+    for label, command in next_commands(report):
+        yield [(f"{label}: ", "bold"), (printable(command), "")]
         yield []
     yield [(printable(summary(report, fail_on)), _STYLES[level(report.verdict)])]
 

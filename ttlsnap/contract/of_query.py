@@ -44,7 +44,7 @@ from ttlsnap.errors import NotACheckpointError, TtlsnapError, UsageError
 from ttlsnap.keywords import public
 from ttlsnap.operators import aggregation, deduplication, scala_order, session_window
 from ttlsnap.suggestions import did_you_mean
-from ttlsnap.user_code import find_names, import_named, list_found
+from ttlsnap.user_code import find_names, import_named, list_found, search_in_current_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -126,8 +126,8 @@ def contract_of_script(
 
 
 _DESCRIBE_ITS_QUERY = (
-    "Describe the query that wrote the state as it is now: ttlsnap contract CHECKPOINT --with MODULE:FUNCTION. If the "
-    "checkpoint was migrated, that is the new query"
+    "Describe the query that wrote the state as it is now: ttlsnap contract CHECKPOINT --with MODULE:FUNCTION --schema "
+    "FILE. If the checkpoint was migrated, that is the new query"
 )
 
 
@@ -265,6 +265,7 @@ def _require_function(build: Build | str, schemas: Mapping[str, str]) -> None:
         _takes_one(build, schemas)
     else:
         module, _, attribute = build.partition(":")
+        search_in_current_folder()
         with _loading(build):
             names = find_names(module)
         first_name = attribute.partition(".")[0]

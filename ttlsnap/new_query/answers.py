@@ -32,10 +32,11 @@ NO_ANSWERS = Answers()
 NOW = "now"
 # What decides more. With check --direction forward, the query that wrote the state is that of NEW.
 OLD_NEEDS_QUERY = (
-    "Describe the query that wrote the state, too: ttlsnap contract CHECKPOINT --with MODULE:FUNCTION. Give that file "
-    "to check in place of the checkpoint, and to migrate with --from"
+    "Describe the query that wrote the state, too. Check out its code, and run: ttlsnap contract CHECKPOINT --with "
+    "MODULE:FUNCTION --schema FILE --output old.json. If the function does not set the output mode, add --output-mode. "
+    "Give that file to check in place of the checkpoint, and to migrate with --from"
 )
-NEW_NEEDS_QUERY = "Describe the query that is to read the state: ttlsnap contract MODULE:FUNCTION"
+NEW_NEEDS_QUERY = "Describe the query that is to read the state: ttlsnap contract MODULE:FUNCTION --schema FILE"
 SAME_VERSIONS = "Create both contracts with this ttlsnap and the same version of Spark"
 
 

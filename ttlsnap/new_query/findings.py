@@ -6,11 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ttlsnap.check.findings import CheckReport, Finding, Verdict, worst
-from ttlsnap.check.targets import is_folder
+from ttlsnap.check.findings import Finding, Verdict, worst
 from ttlsnap.contract import Contract
 from ttlsnap.new_query.answers import Answers, UnrepairedFinding
-from ttlsnap.printable import shell_word
 
 if TYPE_CHECKING:
     from ttlsnap.migration.evolution import Evolution, Step
@@ -36,11 +34,10 @@ REPAIRABLE = (
 """The rules whose incompatible findings become ``after_migration`` where a migration repairs them."""
 OF_SPARK = {"key-floats": "normalize", "key-intervals": "rehash"}
 """Findings that come from the version of Spark, and their steps."""
-COMMAND = "ttlsnap migrate CHECKPOINT --to NEW"
 
 
 def find_repairs(
-    old: Contract, new: Contract, renamed: Mapping[str, str], findings: Iterable[Finding]
+    old: Contract, new: Contract, renamed: Mapping[str, str], findings: Iterable[Finding], command: str
 ) -> list[Finding]:
     """Return the findings of a check of two contracts, as ``with_repairs`` does."""
     findings = list(findings)
@@ -48,13 +45,20 @@ def find_repairs(
         return findings
     from ttlsnap.new_query.plan import find_evolution  # slow imports, which a check of equal contracts does not need
 
-    return with_repairs(findings, *find_evolution(old, new, Answers(renamed=renamed)))
+    return with_repairs(findings, *find_evolution(old, new, Answers(renamed=renamed)), command)
 
 
 def with_repairs(
-    findings: Iterable[Finding], evolution: Evolution, obstacles: Sequence[UnrepairedFinding], *, proves: bool = False
+    findings: Iterable[Finding],
+    evolution: Evolution,
+    obstacles: Sequence[UnrepairedFinding],
+    command: str = "",
+    *,
+    proves: bool = False,
 ) -> list[Finding]:
     """Return the findings; those that the evolution repairs have the verdict ``after_migration``, and their step.
+
+    Their fix is the ``command`` of the migration, with the options that they need.
 
     Without obstacles, the steps of an operator together repair all differences of its keys and values. Where contracts
     that record more may show that a migration repairs a finding, the finding is unknown. A run of the migration
@@ -66,17 +70,19 @@ def with_repairs(
     if any(obstacle.stays for obstacle in obstacles_by_operator.get(None, ())):
         return list(findings)
     return [
-        _judge(finding, evolution, obstacles_by_operator.get(finding.place.operator, ()), proves=proves)
+        _judge(finding, evolution, obstacles_by_operator.get(finding.place.operator, ()), command, proves=proves)
         for finding in findings
     ]
 
 
-def _judge(finding: Finding, evolution: Evolution, obstacles: Sequence[UnrepairedFinding], *, proves: bool) -> Finding:
+def _judge(
+    finding: Finding, evolution: Evolution, obstacles: Sequence[UnrepairedFinding], command: str, *, proves: bool
+) -> Finding:
     if any(obstacle.stays for obstacle in obstacles) or finding.code not in REPAIRABLE:
         return finding
     needs = [obstacle.needs for obstacle in obstacles if obstacle.needs]
     if not needs:
-        return _repaired(finding, evolution, [obstacle.option for obstacle in obstacles], proves=proves)
+        return _repaired(finding, evolution, [command, *(obstacle.option for obstacle in obstacles)], proves=proves)
     here = [obstacle for obstacle in obstacles if obstacle.place == finding.place]
     if finding.verdict is Verdict.INCOMPATIBLE or (finding.verdict is Verdict.UNKNOWN and here):
         own = here or [obstacle for obstacle in obstacles if obstacle.old and obstacle.old == finding.old]
@@ -85,7 +91,7 @@ def _judge(finding: Finding, evolution: Evolution, obstacles: Sequence[Unrepaire
     return finding
 
 
-def _repaired(finding: Finding, evolution: Evolution, options: Sequence[str], *, proves: bool) -> Finding:
+def _repaired(finding: Finding, evolution: Evolution, words: Sequence[str], *, proves: bool) -> Finding:
     step = _find_step(finding, evolution.steps)
     # Unknown is whether the code uses names or positions. A migration does not know either.
     undecided = finding.verdict is Verdict.UNKNOWN and (finding.code == "values-swapped" or not proves)
@@ -93,33 +99,8 @@ def _repaired(finding: Finding, evolution: Evolution, options: Sequence[str], *,
         return finding
     if finding.verdict.rank <= Verdict.RECONFIGURATION.rank:
         return finding
-    command = " ".join([COMMAND, *dict.fromkeys(options)])
-    return replace(finding, verdict=Verdict.AFTER_MIGRATION, fix=command, migration=step.to_json())
-
-
-def find_command(report: CheckReport, renamed: Mapping[str, str], old_command: str | None = None) -> str | None:
-    """Return the command that makes the old state fit the new query; None if none does, or none is needed.
-
-    ``old_command`` prints the old contract, if it is in a commit of git.
-    """
-    if report.verdict is not Verdict.AFTER_MIGRATION or report.direction == "forward":
-        return None
-    if any(finding.verdict is Verdict.AFTER_MIGRATION and finding.migration is None for finding in report.findings):
-        return None
-    old, new = shell_word(report.old), shell_word(report.new)
-    old = old if old_command is None else f"<({old_command})"
-    words = [
-        "ttlsnap migrate",
-        *([old] if old_command is None and is_folder(report.old) else ["CHECKPOINT", "--from", old]),
-        "--to",
-        new,
-    ]
-    words += [f"--rename {shell_word(f'{old_name}={new_name}')}" for old_name, new_name in renamed.items()]
-    words += dict.fromkeys(
-        options_text for finding in report.findings if (options_text := finding.fix.partition(COMMAND)[2].strip())
-    )
-    words += ["--ignore " + shell_word(f"{ignored.finding.code}:{ignored.finding.place}") for ignored in report.ignored]
-    return " ".join(words)
+    fix = " ".join(dict.fromkeys(words))
+    return replace(finding, verdict=Verdict.AFTER_MIGRATION, fix=fix, migration=step.to_json())
 
 
 def describe_findings(findings: Iterable[Finding]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ttlsnap.check import check
+from ttlsnap.check import compare
 from ttlsnap.check.findings import Finding, Verdict
 from ttlsnap.check.ignores import Ignore, apply
 from ttlsnap.checkpoint import Checkpoint
@@ -86,12 +86,12 @@ def _require_repaired(checkpoint: Checkpoint, old: Contract, new: NewQuery, evol
 
     Raise UnsupportedError if ``check`` finds something that the migration does not repair.
     """
-    report = apply(check(old, new.contract, renamed=new.answers.renamed), new.ignores)
+    report = apply(compare(old, new.contract, renamed=new.answers.renamed), new.ignores)
     repaired = with_repairs(report.findings, evolution, (), proves=True)
     _refuse(
         checkpoint, "a migration does not repair everything that ttlsnap check finds", repaired, Verdict.AFTER_MIGRATION
     )
-    after = apply(check(_migrated(checkpoint, old, new, evolution), new.contract), new.ignores)
+    after = apply(compare(_migrated(checkpoint, old, new, evolution), new.contract), new.ignores)
     message = "after the migration, ttlsnap check would still find this. Please report it"
     # The migration leaves the values of these variables, as Spark does.
     removed_variables = {step.old for step in evolution.steps if step.change == "drop-state"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ttlsnap.check import check
+from ttlsnap.check import compare
 from ttlsnap.check.findings import Verdict
 from ttlsnap.check.ignores import Ignore, apply
 from ttlsnap.check.tables import can_widen
@@ -47,7 +47,7 @@ def plan_table(
         raise UsageError(
             f"--drop {sorted(planner.drops)[0]}: the table has no such column, or the new stream has it, too"
         )
-    report = apply(check(planner.table, new), ignores)
+    report = apply(compare(planner.table, new), ignores)
     unrepaired = [finding for finding in report.findings if finding.verdict.rank > Verdict.RECONFIGURATION.rank]
     if unrepaired:
         raise UnsupportedError(

@@ -79,9 +79,16 @@ def _place(finding: Document) -> str:
 
 
 def _next(document: Document) -> Iterator[Section]:
-    if document["next"] is not None:
-        card = Card(Tone.PLAIN, "next", "This command makes the state fit:", text=document["next"])
-        yield Section("Next", cards=[card])
+    cards = [
+        Card(Tone.PLAIN, "next", message, text=document[key])
+        for key, message in (
+            ("next", "This command makes the state fit:"),
+            ("next_back", "This command makes the state fit the old query again:"),
+        )
+        if document[key] is not None
+    ]
+    if cards:
+        yield Section("Next", cards=cards)
 
 
 def _rest(document: Document, show_keys: bool) -> Iterator[Section]:

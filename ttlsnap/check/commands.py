@@ -1,0 +1,49 @@
+"""The commands in a report: the migrations that make a state fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ttlsnap.check.findings import CheckReport, Verdict, worst
+from ttlsnap.check.targets import is_folder
+from ttlsnap.contract import Contract, TableContract
+from ttlsnap.printable import shell_word
+
+
+def migrate_command(
+    old: Contract | TableContract, names: Sequence[str], commands: Sequence[str | None], renamed: Mapping[str, str]
+) -> str:
+    """Return the command that migrates a checkpoint with the state of ``old``.
+
+    ``names`` are those of the old and the new contract. A contract that no file has is the output of its command, in
+    ``commands``. If only a contract of the checkpoint is known, its name is ``CHECKPOINT``.
+    """
+    old_word, new_word = (
+        shell_word(name) if command is None else f"<({command})" for name, command in zip(names, commands, strict=True)
+    )
+    # The names of contracts that a caller of Python gives as objects may be those of folders, too.
+    is_checkpoint = isinstance(old, Contract) and old.made_from == "checkpoint" and commands[0] is None
+    words = [old_word] if is_checkpoint and is_folder(names[0]) else ["CHECKPOINT", "--from", old_word]
+    words += ["--to", new_word]
+    words += [f"--rename {shell_word(f'{old_name}={new_name}')}" for old_name, new_name in renamed.items()]
+    return " ".join(["ttlsnap migrate", *words])
+
+
+def find_next(report: CheckReport, command: str, *, back: bool) -> str | None:
+    """Return the command that makes the state fit, with the options of all findings; None if none does or has to.
+
+    ``command`` is that of ``migrate_command``. ``back`` chooses the findings about the way back to the old query.
+    """
+    findings = [finding for finding in report.findings if finding.back is back]
+    if worst(finding.verdict for finding in findings) is not Verdict.AFTER_MIGRATION:
+        return None
+    if any(finding.verdict is Verdict.AFTER_MIGRATION and finding.migration is None for finding in findings):
+        return None
+    words = [command]
+    words += dict.fromkeys(options for finding in findings if (options := finding.fix.partition(command)[2].strip()))
+    words += [
+        "--ignore " + shell_word(f"{ignored.finding.code}:{ignored.finding.place}")
+        for ignored in report.ignored
+        if ignored.finding.back is back
+    ]
+    return " ".join(words)
