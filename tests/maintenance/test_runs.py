@@ -323,7 +323,7 @@ def test_the_text_output_says_why_no_rule_changes_a_target(tmp_path: Path, capsy
     assert " nothing        -        0 " in out[1]
     assert ": operator 0 is not changed: dropDuplicates without an event-time column stores no time" in out[2]
     assert run(["compact", str(tmp_path / "no time"), "--engine", "local", "--dry-run"]) == 0
-    assert "Nothing to do: Spark stores in no state when an entry expires. " in capsys.readouterr().out
+    assert "Nothing to do: Spark stores no expiry time in any of these states. " in capsys.readouterr().out
 
 
 def test_the_advice_for_a_target_is_about_the_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
