@@ -27,7 +27,7 @@ class LogFormat(StrEnum):
 
 
 class Log:
-    """A listener that logs each target when it ends. Without a format, it logs to a terminal, and elsewhere failures."""
+    """A listener that logs each target when it ends. Without a format, only failures are logged if nobody watches."""
 
     def __init__(self, log_format: LogFormat | None, plan: bool = False) -> None:
         self._plan = plan

@@ -1,8 +1,8 @@
 """The limit on what a run may drop of a state when nobody is asked.
 
 A wrong field, unit or clock makes every entry look expired. So a run refuses to drop every entry of a state, or more
-than a share that the user named, unless a person agrees to it on a terminal. A unit that is too large makes every entry look
-far too young, so a run that drops nothing for this reason warns.
+than a share that the user named, unless a person agrees to it on a terminal. A unit that is too large makes every entry
+look far too young, so a run that drops nothing for this reason warns.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ def warn_of_far_future(drops: Sequence[StateDrop]) -> tuple[str, ...]:
     return tuple(
         "\n".join(
             [
-                f"this run drops no entry of {drop.where}: every timestamp is more than 30 years in the future. Probably "
-                "the unit is wrong.",
+                f"this run drops no entry of {drop.where}: every timestamp is more than 30 years in the future. "
+                "Probably the unit is wrong.",
                 *_describe_times(drop),
             ]
         )
