@@ -31,7 +31,7 @@ def test_a_new_user_can_follow_the_tutorial(tmp_path: Path) -> None:
     assert sorted(rows) == [("u1", "1"), ("u999", "2")]
     assert re.search(r"^checkpoint +nothing +501 ", planned, re.MULTILINE)
     assert "verdict: as_is" in checked
-    assert '"spark.sql.session.timeZone": "UTC"' in (tmp_path / "visits.state.json").read_text()
+    assert (tmp_path / "visits.state.json").read_text() == (tmp_path / "new.json").read_text()
     code = tmp_path / "visits.py"
     code.write_text(code.read_text().replace("F.max", "F.min"))
     assert "min replaced max and would reuse its buffer" in _run(blocks[-2], tmp_path, 3)
