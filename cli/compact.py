@@ -326,7 +326,10 @@ class _Job:
 
         text, name = self.output_format is Format.TEXT, target if self.several else None
         engine = self.engine.make()
-        with TerminalListener(text, ask=self.ask, max_drop=self.options.max_drop, target=name) as listener:
+        options = self.options
+        with TerminalListener(
+            text, ask=self.ask, stopped=options.stopped, max_drop=options.max_drop, target=name
+        ) as listener:
             report = run(target, self.factories, self.options, engine, listener)
         for warning in report.warnings:
             print_warning(warning, name)

@@ -41,7 +41,7 @@ def show_report(out: Console, report: CompactionReport, *, tables: bool = True, 
         archived = None
         if report.expired_to is not None and report.totals.dropped and not report.warnings:
             archived = f"The dropped entries are archived {describe_place(report.expired_to, report.run)}"
-        lines += describe_published(report, archived=archived)
+        lines += describe_published(report, archive=report.expired_to, archived=archived)
     lines[0] = name_target(lines[0], target)
     out.print(*lines, sep="\n")
 

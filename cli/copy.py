@@ -148,7 +148,7 @@ def copy(
     if others and not replacing.replace:
         raise UsageError(f"{others[0]} needs --replace")
     options: dict[str, Any] = {"batch": batch, "new_id": new_id, "verify": verify, "onto": onto, "dry_run": dry_run}
-    with _Progress(consents=replacing.yes, asks=replacing.asks(dry_run=dry_run)) as progress:
+    with _Progress(consents=replacing.yes, asks=replacing.asks(dry_run=dry_run), stopped=replacing.stopped) as progress:
         report = run(source, target, **options, **replacing.arguments(), parallelism=parallelism, listener=progress)
     if output_format is Format.JSON:
         print_json(report.to_json())
@@ -198,8 +198,8 @@ def _lines(report: CopyReport) -> list[str]:
 class _Progress:
     """The progress of a copy, on stderr and only on a terminal, and the question before a checkpoint is replaced."""
 
-    def __init__(self, *, consents: bool, asks: bool) -> None:
-        self._consents, self._asks = consents, asks
+    def __init__(self, *, consents: bool, asks: bool, stopped: bool) -> None:
+        self._consents, self._asks, self._stopped = consents, asks, stopped
         self._progress: Progress | None = None
         self._task: TaskID | None = None
         if sys.stderr.isatty() and not verbosity.quiet:
@@ -234,6 +234,6 @@ class _Progress:
             )
         self.__exit__()
         return ask_person(
-            f"Replace the state of {report.target} by batch {report.source_batch} of {report.source}? Stop the query "
-            "first."
+            f"Replace the state of {report.target} by batch {report.source_batch} of {report.source}?",
+            stopped=self._stopped,
         )

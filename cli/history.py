@@ -88,10 +88,14 @@ def history(
     if not entries:
         say(f"{target}: no runs.")
         return
-    _show([_row(entry) for entry in entries])
-    for entry in entries:
-        for line in _steps(entry.report or {}):
-            say(f"{entry.run}: {line}")
+    steps = {entry.run: list(_steps(entry.report or {})) for entry in entries}
+    listed_rules = {
+        entry.run: _describe_rules(entry.report or {}, listed=True) for entry in entries if steps[entry.run]
+    }
+    _show([_row(entry) for entry in entries], listed_rules)
+    for run, lines in steps.items():
+        for line in lines:
+            say(f"{run}: {line}")
     if planned_batch is not None:
         say(f"Batch {planned_batch} is planned, without data. The query restarts with it.")
     for entry in entries:
@@ -177,7 +181,7 @@ def _row(entry: HistoryEntry) -> dict[str, str]:
         "rewritten": number(totals.get("rewritten")),
         "backup": "yes" if entry.backup else "no",
         "now": _now(report),
-        "rule": "; ".join(_rules(report)) or MISSING,
+        "rule": _describe_rules(report),
     }
 
 
@@ -200,16 +204,20 @@ def _steps(report: Mapping[str, Any]) -> Iterator[str]:
         yield f"{quantity(len(steps) - _MOST_STEPS, 'more change')}; --format json shows them"
 
 
-def _rules(report: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what a run did, in words: what a migration changed, and its rules."""
+def _describe_rules(report: Mapping[str, Any], *, listed: bool = False) -> str:
+    """Return what a run did, in words: what a migration changed, without steps that are ``listed``, and its rules."""
+    texts = list(map(str, report.get("rules", ())))
     if report.get("kind") == "migrate":
-        changes = (report.get("plan", ()), report.get("settings", {}), report.get("session_settings", {}))
-        yield from filter(None, [describe_changes(*changes)])
-    yield from map(str, report.get("rules", ()))
+        plan = () if listed else report.get("plan", ())
+        texts.insert(0, describe_changes(plan, report.get("settings", {}), report.get("session_settings", {})))
+    return "; ".join(filter(None, texts)) or MISSING
 
 
-def _show(rows: Sequence[dict[str, str]]) -> None:
-    """Print the table. On a narrow terminal it has fewer columns, and the rules below it."""
+def _show(rows: Sequence[dict[str, str]], listed_rules: Mapping[str, str] | None = None) -> None:
+    """Print the table. On a narrow terminal it has fewer columns, and the rules below it.
+
+    ``listed_rules`` are those of runs whose other changes are listed after the table.
+    """
     out = console()
     can_be_empty = ("rewritten", "now")
     names = [
@@ -220,7 +228,7 @@ def _show(rows: Sequence[dict[str, str]]) -> None:
         text_table.add_row(*(row[name] for name in names))
     text_table = text_table.fitted(out.width)
     out.print(text_table)
-    for row in rows:
+    for row in [{**row, "rule": (listed_rules or {}).get(row["run"], row["rule"])} for row in rows]:
         below = [
             row[name]
             for name in ("rule", "now")

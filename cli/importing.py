@@ -141,7 +141,7 @@ def import_(
 
     require_dry_run(wanted=exit_code, dry_run=dry_run)
     text, asks = output_format is Format.TEXT, publishing.asks(dry_run=dry_run)
-    with _Listener(text, ask=asks, agrees=publishing.yes) as listener:
+    with _Listener(text, ask=asks, agrees=publishing.yes, stopped=publishing.stopped) as listener:
         report = import_state(
             target,
             source,
@@ -192,9 +192,9 @@ def _after_dry_run(report: ImportReport, yes: bool) -> str:
 class _Listener(ReadingProgress):
     """The progress of the work, and the question before publishing."""
 
-    def __init__(self, text: bool, *, ask: bool, agrees: bool) -> None:
+    def __init__(self, text: bool, *, ask: bool, agrees: bool, stopped: bool) -> None:
         super().__init__("importing")
-        self._text, self._asks, self._agrees = text, ask, agrees
+        self._text, self._asks, self._agrees, self._stopped = text, ask, agrees, stopped
         self.shown = False
 
     def __enter__(self) -> _Listener:
@@ -208,7 +208,7 @@ class _Listener(ReadingProgress):
             if self._text:
                 _show_tables(console(always=True), report)
                 self.shown = True
-            return ask_person(_question(report))
+            return ask_person(_question(report), stopped=self._stopped or report.output is not None)
         if report.replaced and not self._agrees:
             raise RefusedError(
                 f"the import would replace the entries of {quantity(report.replaced, 'key')} in {report.target}, and "
@@ -221,9 +221,7 @@ def _question(report: ImportReport) -> str:
     question = f"Import {quantity(report.rows, 'row')} into {report.target}"
     if report.replaced:
         question += f", and replace the entries of {quantity(report.replaced, 'key')}"
-    return (
-        f"{question}, in the new checkpoint {report.output}?" if report.output else f"{question}? Stop the query first."
-    )
+    return f"{question}, in the new checkpoint {report.output}?" if report.output else f"{question}?"
 
 
 def _show_tables(out: Console, report: ImportReport) -> None:

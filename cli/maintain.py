@@ -146,7 +146,8 @@ def maintain(
     log_format: Annotated[
         LogFormat | None,
         typer.Option(
-            "--log-format", help="Log a line to stderr when a target ends. Default: text, on a terminal only."
+            "--log-format",
+            help="Log a line to stderr when a target ends. Default: text on a terminal, and elsewhere only failures.",
         ),
     ] = None,
     page: PageOptions,

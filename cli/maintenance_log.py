@@ -27,7 +27,7 @@ class LogFormat(StrEnum):
 
 
 class Log:
-    """A listener that logs each target when it ends. Without a format, it logs only to a terminal."""
+    """A listener that logs each target when it ends. Without a format, only failures are logged if nobody watches."""
 
     def __init__(self, log_format: LogFormat | None, plan: bool = False) -> None:
         self._plan = plan
@@ -72,7 +72,8 @@ class Log:
             print_warning(text)
 
     def _say(self, level: str, event: str, text: str, **facts: Any) -> None:
-        if self._format is LogFormat.TEXT:
+        is_failure = level == "error" and event == "target"
+        if self._format is LogFormat.TEXT or (self._format is None and is_failure):
             tell(printable(text))
         elif self._format is LogFormat.JSON:
             moment = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -348,7 +348,7 @@ class _Command:
         may_drop = command.publishing.yes or asks or reviewed is not None
         changes = command.changes(converters, dry_run=options.dry_run, may_drop=may_drop)
         text, chosen_engine = output_format is Format.TEXT, engine.make()
-        listener = _Listener(text, reviewed, ask=asks, max_drop=options.max_drop)
+        listener = _Listener(text, reviewed, ask=asks, stopped=options.stopped, max_drop=options.max_drop)
         with _explain_second_time(reviewed), listener:
             report = run(target, changes, factories, options, chosen_engine, listener)
         for warning in report.warnings:
@@ -470,8 +470,11 @@ def _explain_second_time(reviewed: ReviewedMigration | None) -> Iterator[None]:
 class _Listener(ReadingProgress):
     """The progress of the work, and the question before publishing."""
 
-    def __init__(self, text: bool, reviewed: ReviewedMigration | None, *, ask: bool, max_drop: float | None) -> None:
+    def __init__(
+        self, text: bool, reviewed: ReviewedMigration | None, *, ask: bool, stopped: bool, max_drop: float | None
+    ) -> None:
         super().__init__("moving")
+        self._stopped = stopped
         self._text, self._reviewed, self.asks, self._max_drop = text, reviewed, ask, max_drop
         self.shown = False
 
@@ -496,4 +499,4 @@ class _Listener(ReadingProgress):
             unclosed = unclosed_words(report.compaction)
         if report.output is not None:
             return ask_person(f"{question} in the new checkpoint {report.output}?{unclosed}")
-        return ask_person(f"{question}?{unclosed} Stop the query first.")
+        return ask_person(f"{question}?{unclosed}", stopped=self._stopped)

@@ -36,7 +36,7 @@ def show_report(out: Console, report: MigrationReport, *, tables: bool, to: str 
         out.print(f"A new checkpoint is at {report.output}; {report.target} is unchanged.")
         out.print(f'Next: start the query with the checkpoint location "{report.output}"{_with_settings(report)}.')
     else:
-        out.print(*describe_published(report, settings=_with_settings(report)), sep="\n")
+        out.print(*describe_published(report, archive=report.expired_to, settings=_with_settings(report)), sep="\n")
 
 
 def _with_settings(report: MigrationReport) -> str:

@@ -90,8 +90,10 @@ def tell(text: str) -> None:
         typer.echo(printable_output(text), err=True)
 
 
-def ask_person(question: str) -> bool:
-    """Return whether a person on the terminal agrees."""
+def ask_person(question: str, *, stopped: bool = True) -> bool:
+    """Return whether a person on the terminal agrees. Unless the query is ``stopped``, tell them to stop it."""
+    if not stopped:
+        question += " Stop the query first."
     return typer.confirm(printable_output(question), err=True)
 
 

@@ -28,8 +28,10 @@ class TerminalListener:
     several.
     """
 
-    def __init__(self, text: bool, *, ask: bool, max_drop: float | None = None, target: str | None = None) -> None:
-        self._text, self._max_drop, self._target = text, max_drop, target
+    def __init__(
+        self, text: bool, *, ask: bool, stopped: bool, max_drop: float | None = None, target: str | None = None
+    ) -> None:
+        self._text, self._stopped, self._max_drop, self._target = text, stopped, max_drop, target
         self.asks = ask
         self.shown = False
         self._started = time.monotonic()
@@ -77,7 +79,7 @@ class TerminalListener:
             show_counts(console(always=True), replace(report, dry_run=True))  # nothing is dropped yet
             self.shown = True
         warn_of_excess(report.drops, self._max_drop, self._target)
-        return ask_person(_question(report))
+        return ask_person(_question(report), stopped=self._stopped or report.output is not None)
 
     def _update(self) -> None:
         if self._progress is not None and self._task is not None:
@@ -120,7 +122,7 @@ def _question(report: CompactionReport) -> str:
     question = f"Drop {number(counts.dropped)} of {entries}{share_text} from {report.target}"
     if report.output:
         return f"{question} in the new checkpoint {report.output}?{unclosed_words(report)}"
-    return f"{question}?{unclosed_words(report)} Stop the query first."
+    return f"{question}?{unclosed_words(report)}"
 
 
 def unclosed_words(report: CompactionReport) -> str:

@@ -15,17 +15,22 @@ if TYPE_CHECKING:
 
 
 def describe_published(
-    report: CompactionReport | MigrationReport | ImportReport, *, archived: str | None = None, settings: str = ""
+    report: CompactionReport | MigrationReport | ImportReport,
+    *,
+    archive: str | None = None,
+    archived: str | None = None,
+    settings: str = "",
 ) -> list[str]:
     """Return lines about a published run: its files, what to do next, and how to undo it.
 
-    ``archived`` is a line about the dropped entries. ``settings`` follows the advice to restart the query.
+    ``archive`` has the dropped entries, and ``archived`` is a line about them. ``settings`` follows the advice to
+    restart the query.
     """
-    from ttlsnap.pages.words import describe_made_final
+    from ttlsnap.pages.words import describe_made_final, undo_command
 
     lines = [f"Published as run {report.run}. The replaced files are in {report.backup}"]
     lines += filter(None, (archived, describe_made_final({"made_final": report.made_final})))
-    undo = f"ttlsnap rollback {shell_word(report.target)} --stopped"
+    undo = undo_command(shell_word(report.target), archive)
     lines.append(f"Next: restart the query{settings}. To undo this run before you restart the query: {undo}")
     return [*lines, *filter(None, (report.first_run,))]
 

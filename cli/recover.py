@@ -41,6 +41,8 @@ def recover(
         case "undone":
             say(f"{place(report.target)}: undid run {report.run}; the old state is restored. Next: restart the query.")
     for run_name in report.settled:
-        say(f"{place(report.target)}: archived, or took back, the dropped entries of run {run_name}.")
+        entries = f"the dropped entries of run {run_name}"
+        done = f"removed {entries} from the archive" if run_name in report.taken_back else f"archived {entries}"
+        say(f"{place(report.target)}: {done}.")
     for warning in report.warnings:
         print_warning(warning)

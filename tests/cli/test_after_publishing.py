@@ -49,6 +49,31 @@ def test_a_run_names_the_earlier_run_that_it_makes_final(
         assert FINAL.format(first) in page and "Next: restart the queries" in page
 
 
+def test_the_command_that_undoes_a_run_names_its_archive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    targets = [sample("agg-deltas-lz4-4.2", tmp_path).rename(tmp_path / name) for name in ("a", "b")]
+    rule = 'stopped = true\nttl = "2d"\ntimestamp = "value.max"\nexpired_to = "{}"\n'
+    (tmp_path / "policy.toml").write_text(
+        "".join(f'[[target]]\npath = "{name}"\n{rule.format("old")}' for name in "ab")
+    )
+    assert run(["maintain", "policy.toml", "--engine", "local"]) == 0
+    undo = f"ttlsnap rollback {{}} --stopped --expired-to {tmp_path}/old\n"
+    assert capsys.readouterr().out.endswith(undo.format("CHECKPOINT"))
+    for target in targets:
+        assert run(undo.format(target).split()[1:]) == 0
+    assert [path for path in (tmp_path / "old").iterdir() if path.suffix == ".parquet"] == []
+    capsys.readouterr()
+    assert run(["compact", str(targets[0]), "--ttl", "2d", *QUICK, "--expired-to", "old"]) == 0
+    assert undo.format(targets[0]).strip() in capsys.readouterr().out
+    assert run(["rollback", str(targets[0]), "--stopped"]) == 0
+    capsys.readouterr()
+    assert run(["recover", str(targets[0]), "--expired-to", "old"]) == 0
+    out = capsys.readouterr().out
+    assert ": removed the dropped entries of run " in out and out.endswith(" from the archive.\n")
+
+
 def test_an_error_after_publishing_names_the_published_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = sample("agg-deltas-lz4-4.2", tmp_path)
     assert run(["compact", str(target), "--ttl", "2d", *QUICK, "--report", "html=/dev/full"]) == 5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -182,7 +183,10 @@ REFUSED = [
     ("agg-deltas-lz4-4.2", ("--ttl", "7d", "--timestamp", "value.count"), 2, "value.count:ms"),
     ("agg-deltas-lz4-4.2", ("--ttl", "7d", "--timestamp", "value.count:weeks"), 2, "value.count:ms"),
     ("agg-deltas-lz4-4.2", ("--ttl", "7d", "--timestamp", "value.max:ms"), 2, "which has no unit; omit"),
-    ("agg-deltas-lz4-4.2", ("--ttl", "7d", "--timestamp", "key.key"), 2, "which is not a time"),
+    (
+        "agg-deltas-lz4-4.2", ("--ttl", "7d", "--timestamp", "key.key"), 2,
+        "which is not a time. Its state has these fields:\n  operator 0",
+    ),
     ("agg-deltas-lz4-4.2", ("--ttl", "7d", "--timestamp", "max"), 2, "begin with 'key.' or 'value.'"),
     ("agg-deltas-lz4-4.2", ("--ttl", "7d"), 2, "--timestamp"),
     ("agg-deltas-lz4-4.2", ("--timestamp", "value.max"), 2, "--timestamp needs --ttl"),
@@ -290,6 +294,31 @@ def test_the_help_has_examples(ttlsnap: Ttlsnap) -> None:
     assert ttlsnap("--version").out.startswith("ttlsnap ")
 
 
+def test_a_question_tells_to_stop_the_query_unless_it_is_stopped(
+    ttlsnap: Ttlsnap, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = sample("agg-deltas-lz4-4.2", tmp_path)
+    monkeypatch.delenv("TTLSNAP_STOPPED")
+    for path in target.rglob("*"):
+        os.utime(path, (1_700_000_000, 1_700_000_000))  # so old that no batch can be running
+    asked: list[str] = []
+    monkeypatch.setattr("sys.stdin", Mock(isatty=lambda: True))
+    monkeypatch.setattr("typer.confirm", lambda question, **_: asked.append(question))
+    for command in (("compact",), ("migrate", "--partitions", "3")):
+        for stopped, question_end in (((), "? Stop the query first."), (("--stopped",), "?")):
+            words = (command[0], target, *command[1:], *SEVEN_DAYS, "--engine", "local", *stopped)
+            assert ttlsnap(*words).code == 0
+            assert asked.pop().endswith(question_end)
+
+
+def test_larger_files_after_a_run_are_explained(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
+    target = sample("rocksdb-changelog-3.5", tmp_path)
+    rule = ("--ttl", "1d", "--timestamp", "value.max", "--now", "2027-01-01", "--max-drop", "100%", "--dry-run")
+    note = "operator 0: the new files are larger than the old ones. A rewritten partition has at least one table"
+    assert note in ttlsnap("compact", target, *rule).out
+    assert "the new files are larger" not in ttlsnap("compact", sample("rocksdb-4.2", tmp_path), *rule).out
+
+
 @pytest.mark.parametrize("agrees", [True, False])
 def test_a_run_is_published_only_if_its_user_agrees(
     ttlsnap: Ttlsnap, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, agrees: bool
@@ -307,7 +336,7 @@ def test_a_run_is_published_only_if_its_user_agrees(
     outcome = ttlsnap("compact", target, *SEVEN_DAYS, *QUICK)
     assert outcome.code == 0
     assert "Total: would drop 369 of 480 entries" in outcome.out and "Dry run" not in outcome.out
-    assert asked == [f"Drop 369 of 480 entries (77 %) from {target}? Stop the query first."]
+    assert asked == [f"Drop 369 of 480 entries (77 %) from {target}?"]
     assert (bytes_of(target) != before) == agrees
     outcome = ttlsnap("migrate", target, "--partitions", "3", *SEVEN_DAYS, "--stopped")
     assert f"Total: would drop {0 if agrees else 369}" in outcome.out and "were dropped" not in outcome.out

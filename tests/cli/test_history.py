@@ -81,6 +81,18 @@ def test_a_narrow_terminal_gets_a_narrow_table_and_whole_run_ids(
     assert rule == f"{line.split()[0]}: ttl 7d by value.max, now 2026-11-21 08:49:33Z (checkpoint)"
 
 
+def test_a_narrow_terminal_lists_each_change_of_a_migration_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = str(sample("removed-4.2", tmp_path))
+    assert run(["migrate", target, "--drop", "last", "--stopped", "--yes", "--engine", "local"]) == 0
+    capsys.readouterr()
+    monkeypatch.setattr(history, "console", lambda: Console(soft_wrap=True, width=80, highlight=False))
+    assert run(["history", target]) == 0
+    _, line, *below = capsys.readouterr().out.splitlines()
+    assert below[0] == f"{line.split()[0]}: drop-unused 0.default.last: last"
+
+
 @pytest.mark.parametrize(
     ("factory", "rule"),
     [

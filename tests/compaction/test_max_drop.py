@@ -8,6 +8,7 @@ import pty
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 from ttlsnap import SilentListener, compact, migrate
 from ttlsnap.cli.app import run as command
 from ttlsnap.clock import MAX_INT64
-from ttlsnap.compaction.drop_limit import StateDrop, describe_excess
+from ttlsnap.compaction.drop_limit import StateDrop, describe_excess, warn_of_far_future
 from ttlsnap.compaction.incremental import Incremental
 from ttlsnap.compaction.report import CompactionReport
 from ttlsnap.errors import RefusedError, UsageError
@@ -153,7 +154,7 @@ def test_compact_warns_on_a_terminal_before_it_asks(tmp_path: Path, answer: str,
     assert code == 0, err
     assert "Warning: this run would drop all 8 entries" in err
     assert "If that is right, the timestamp is value.seen:s" in err
-    assert f"Drop 8 of 8 entries (100 %) from {target}? Stop the query first." in err
+    assert f"Drop 8 of 8 entries (100 %) from {target}? [y/N]" in err
     assert json.loads(out)["published"] is bool(dropped)
 
 
@@ -213,6 +214,36 @@ def test_maintain_refuses_unless_the_policy_allows_it(maintain: Maintain, tmp_pa
     assert (code, found["status"], found["totals"]["dropped"]) == (0, "done", 8)
 
 
+def test_every_command_warns_of_a_unit_that_is_too_large(
+    maintain: Maintain, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = sample("dedup-within-4.2", tmp_path)
+    words = [
+        str(target),
+        "--ttl",
+        "7d",
+        "--timestamp",
+        "value.expiresAtMicros:ms",
+        *QUICK,
+    ]  # the field is in microseconds
+    for command_words in (
+        ["compact", *words, "--dry-run"],
+        ["compact", *words],
+        ["migrate", *words, "--partitions", "3"],
+    ):
+        assert command([*command_words, "--format", "json"]) == 0
+        captured = capsys.readouterr()
+        (warning,) = json.loads(captured.out)["warnings"]
+        assert warning.startswith("this run drops no entry of operator 0 (dedupeWithinWatermark): every timestamp is")
+        assert "Read in microseconds (us), they are from " in warning
+        assert warning.endswith("If that is right, the timestamp is value.expiresAtMicros:us")
+        assert "Warning: this run drops no entry" in captured.err
+    rule = '[[target]]\npath = "dedup-within-4.2"\nttl = "7d"\ntimestamp = "value.expiresAtMicros:ms"\nstopped = true\n'
+    for options in (["--plan"], []):
+        code, (found,) = maintain(rule, *options)
+        assert (code, found["status"], found["warnings"]) == (0, "nothing", [warning])
+
+
 def test_a_policy_may_set_a_lower_limit_for_all_targets(maintain: Maintain, tmp_path: Path) -> None:
     sample("agg-deltas-lz4-4.2", tmp_path)
     target = '[[target]]\npath = "agg-deltas-lz4-4.2"\ntimestamp = "value.max"\n'
@@ -269,6 +300,25 @@ def test_the_unit_that_gives_plausible_dates_is_suggested(number: int, read_as: 
     assert suggested == right
     if read_as == "s" and right:
         assert "the newest in the year 58344" in told
+
+
+@pytest.mark.parametrize(
+    ("number", "read_as", "warns"),
+    [
+        (1_779_000_000_000, "s", True),
+        (1_779_000_000_000_000, "s", True),  # exceeds the range of timestamps
+        (1_779_000_000_000_000, "ms", True),
+        (1_779_000_000_000_000_000, "us", True),
+        (1_779_000_000, "s", False),
+        (1_779_000_000_000, "us", False),  # in the past
+        (4_000_000_000, "s", False),  # in the year 2096, and no unit is likelier
+    ],
+)
+def test_times_that_are_far_in_the_future_are_a_warning(number: int, read_as: str, warns: bool) -> None:
+    newest = min(number * {"s": 1_000_000, "ms": 1_000, "us": 1}[read_as], MAX_INT64 + _S)
+    drop = replace(drop_of(newest, read_as), dropped=0)
+    assert bool(warn_of_far_future([drop])) is warns
+    assert not warn_of_far_future([replace(drop, oldest_us=_NOW_US)])  # only some entries never expire
 
 
 def test_at_most_five_states_are_listed() -> None:

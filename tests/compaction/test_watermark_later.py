@@ -117,4 +117,4 @@ def test_the_question_counts_windows_ahead_of_the_watermark(
     monkeypatch.setattr("typer.confirm", lambda question, **_: asked.append(question))
     assert ttlsnap(command[0], lost, *command[1:], *PROCESSING).code == 0
     (question,) = asked
-    assert re.search(rf"\? {AHEAD}\. Stop the query first\.$", question), question
+    assert re.search(rf"\? {AHEAD}\.$", question), question

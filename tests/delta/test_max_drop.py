@@ -33,3 +33,14 @@ def test_dropping_every_row_is_refused(delta_server: Server, tmp_path: Path, opt
         table.compact(max_drop=0.1, **options)
     report = table.compact(timestamp="at:ms", max_drop=1.0, **options)
     assert report["totals"]["dropped"] == len(before) and table.rows() == []
+
+
+@pytest.mark.wide
+def test_a_unit_that_is_too_large_is_a_warning(delta_server: Server, tmp_path: Path) -> None:
+    table = Table(delta_server, tmp_path, "millis")
+    for options in ({"dry_run": True}, {}):
+        report = table.compact(timestamp="at:s", **options)
+        assert report["totals"]["dropped"] == 0
+        (warning,) = report["warnings"]
+        assert warning.startswith("this run drops no entry of the table: every timestamp is more than 30 years")
+        assert warning.endswith("If that is right, the timestamp is value.at:ms")

@@ -21,7 +21,7 @@ def test_a_new_user_can_follow_the_tutorial(tmp_path: Path) -> None:
         (tmp_path / name).write_text(text)
     blocks = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
     told = [_run(script, tmp_path) for script in blocks]
-    made, inspected, tried, explained, dropped, restarted, planned, checked = told
+    made, inspected, tried, explained, dropped, restarted, planned, checked, _ = told
     assert "-------------------------------------------\nBatch: 0" in made
     assert "883 of 1,000 (88 %)" in inspected
     assert "would drop 500 of 1,000 entries (50 %)" in tried
@@ -31,9 +31,10 @@ def test_a_new_user_can_follow_the_tutorial(tmp_path: Path) -> None:
     assert sorted(rows) == [("u1", "1"), ("u999", "2")]
     assert re.search(r"^checkpoint +nothing +501 ", planned, re.MULTILINE)
     assert "verdict: as_is" in checked
+    assert (tmp_path / "visits.state.json").read_text() == (tmp_path / "new.json").read_text()
     code = tmp_path / "visits.py"
     code.write_text(code.read_text().replace("F.max", "F.min"))
-    assert "min replaced max and would reuse its buffer" in _run(blocks[-1], tmp_path, 3)
+    assert "min replaced max and would reuse its buffer" in _run(blocks[-2], tmp_path, 3)
 
 
 def _run(script: str, folder: Path, code: int = 0) -> str:

@@ -139,6 +139,9 @@ def test_logs_that_an_earlier_version_has_moved_away_leave_no_evidence(
 
 def test_a_single_batch_is_no_evidence(inputs: Judge, tmp_path: Path) -> None:
     target = copy(inputs.write(Query(), BATCHES[:1]).path, tmp_path / "checkpoint")
+    age(target, YOUNG_S / 100)
+    with pytest.raises(BusyError, match=r"the query may be running\. .* stopped=True$"):  # waiting never helps
+        drop_some(target, stopped=False)
     age(target, OLD_S)
     with pytest.raises(BusyError, match="the log has fewer than two batches of Spark"):
         drop_some(target, stopped=False)

@@ -1,7 +1,8 @@
 """The limit on what a run may drop of a state when nobody is asked.
 
 A wrong field, unit or clock makes every entry look expired. So a run refuses to drop every entry of a state, or more
-than a share that the user named, unless a person agrees to it on a terminal.
+than a share that the user named, unless a person agrees to it on a terminal. A unit that is too large makes every entry
+look far too young, so a run that drops nothing for this reason warns.
 """
 
 from __future__ import annotations
@@ -54,6 +55,14 @@ class StateDrop:
         return self.dropped >= self.entries and (self.whole or self._is_far_off)
 
     @property
+    def is_in_far_future(self) -> bool:
+        """Whether nothing is dropped, and a number was probably read in a unit that is too large."""
+        if self.dropped or self.oldest_us is None or self.now_us is None or self.unit is None:
+            return False
+        is_far = self.oldest_us - self.now_us > _PLAUSIBLE_US
+        return is_far and (self.oldest_us >= MAX_INT64 or _better_unit(self) is not None)
+
+    @property
     def _is_far_off(self) -> bool:
         return self.newest_us is not None and not _is_plausible(self.newest_us, self.now_us or 0)
 
@@ -77,6 +86,21 @@ def warn_of_excess(drops: Sequence[StateDrop], limit: float | None) -> tuple[str
     if excess is None:
         return ()
     return (Foreseen(f"{excess}\nUnless somebody agrees on a terminal, a run refuses this. {_ADVICE}"),)
+
+
+def warn_of_far_future(drops: Sequence[StateDrop]) -> tuple[str, ...]:
+    """Return a warning about each state whose times are all so late that their unit is probably wrong."""
+    return tuple(
+        "\n".join(
+            [
+                f"this run drops no entry of {drop.where}: every timestamp is more than 30 years in the future. "
+                "Probably the unit is wrong.",
+                *_describe_times(drop),
+            ]
+        )
+        for drop in drops
+        if drop.is_in_far_future
+    )
 
 
 _ADVICE = (
@@ -104,16 +128,22 @@ def _describe(drop: StateDrop, limit: float | None) -> list[str]:
         else share_text
     )
     limit_text = "" if limit is None else f", and --max-drop allows {_percent(limit)}"
-    lines = [f"this run would drop {dropped_part} of {drop.where}{limit_text}."]
+    return [f"this run would drop {dropped_part} of {drop.where}{limit_text}.", *_describe_times(drop)]
+
+
+def _describe_times(drop: StateDrop) -> list[str]:
+    """Return how the timestamps were read and compared, and in which unit they are likely; nothing without a field."""
     if drop.field is None:
-        return lines
+        return []
     unit_text = f", read in {_SPELLED[drop.unit]} ({drop.unit})" if drop.unit else ""
     dates = ""
     if drop.oldest_us is not None and drop.newest_us is not None:
         dates = f": the oldest is {_moment(drop.oldest_us)}, the newest {_moment(drop.newest_us)}"
-    lines.append(f"Timestamps are those of {drop.field}{unit_text}{dates}.")
     clock = f"{drop.time} time" if drop.time else "time"
-    lines.append(f"They were compared with {clock} {_moment(drop.now_us)} ({drop.now_source}).")
+    lines = [
+        f"Timestamps are those of {drop.field}{unit_text}{dates}.",
+        f"They were compared with {clock} {_moment(drop.now_us)} ({drop.now_source}).",
+    ]
     better_reading = _better_unit(drop)
     if better_reading is not None:
         unit, oldest_us, newest_us = better_reading

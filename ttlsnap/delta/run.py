@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ttlsnap.archives.places import AllowedPlaces
 from ttlsnap.archives.receivers import Receiver, open_receiver, refuse_within
 from ttlsnap.clock import iso
-from ttlsnap.compaction.drop_limit import StateDrop, refuse_excess, warn_of_excess
+from ttlsnap.compaction.drop_limit import StateDrop, refuse_excess, warn_of_excess, warn_of_far_future
 from ttlsnap.compaction.options import ExpiryOptions
 from ttlsnap.compaction.report import Counts
 from ttlsnap.delta.archiving import TableArchive, deliver_waiting, has_waiting
@@ -109,9 +109,9 @@ def compact_table(request: TableRequest) -> TableReport:
     )
     report = replace(report, warnings=(*report.warnings, *retention_warnings))
     report = _work(plan, report, request, receives)
-    if dry_run:
-        excess = warn_of_excess([_drop(plan, report)], request.max_drop)
-        report = replace(report, warnings=(*report.warnings, *excess))
+    drops = [_drop(plan, report)]
+    excess = warn_of_excess(drops, request.max_drop) if dry_run else ()
+    report = replace(report, warnings=(*report.warnings, *warn_of_far_future(drops), *excess))
     return replace(report, seconds=time.monotonic() - started)
 
 

@@ -139,7 +139,10 @@ def timestamp_field(state: StateDescriptor, name: str) -> TimestampField:
         if unit not in UNITS:
             raise UsageError(f"{path} is a number; name its unit: {path}:s, {path}:ms, {path}:us or {path}:ns")
         return TimestampField(field, UNITS[unit], _INTEGERS[kind])
-    raise UsageError(f"{path} is a {field.type.simple_string}, which is not a time.\n{field_listing([state])}")
+    raise UsageError(
+        f"{path} is a {field.type.simple_string}, which is not a time. Its state has these fields:\n"
+        + field_listing([state])
+    )
 
 
 def has_time(state: StateDescriptor, name: str) -> bool:

@@ -17,6 +17,7 @@ from ttlsnap.amounts import quantity
 from ttlsnap.archives.receivers import Receiver
 from ttlsnap.checkpoint import Checkpoint
 from ttlsnap.clock import clock_at
+from ttlsnap.compaction.drop_limit import warn_of_far_future
 from ttlsnap.compaction.engine import reason_of, rename_staged, settle
 from ttlsnap.compaction.given_schemas import check_given_schemas
 from ttlsnap.compaction.listener import SilentListener as NoListener
@@ -523,7 +524,7 @@ class Migration(StateRun[MigrationReport]):
             expired={place: count for place, count in self._expired.items() if count},
             merged=self._merged,
             unused=dict(self._unused),
-            warnings=plan.evolution.notes,
+            warnings=(*plan.evolution.notes, *(warn_of_far_future(compaction.drops) if compaction else ())),
         )
 
 

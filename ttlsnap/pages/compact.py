@@ -247,6 +247,12 @@ def notes(document: Document) -> Iterator[tuple[str, bool]]:
         if "partitions" in state:
             way_texts = [f"{number(count)} {_WAYS[way]}" for way, count in state["partitions"].items() if count]
             yield f"{operator}, partitions: {', '.join(way_texts)}", False
+            if document["totals"]["dropped"] and state["bytes_after"] > state["bytes_before"]:
+                yield (
+                    f"{operator}: the new files are larger than the old ones. A rewritten partition has at least one "
+                    "table of RocksDB, and changelogs with few entries are smaller than that",
+                    False,
+                )
         if state["null_timestamps"]:
             kept_text = quantity(state["null_timestamps"], "entry that has", "entries that have")
             yield f"{name or operator}: kept {kept_text} no timestamp", False

@@ -81,8 +81,8 @@ def describe_nothing_to_do(document: Document) -> str | None:
     if document.get("rules") != [SPARKS_TIMES] or known_totals(document)["entries"] is not None:
         return None
     return (
-        "Nothing to do: Spark stores in no state when an entry expires. Give a rule: --ttl DURATION --timestamp FIELD, "
-        "with a field that ttlsnap inspect shows, or @written"
+        "Nothing to do: Spark stores no expiry time in any of these states. Give a rule: --ttl DURATION --timestamp "
+        "FIELD, with a field that ttlsnap inspect shows, or @written"
     )
 
 
@@ -115,10 +115,21 @@ def describe_published(target: Document) -> Iterator[str]:
 
 def after_publishing(targets: Sequence[Document]) -> str | None:
     """Return what to do after runs on several targets; None if no checkpoint was changed."""
-    if not any(target.get("published") and target["kind"] != "table" for target in targets):
+    changed = [target for target in targets if target.get("published") and target["kind"] != "table"]
+    if not changed:
         return None
-    undo = "ttlsnap rollback CHECKPOINT --stopped"
+    undo = undo_command("CHECKPOINT", *(target.get("expired_to") for target in changed))
     return f"Next: restart the queries of the changed checkpoints. To undo a run before you restart its query: {undo}"
+
+
+def undo_command(target: str, *archives: str | None) -> str:
+    """Return the command that undoes a run on ``target``. It also removes the dropped entries from their archive.
+
+    ``archives`` are those of the possible runs. A function needs no option: it cannot give entries back.
+    """
+    places = {archive for archive in archives if archive is not None and "/" in archive}
+    option = f" --expired-to {shell_word(*places) if len(places) == 1 else 'ARCHIVE'}" if places else ""
+    return f"ttlsnap rollback {target} --stopped{option}"
 
 
 def for_policy(text: str, target: str) -> str:

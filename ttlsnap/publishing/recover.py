@@ -53,8 +53,8 @@ class RecoverReport(Result):
     """The result of ``recover``.
 
     ``outcome`` is ``finished`` or ``undone`` for the run ``run``, or ``nothing`` if no run was interrupted. ``settled``
-    has the runs whose dropped entries were now archived, or removed from the archive. ``warnings`` describe the
-    failures.
+    has the runs whose dropped entries were now archived, or removed from the archive; the latter are in ``taken_back``,
+    too. ``warnings`` describe the failures.
     """
 
     target: str
@@ -62,6 +62,7 @@ class RecoverReport(Result):
     run: str | None
     warnings: tuple[str, ...] = ()
     settled: tuple[str, ...] = ()
+    taken_back: tuple[str, ...] = ()
 
 
 @public
@@ -121,9 +122,10 @@ def _tidied(files: Directory, places: AllowedPlaces, report: RecoverReport) -> R
     unsettled_before = _list_unsettled_runs(runs)
     warnings = (*kept_warnings, *warn_of_only_copies(runs), *deliver_all(runs, places))
     unsettled_after = _list_unsettled_runs(Runs.read(files))
-    return replace(
-        report, warnings=warnings, settled=tuple(run for run in unsettled_before if run not in unsettled_after)
-    )
+    settled = tuple(run for run in unsettled_before if run not in unsettled_after)
+    rolled_back = {rollback.undoes for rollback in runs.journals if rollback.status == "done"}
+    taken_back = tuple(run for run in settled if run in rolled_back)
+    return replace(report, warnings=warnings, settled=settled, taken_back=taken_back)
 
 
 def _list_unsettled_runs(runs: Runs) -> list[str]:

@@ -46,7 +46,8 @@ def read_state(request: ReadStateRequest) -> DataFrame:
     """Return one state of the checkpoint ``path``, with the columns that ``ttlsnap export`` writes.
 
     Each partition of the state is read by a task, from the files that exist when this function is called. Executors
-    must be able to import ttlsnap and to read ``path``. Checkpoints of Spark 2.4 and later can be read.
+    must be able to import ttlsnap and to read ``path``. Checkpoints of Spark 3.1 to 4.3 can be read, and
+    with ``schemas`` those of Spark 3.0, which record none.
 
     ``table`` is the name of a state as ``export`` prints it. Raise UsageError if the checkpoint has several states, and
     none is chosen by it or by ``operator``, ``store`` and ``state``.
