@@ -29,7 +29,7 @@ Examples:
   ttlsnap copy ck s3://backups/visits/2026-11-28 --verify
 
   # the next backup: only what is new is sent
-  ttlsnap copy ck s3://backups/visits/2026-11-29 --onto s3://backups/visits/2026-11-28
+  ttlsnap copy ck s3://backups/11-29 --onto s3://backups/11-28
 
   # a clone that can run beside the original
   ttlsnap copy ck clone --new-id

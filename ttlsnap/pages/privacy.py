@@ -18,7 +18,8 @@ HINT = "The full text may quote entries; --show-keys adds it."
 
 SAFE_PROBLEMS = frozenset(
     {
-        "fence", "cut-off-run", "unfinished-repartition", "abandoned-repartition", "resumed-repartition",
+        "altered-copy", "fence", "cut-off-run", "unfinished-repartition", "abandoned-repartition",
+        "resumed-repartition",
         "hidden-batch", "published-file-missing", "table-in-backup", "stale-snapshot", "maybe-stale-snapshot",
         "moved-schema-paths", "moved-source-paths",
         "stale-checksum", "two-key-orders", "maybe-two-key-orders", "last-batch-lost", "nothing-restorable",
