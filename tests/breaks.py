@@ -197,8 +197,8 @@ BREAKS = (
     Break(
         "a run is published although its user says no",
         "cli/progress.py",
-        "        return ask_person(_question(report), stopped=self._stopped or report.output is not None)\n",
-        "        ask_person(_question(report), stopped=self._stopped or report.output is not None)\n        return True\n",
+        "return ask_person(_question(report), stopped=self._stopped or report.output is not None)",
+        "return ask_person(_question(report), stopped=True) or True",
         "test_commands.py",
     ),
     Break(
