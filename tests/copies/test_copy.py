@@ -12,7 +12,7 @@ import pytest
 from ttlsnap import diff, doctor, export, inspect
 from ttlsnap.backups.run import copy
 from ttlsnap.checkpoint import layout
-from ttlsnap.copies.manifest import MANIFEST, read_manifest
+from ttlsnap.copies.manifest import MANIFEST, read_manifest, write_begun
 from ttlsnap.copies.run import SilentCopyListener
 from ttlsnap.copies.verify import find_differences
 from ttlsnap.errors import CorruptionError, FencedError, RefusedError, TtlsnapError, UsageError
@@ -109,6 +109,25 @@ def test_an_interrupted_copy_is_fenced_and_goes_on(tmp_path: Path, monkeypatch: 
     own = f"{layout.RUNS.partition('/')[0]}/"
     ours, theirs = ({p: b for p, b in bytes_of(f).items() if not p.startswith(own)} for f in (target, whole))
     assert ours == theirs
+
+
+def test_a_complete_copy_is_never_overwritten_even_if_it_still_has_the_record_of_an_unfinished_one(
+    tmp_path: Path,
+) -> None:
+    source, clone = sample(AGG, tmp_path), tmp_path / "clone"
+    copy(str(source), str(clone), batch=5, new_id=True)
+    files = open_directory(str(clone))
+    manifest = read_manifest(files)
+    assert manifest is not None
+    write_begun(files, manifest.facts)  # the command that made the copy was killed before it removed this
+    for log in ("offsets/6", "commits/6"):  # the clone's query has run a batch
+        (clone / log).write_bytes((source / log).read_bytes())
+    before = bytes_of(clone)
+    for options in ({"new_id": True}, {}):
+        with pytest.raises(RefusedError, match="exists already"):
+            copy(str(source), str(clone), **options)
+    assert {path: data for path, data in bytes_of(clone).items() if "/lock." not in path} == before
+    assert copy(str(source), str(clone), replace=True, stopped=True).replaced
 
 
 def test_a_file_that_is_replaced_meanwhile_is_copied_again(tmp_path: Path) -> None:
