@@ -177,6 +177,46 @@ def test_what_cannot_be_restored_is_refused_and_nothing_changes(pair: tuple[Path
     assert {path: data for path, data in bytes_of(checkpoint).items() if "_ttlsnap" not in path} == before
 
 
+@pytest.mark.parametrize(
+    ("path", "data", "words"),
+    [
+        ("metadata", b"", "move it out of the checkpoint"),
+        ("_ttlsnap/copy.json", b"{", "move it out of the checkpoint"),
+        ("offsets/999999999999999999", b"v1\n{}", "so high that no batch can follow"),
+    ],
+)
+def test_a_damaged_file_that_stops_a_restore_can_be_moved_away(
+    pair: tuple[Path, Path], path: str, data: bytes, words: str
+) -> None:
+    checkpoint, backup = pair
+    (checkpoint / path).parent.mkdir(exist_ok=True)
+    (checkpoint / path).write_bytes(data)
+    before = content_of(checkpoint)
+    with pytest.raises(CorruptionError, match=words):
+        restore(backup, checkpoint)
+    assert content_of(checkpoint) == before
+    (checkpoint / path).unlink()
+    assert restore(backup, checkpoint).batch == 6
+    assert diff(str(backup), str(checkpoint)).differs is False
+
+
+def test_a_file_that_the_manifest_does_not_list_can_be_moved_out_of_the_copy(pair: tuple[Path, Path]) -> None:
+    checkpoint, backup = pair
+    (backup / "notes").touch()
+    with pytest.raises(CorruptionError, match="is not in the manifest .* Move it out of the copy"):
+        restore(backup, checkpoint)
+
+
+def test_a_rollback_is_refused_once_spark_has_begun_the_planned_batch(pair: tuple[Path, Path]) -> None:
+    checkpoint, backup = pair
+    restore(backup, checkpoint)
+    (checkpoint / "state/0/0/8.delta").write_bytes((backup / "state/0/0/5.delta").read_bytes())
+    before = content_of(checkpoint)
+    with pytest.raises(RefusedError, match="batch 7 was begun after the restore .* with the restored state"):
+        rollback(str(checkpoint), stopped=True)
+    assert content_of(checkpoint) == before
+
+
 def test_a_dry_run_says_what_it_would_do_and_writes_nothing(
     pair: tuple[Path, Path], ttlsnap: Ttlsnap, monkeypatch: pytest.MonkeyPatch
 ) -> None:
