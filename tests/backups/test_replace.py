@@ -72,7 +72,8 @@ def pair(tmp_path: Path) -> tuple[Path, Path]:
 
 def test_the_log_of_a_source_goes_on_where_it_ended(pair: tuple[Path, Path]) -> None:
     checkpoint, backup = pair
-    (checkpoint / "sources/0/9").write_text((checkpoint / "sources/0/5").read_text())
+    for number in range(6, 10):
+        (checkpoint / f"sources/0/{number}").write_text((checkpoint / "sources/0/5").read_text())
     restore(backup, checkpoint)
     assert sorted(path.name for path in (checkpoint / "sources/0").glob("[0-9]*")) == [str(n) for n in range(10)]
     assert {(checkpoint / f"offsets/{n}").read_text().splitlines()[2] for n in (5, 6, 7)} == {'{"logOffset":9}'}
@@ -96,6 +97,17 @@ def test_a_log_that_spark_compacted_meanwhile_has_what_the_backup_had_read(pair:
     assert (log / "8").read_text().splitlines() == ["v1", known[-1]]
     assert (checkpoint / "offsets/6").read_text().splitlines()[2] == '{"logOffset":8}'
     assert {problem.code for problem in doctor(str(checkpoint)).problems} <= HARMLESS
+
+
+def test_a_log_that_has_lost_a_file_becomes_that_of_the_backup(pair: tuple[Path, Path]) -> None:
+    checkpoint, backup = pair
+    log = checkpoint / "sources/0"
+    for number in range(6, 12):
+        if number != 9:  # Spark's file of this number was 9.compact, which is lost
+            (log / str(number)).write_text((log / "5").read_text())
+    restore(backup, checkpoint)
+    assert content_of(log) == content_of(backup / "sources/0")
+    assert (checkpoint / "offsets/6").read_text().splitlines()[2] == '{"logOffset":4}'
 
 
 def read_entries(log: Path, numbers: Iterable[int]) -> list[str]:

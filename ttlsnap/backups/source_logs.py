@@ -78,6 +78,11 @@ def _advance(
         number for name in old_names if name.endswith(COMPACT) and (number := log_number(name)) is not None
     )
     has_compact = any(name.endswith(COMPACT) for name in names)
+    newest_compact = compact_numbers[-1] if compact_numbers else -1
+    first_number = max(newest_compact, last_number) + 1
+    # If the old log has lost a file, nothing shows which of its numbers Spark expects to be ``.compact`` files.
+    if any(str(number) not in old_names for number in range(first_number, newest_number + 1)):
+        return None
 
     # Spark omits an entry that has the number of another batch. A log without any entry would look truncated.
     with backup.open(model.path) as file:
@@ -86,14 +91,12 @@ def _advance(
     def empty(name: str) -> SelectedFile:
         return replace(model, path=f"{folder}/{name}", content=filler)
 
-    if not compact_numbers or compact_numbers[-1] <= last_number:
-        if has_compact and not compact_numbers:
-            return None
-        return [*own_files.values(), *(empty(str(number)) for number in range(last_number + 1, newest_number + 1))]
+    later_files = [empty(str(number)) for number in range(first_number, newest_number + 1)]
+    if newest_compact <= last_number:
+        return None if has_compact and not compact_numbers else [*own_files.values(), *later_files]
     # Spark takes the distance of the two newest ``.compact`` files for the interval, and reads only the newest.
     earlier_files = [empty(f"{number}{COMPACT}") for number in compact_numbers[-2:-1]]
     newest_file = replace(
-        model, path=f"{folder}/{compact_numbers[-1]}{COMPACT}", parts=tuple(f"{folder}/{name}" for name in names)
+        model, path=f"{folder}/{newest_compact}{COMPACT}", parts=tuple(f"{folder}/{name}" for name in names)
     )
-    later_files = [empty(str(number)) for number in range(compact_numbers[-1] + 1, newest_number + 1)]
     return [*earlier_files, newest_file, *later_files]
