@@ -17,6 +17,7 @@ from ttlsnap.storage.open import open_directory
 
 from ..cli.running import Ttlsnap
 from ..samples import SAMPLES, bytes_of, sample
+from .sources import read_one_source_twice
 
 NAMES = sorted(path.name for path in SAMPLES.iterdir() if path.is_dir() and path.name != "__pycache__")
 AGG, VISITS, BEGUN = "agg-deltas-lz4-4.2", "visits-4.2", "uncommitted-batch-4.2"
@@ -97,6 +98,18 @@ def test_a_log_that_spark_compacted_meanwhile_has_what_the_backup_had_read(pair:
     assert (log / "8").read_text().splitlines() == ["v1", known[-1]]
     assert (checkpoint / "offsets/6").read_text().splitlines()[2] == '{"logOffset":8}'
     assert {problem.code for problem in doctor(str(checkpoint)).problems} <= HARMLESS
+
+
+def test_the_logs_of_a_source_that_the_query_uses_twice_and_of_another_one_go_on(pair: tuple[Path, Path]) -> None:
+    checkpoint, backup = pair
+    for folder in pair:
+        read_one_source_twice(folder, lambda batch: (batch, batch, batch // 2))
+    (checkpoint / "sources/1/6").unlink()
+    (backup / "_ttlsnap/copy.json").unlink()
+    restore(backup, checkpoint)
+    logs = {n: sorted(path.name for path in (checkpoint / f"sources/{n}").glob("[0-9]*")) for n in (0, 1)}
+    assert logs == {0: [str(n) for n in range(7)], 1: [str(n) for n in range(6)]}
+    assert (checkpoint / "offsets/6").read_text().splitlines()[2:] == [f'{{"logOffset":{n}}}' for n in (6, 6, 5)]
 
 
 def test_a_log_that_has_lost_a_file_becomes_that_of_the_backup(pair: tuple[Path, Path]) -> None:
@@ -215,7 +228,7 @@ def test_a_damaged_file_that_stops_a_restore_can_be_moved_away(
 def test_a_file_that_the_manifest_does_not_list_can_be_moved_out_of_the_copy(pair: tuple[Path, Path]) -> None:
     checkpoint, backup = pair
     (backup / "notes").touch()
-    with pytest.raises(CorruptionError, match="is not in the manifest .* Move it out of the copy"):
+    with pytest.raises(CorruptionError, match=r"is not in the manifest .* Move it out of the copy"):
         restore(backup, checkpoint)
 
 
@@ -224,7 +237,7 @@ def test_a_rollback_is_refused_once_spark_has_begun_the_planned_batch(pair: tupl
     restore(backup, checkpoint)
     (checkpoint / "state/0/0/8.delta").write_bytes((backup / "state/0/0/5.delta").read_bytes())
     before = content_of(checkpoint)
-    with pytest.raises(RefusedError, match="batch 7 was begun after the restore .* with the restored state"):
+    with pytest.raises(RefusedError, match=r"batch 7 was begun after the restore .* with the restored state"):
         rollback(str(checkpoint), stopped=True)
     assert content_of(checkpoint) == before
 

@@ -12,7 +12,6 @@ from ttlsnap.publishing.runs import Runs
 from ttlsnap.storage.directory import OWN, Directory, each
 from ttlsnap.storage.trees import stat_files
 
-
 NOT_LISTED = "is not in the manifest"
 
 
