@@ -17,6 +17,7 @@ from ttlsnap.storage.open import open_directory
 
 from ..cli.running import Ttlsnap
 from ..samples import SAMPLES, bytes_of, sample
+from .sources import read_one_source_twice
 
 NAMES = sorted(path.name for path in SAMPLES.iterdir() if path.is_dir() and path.name != "__pycache__")
 AGG, VISITS, BEGUN = "agg-deltas-lz4-4.2", "visits-4.2", "uncommitted-batch-4.2"
@@ -72,7 +73,8 @@ def pair(tmp_path: Path) -> tuple[Path, Path]:
 
 def test_the_log_of_a_source_goes_on_where_it_ended(pair: tuple[Path, Path]) -> None:
     checkpoint, backup = pair
-    (checkpoint / "sources/0/9").write_text((checkpoint / "sources/0/5").read_text())
+    for number in range(6, 10):
+        (checkpoint / f"sources/0/{number}").write_text((checkpoint / "sources/0/5").read_text())
     restore(backup, checkpoint)
     assert sorted(path.name for path in (checkpoint / "sources/0").glob("[0-9]*")) == [str(n) for n in range(10)]
     assert {(checkpoint / f"offsets/{n}").read_text().splitlines()[2] for n in (5, 6, 7)} == {'{"logOffset":9}'}
@@ -96,6 +98,29 @@ def test_a_log_that_spark_compacted_meanwhile_has_what_the_backup_had_read(pair:
     assert (log / "8").read_text().splitlines() == ["v1", known[-1]]
     assert (checkpoint / "offsets/6").read_text().splitlines()[2] == '{"logOffset":8}'
     assert {problem.code for problem in doctor(str(checkpoint)).problems} <= HARMLESS
+
+
+def test_the_logs_of_a_source_that_the_query_uses_twice_and_of_another_one_go_on(pair: tuple[Path, Path]) -> None:
+    checkpoint, backup = pair
+    for folder in pair:
+        read_one_source_twice(folder, lambda batch: (batch, batch, batch // 2))
+    (checkpoint / "sources/1/6").unlink()
+    (backup / "_ttlsnap/copy.json").unlink()
+    restore(backup, checkpoint)
+    logs = {n: sorted(path.name for path in (checkpoint / f"sources/{n}").glob("[0-9]*")) for n in (0, 1)}
+    assert logs == {0: [str(n) for n in range(7)], 1: [str(n) for n in range(6)]}
+    assert (checkpoint / "offsets/6").read_text().splitlines()[2:] == [f'{{"logOffset":{n}}}' for n in (6, 6, 5)]
+
+
+def test_a_log_that_has_lost_a_file_becomes_that_of_the_backup(pair: tuple[Path, Path]) -> None:
+    checkpoint, backup = pair
+    log = checkpoint / "sources/0"
+    for number in range(6, 12):
+        if number != 9:  # Spark's file of this number was 9.compact, which is lost
+            (log / str(number)).write_text((log / "5").read_text())
+    restore(backup, checkpoint)
+    assert content_of(log) == content_of(backup / "sources/0")
+    assert (checkpoint / "offsets/6").read_text().splitlines()[2] == '{"logOffset":4}'
 
 
 def read_entries(log: Path, numbers: Iterable[int]) -> list[str]:
@@ -175,6 +200,46 @@ def test_what_cannot_be_restored_is_refused_and_nothing_changes(pair: tuple[Path
     with pytest.raises(CorruptionError, match="has another content than the manifest says"):
         restore(backup, checkpoint)
     assert {path: data for path, data in bytes_of(checkpoint).items() if "_ttlsnap" not in path} == before
+
+
+@pytest.mark.parametrize(
+    ("path", "data", "words"),
+    [
+        ("metadata", b"", "move it out of the checkpoint"),
+        ("_ttlsnap/copy.json", b"{", "move it out of the checkpoint"),
+        ("offsets/999999999999999999", b"v1\n{}", "so high that no batch can follow"),
+    ],
+)
+def test_a_damaged_file_that_stops_a_restore_can_be_moved_away(
+    pair: tuple[Path, Path], path: str, data: bytes, words: str
+) -> None:
+    checkpoint, backup = pair
+    (checkpoint / path).parent.mkdir(exist_ok=True)
+    (checkpoint / path).write_bytes(data)
+    before = content_of(checkpoint)
+    with pytest.raises(CorruptionError, match=words):
+        restore(backup, checkpoint)
+    assert content_of(checkpoint) == before
+    (checkpoint / path).unlink()
+    assert restore(backup, checkpoint).batch == 6
+    assert diff(str(backup), str(checkpoint)).differs is False
+
+
+def test_a_file_that_the_manifest_does_not_list_can_be_moved_out_of_the_copy(pair: tuple[Path, Path]) -> None:
+    checkpoint, backup = pair
+    (backup / "notes").touch()
+    with pytest.raises(CorruptionError, match=r"is not in the manifest .* Move it out of the copy"):
+        restore(backup, checkpoint)
+
+
+def test_a_rollback_is_refused_once_spark_has_begun_the_planned_batch(pair: tuple[Path, Path]) -> None:
+    checkpoint, backup = pair
+    restore(backup, checkpoint)
+    (checkpoint / "state/0/0/8.delta").write_bytes((backup / "state/0/0/5.delta").read_bytes())
+    before = content_of(checkpoint)
+    with pytest.raises(RefusedError, match=r"batch 7 was begun after the restore .* with the restored state"):
+        rollback(str(checkpoint), stopped=True)
+    assert content_of(checkpoint) == before
 
 
 def test_a_dry_run_says_what_it_would_do_and_writes_nothing(

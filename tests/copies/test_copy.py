@@ -12,12 +12,13 @@ import pytest
 from ttlsnap import diff, doctor, export, inspect
 from ttlsnap.backups.run import copy
 from ttlsnap.checkpoint import layout
-from ttlsnap.copies.manifest import MANIFEST, read_manifest
+from ttlsnap.copies.manifest import MANIFEST, read_manifest, write_begun
 from ttlsnap.copies.run import SilentCopyListener
 from ttlsnap.copies.verify import find_differences
 from ttlsnap.errors import CorruptionError, FencedError, RefusedError, TtlsnapError, UsageError
 from ttlsnap.storage.open import open_directory
 
+from ..backups.sources import read_one_source_twice
 from ..cli.running import Ttlsnap
 from ..samples import SAMPLES, bytes_of, sample
 
@@ -69,6 +70,25 @@ def test_files_of_later_batches_stay_behind(tmp_path: Path) -> None:
     assert {layout.batch_of(path) for path in bytes_of(target)} <= {None, 0, 1, 2, 3}
 
 
+@pytest.mark.parametrize("positions", [(5, 5, 2), (3, 5, 3), (4, 4, 4)])
+def test_a_copy_has_the_logs_of_a_source_that_the_query_uses_twice_and_of_another_one(
+    tmp_path: Path, positions: tuple[int, ...]
+) -> None:
+    source, target = sample(AGG, tmp_path), tmp_path / "copy"
+    read_one_source_twice(source, lambda batch: positions)
+    copy(str(source), str(target))
+    for name, last_number in enumerate(dict.fromkeys(positions) if len(set(positions)) > 1 else positions[:2]):
+        names = {path.name for path in (target / f"sources/{name}").glob("[0-9]*")}
+        assert names == {str(number) for number in range(last_number + 1)}
+
+
+def test_if_an_offset_may_be_that_of_several_sources_a_copy_has_their_whole_logs(tmp_path: Path) -> None:
+    source, target = sample(AGG, tmp_path), tmp_path / "copy"
+    read_one_source_twice(source, lambda batch: (5, 5, 2, 2), logs=3)
+    copy(str(source), str(target))
+    assert all(len(list((target / f"sources/{name}").glob("[0-9]*"))) == 7 for name in range(3))
+
+
 def test_an_older_batch_can_be_copied(tmp_path: Path) -> None:
     source, target = sample(AGG, tmp_path), tmp_path / "copy"
     assert copy(str(source), str(target), batch=4).batch == 4
@@ -109,6 +129,25 @@ def test_an_interrupted_copy_is_fenced_and_goes_on(tmp_path: Path, monkeypatch: 
     own = f"{layout.RUNS.partition('/')[0]}/"
     ours, theirs = ({p: b for p, b in bytes_of(f).items() if not p.startswith(own)} for f in (target, whole))
     assert ours == theirs
+
+
+def test_a_complete_copy_is_never_overwritten_even_if_it_still_has_the_record_of_an_unfinished_one(
+    tmp_path: Path,
+) -> None:
+    source, clone = sample(AGG, tmp_path), tmp_path / "clone"
+    copy(str(source), str(clone), batch=5, new_id=True)
+    files = open_directory(str(clone))
+    manifest = read_manifest(files)
+    assert manifest is not None
+    write_begun(files, manifest.facts)  # the command that made the copy was killed before it removed this
+    for log in ("offsets/6", "commits/6"):  # the clone's query has run a batch
+        (clone / log).write_bytes((source / log).read_bytes())
+    before = bytes_of(clone)
+    for new_id in (True, False):
+        with pytest.raises(RefusedError, match="exists already"):
+            copy(str(source), str(clone), new_id=new_id)
+    assert {path: data for path, data in bytes_of(clone).items() if "/lock." not in path} == before
+    assert copy(str(source), str(clone), replace=True, stopped=True).replaced
 
 
 def test_a_file_that_is_replaced_meanwhile_is_copied_again(tmp_path: Path) -> None:

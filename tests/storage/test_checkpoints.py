@@ -131,6 +131,17 @@ def test_a_backup_in_a_store_can_be_copied_back(place: str, tmp_path: Path, name
     assert diff(str(local), str(back)).differs is False
 
 
+def test_a_checkpoint_in_a_store_is_restored_from_a_backup_and_rolled_back(place: str, tmp_path: Path) -> None:
+    local = sample("agg-deltas-lz4-4.2", tmp_path)
+    uri, backup = upload(local, f"{place}/query/checkpoint"), f"{place}/backup"
+    copy(str(local), backup, batch=4)
+    before = objects_of(uri)
+    copy(backup, uri, replace=True, stopped=True)
+    assert diff(backup, uri).differs is False
+    rollback(uri, stopped=True)
+    assert objects_of(uri) == before
+
+
 def test_dropped_entries_are_archived_until_a_rollback(
     place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

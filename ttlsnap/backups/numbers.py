@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from ttlsnap.checkpoint import Logs, layout
 from ttlsnap.checkpoint.listing import Listing
+from ttlsnap.errors import CorruptionError
 from ttlsnap.publishing.runs import Runs
 
 
@@ -35,9 +36,15 @@ class Numbers:
 def number_batches(runs: Runs, logs: Logs, listing: Listing, backup_batch: int) -> Numbers:
     """Return the numbers for a checkpoint with these ``logs``, and with the state files of ``listing``.
 
-    Without a commit log, the number is the highest that any file names.
+    Without a commit log, the number is the highest that any file names. Raise CorruptionError if no batch can follow.
     """
     highest = max((*_named_batches(runs, logs, listing), backup_batch))
+    if layout.parse_number(str(highest + 2)) is None:  # the planned batch, or the fence after a batch that was begun
+        path = next((path for path in listing if layout.batch_of(path) == highest), layout.RUNS)
+        raise CorruptionError(
+            f"{runs.files.root}/{path} names batch {highest}, which is so high that no batch can follow. Nothing was "
+            "changed. Move that file out of the checkpoint, and repeat the command"
+        )
     if not logs.commits:
         return Numbers(highest, False, None)
     last_committed = logs.commits[-1]

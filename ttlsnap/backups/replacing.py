@@ -32,9 +32,9 @@ from ttlsnap.copies.report import CopyReport
 from ttlsnap.copies.run import CopyListener, CopyRequest, SilentCopyListener, require_apart
 from ttlsnap.copies.selection import SelectedFile, Selection, find_changed, select_files
 from ttlsnap.copies.transfer import Sender
-from ttlsnap.copies.verify import find_alterations
+from ttlsnap.copies.verify import NOT_LISTED, find_alterations
 from ttlsnap.engines.local import spread, useful_threads
-from ttlsnap.errors import BusyError, CorruptionError, RefusedError
+from ttlsnap.errors import BusyError, CorruptionError, RefusedError, explain_errors
 from ttlsnap.publishing.archives import deliver_all
 from ttlsnap.publishing.first_run import describe_first_run
 from ttlsnap.publishing.journal import Journal, staged_path
@@ -99,8 +99,9 @@ def _verify(source: Directory, selection: Selection) -> None:
     differences = list(find_alterations(source, selection.runs, selection.checkpoint.logs))
     if differences:
         path, words = differences[0]
+        advice = "Move it out of the copy" if words == NOT_LISTED else "Use another copy"
         raise CorruptionError(
-            f"{source.root}/{path} {words} ({len(differences)} such files). Nothing was changed. Use another copy"
+            f"{source.root}/{path} {words} ({len(differences)} such files). Nothing was changed. {advice}"
         )
 
 
@@ -127,13 +128,12 @@ class Replacement(Run):
         super().__init__(runs, new_run_id(), list_activity(runs.files))
         self._source, self._selection, self._request = source, selection, request
         self._listener: CopyListener = request.listener or SilentCopyListener()
+        self._query_id = _require_same_query(self.files, source, selection)
         self._logs = read_logs(self.files)
         self._numbers = number_batches(runs, self._logs, self.before, selection.batch)
-        self._query_id = query_id(self.files)
         self._partitions, self._unique_ids = _renumber(selection, self._numbers.batch + 1)
         self._staged: list[StagedFile] = []
         self.published = not request.dry_run
-        _require_same_query(self.files, self._query_id, source, selection)
 
     def refusals(self) -> list[str]:
         """Raise a TtlsnapError if the checkpoint cannot be replaced now; in a dry run, return what it would say."""
@@ -335,10 +335,19 @@ def _build(partition: _Partition, *, root: str, below: str | None, scratch: str 
         return builder.finish()
 
 
-def _require_same_query(files: Directory, target_id: str | None, source: Directory, selection: Selection) -> None:
-    """Raise RefusedError if the source is neither a copy of this checkpoint, nor its original, nor a copy of that."""
-    if target_id is None or _related_ids(source, selection.query_id) & _related_ids(files, target_id):
-        return
+def _require_same_query(files: Directory, source: Directory, selection: Selection) -> str | None:
+    """Return the id of the checkpoint's query, if it has one.
+
+    Raise RefusedError if the source is neither a copy of this checkpoint, nor its original, nor a copy of that.
+    """
+    advice = (
+        "Nothing was changed. If you cannot repair that file, move it out of the checkpoint, and repeat the command"
+    )
+    with explain_errors(advice, CorruptionError):
+        target_id = query_id(files)
+        known_ids = _related_ids(files, target_id)
+    if target_id is None or _related_ids(source, selection.query_id) & known_ids:
+        return target_id
     raise RefusedError(
         f"{source.root} is of another query (id {selection.query_id}) than {files.root} (id {target_id}). Nothing was "
         "changed. Name a copy of this checkpoint"

@@ -13,12 +13,12 @@ Source: Spark's ``CompactibleFileStreamLog`` and ``FileStreamSourceLog``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.logs import read_file_logs
-from ttlsnap.checkpoint.source_logs import COMPACT, find_sources, list_source_log, log_number
+from ttlsnap.checkpoint.source_logs import COMPACT, are_exact, find_sources, list_source_log, log_number
 from ttlsnap.copies.selection import SelectedFile
 from ttlsnap.storage.directory import Directory
 
@@ -39,45 +39,84 @@ def advance_logs(
     """Return the ``files`` of the backup as of ``batch`` with logs that go on where those in ``old_paths`` end."""
     offsets = read_file_logs(backup, batch, {})
     logs = find_sources(backup, offsets)
-    if logs.keys() != offsets.keys() and len(logs) > 1:
+    if not are_exact(logs, offsets):
         return AdvancedLogs(tuple(files), {})  # it is not known which log an offset belongs to
     new_files, positions = {file.path: file for file in files}, dict[str, int]()
-    for source, last_number in logs.items():
-        folder = f"{layout.SOURCES}/{source}"
-        old_names = [path.rpartition("/")[2] for path in old_paths if path.rpartition("/")[0] == folder]
-        newest_number = max((number for name in old_names if (number := log_number(name)) is not None), default=-1)
-        if newest_number <= last_number:
+    old_names, newest_numbers = _list_old(logs, old_paths)
+    for sources, names in _group(logs, offsets):
+        last_number, newest_number = logs[sources[0]], newest_numbers[sources[0]]
+        if newest_number <= last_number or any(newest_numbers[source] != newest_number for source in sources):
             continue
-        own_files = {path: file for path, file in new_files.items() if _is_log(path, folder)}
-        advanced_files = _advance(backup, folder, own_files, old_names, last_number, newest_number)
-        if advanced_files is not None:
-            new_files = {path: file for path, file in new_files.items() if path not in own_files}
-            new_files |= {file.path: file for file in advanced_files}
-            positions |= dict.fromkeys(offsets if len(logs) == 1 else [source], newest_number)
+        own_files = {source: _files_of_log(new_files, source) for source in sources}
+        advanced_logs = [
+            _advance(backup, source, own_files[source], old_names[source], last_number, newest_number)
+            for source in sources
+        ]
+        if None in advanced_logs:
+            continue
+        replaced_paths = {path for files_of_log in own_files.values() for path in files_of_log}
+        new_files = {path: file for path, file in new_files.items() if path not in replaced_paths}
+        new_files |= {file.path: file for log in advanced_logs for file in log or ()}
+        positions |= dict.fromkeys(names, newest_number)
     return AdvancedLogs(tuple(new_files.values()), positions)
 
 
-def _is_log(path: str, folder: str) -> bool:
-    parent, _, name = layout.strip_checksum(path).rpartition("/")
-    return parent == folder and log_number(name) is not None
+def _group(logs: Mapping[str, int], offsets: Mapping[str, int]) -> list[tuple[list[str], list[str]]]:
+    """Return the logs, and the names of the offsets that belong to them.
+
+    If the offsets do not have the names of the logs, those of one position are together.
+    """
+    if logs.keys() == offsets.keys():
+        return [([source], [source]) for source in logs]
+
+    def find(numbers: Mapping[str, int], position: int) -> list[str]:
+        return [name for name, number in numbers.items() if number == position]
+
+    return [(find(logs, position), find(offsets, position)) for position in dict.fromkeys(logs.values())]
+
+
+def _list_old(sources: Iterable[str], old_paths: Sequence[str]) -> tuple[dict[str, list[str]], dict[str, int]]:
+    """Return the names in the old log of each source, and the newest number in each; -1 if there is none."""
+    names = {
+        source: [
+            path.rpartition("/")[2] for path in old_paths if path.rpartition("/")[0] == f"{layout.SOURCES}/{source}"
+        ]
+        for source in sources
+    }
+    numbers = {source: [log_number(name) for name in old_names] for source, old_names in names.items()}
+    return names, {source: max((n for n in known if n is not None), default=-1) for source, known in numbers.items()}
+
+
+def _files_of_log(files: Mapping[str, SelectedFile], source: str) -> dict[str, SelectedFile]:
+    def is_of_log(path: str) -> bool:
+        parent, _, name = layout.strip_checksum(path).rpartition("/")
+        return parent == f"{layout.SOURCES}/{source}" and log_number(name) is not None
+
+    return {path: file for path, file in files.items() if is_of_log(path)}
 
 
 def _advance(
     backup: Directory,
-    folder: str,
+    source: str,
     own_files: dict[str, SelectedFile],
     old_names: Sequence[str],
     last_number: int,
     newest_number: int,
 ) -> list[SelectedFile] | None:
     """Return the files of a log that ends at ``newest_number``; None if the old one does not show how."""
-    log = list_source_log(backup, folder.rpartition("/")[2], last_number)
+    log = list_source_log(backup, source, last_number)
+    folder = log.folder
     names = sorted((name for name in log.read if f"{folder}/{name}" in own_files), key=log_number)  # type: ignore[arg-type]
     model = own_files[f"{folder}/{names[-1]}"]
     compact_numbers = sorted(
         number for name in old_names if name.endswith(COMPACT) and (number := log_number(name)) is not None
     )
     has_compact = any(name.endswith(COMPACT) for name in names)
+    newest_compact = compact_numbers[-1] if compact_numbers else -1
+    first_number = max(newest_compact, last_number) + 1
+    # If the old log has lost a file, nothing shows which of its numbers Spark expects to be ``.compact`` files.
+    if any(str(number) not in old_names for number in range(first_number, newest_number + 1)):
+        return None
 
     # Spark omits an entry that has the number of another batch. A log without any entry would look truncated.
     with backup.open(model.path) as file:
@@ -86,14 +125,12 @@ def _advance(
     def empty(name: str) -> SelectedFile:
         return replace(model, path=f"{folder}/{name}", content=filler)
 
-    if not compact_numbers or compact_numbers[-1] <= last_number:
-        if has_compact and not compact_numbers:
-            return None
-        return [*own_files.values(), *(empty(str(number)) for number in range(last_number + 1, newest_number + 1))]
+    later_files = [empty(str(number)) for number in range(first_number, newest_number + 1)]
+    if newest_compact <= last_number:
+        return None if has_compact and not compact_numbers else [*own_files.values(), *later_files]
     # Spark takes the distance of the two newest ``.compact`` files for the interval, and reads only the newest.
     earlier_files = [empty(f"{number}{COMPACT}") for number in compact_numbers[-2:-1]]
     newest_file = replace(
-        model, path=f"{folder}/{compact_numbers[-1]}{COMPACT}", parts=tuple(f"{folder}/{name}" for name in names)
+        model, path=f"{folder}/{newest_compact}{COMPACT}", parts=tuple(f"{folder}/{name}" for name in names)
     )
-    later_files = [empty(str(number)) for number in range(compact_numbers[-1] + 1, newest_number + 1)]
     return [*earlier_files, newest_file, *later_files]

@@ -83,8 +83,10 @@ def describe_log_problem(path: str, message: object) -> str:
 def find_sources(files: Directory, positions: Mapping[str, int]) -> Mapping[str, int]:
     """Return the last log number of each source that has a log. ``positions`` has the positions in the offsets.
 
-    A source that the query uses twice has two offsets and one log, and later sources then have lower numbers. So if
-    there are fewer logs than offsets, but as many as different positions, each log has at least the lowest position.
+    A source that the query uses twice has two offsets and one log, and later sources then have lower numbers. Spark
+    numbers the logs in the order of the first offset of each. So if there are fewer logs than offsets, and as many as
+    different positions, each position is that of one log. With fewer positions, each log has at least the lowest one
+    (see ``are_exact``).
     """
     try:
         numbers = (layout.parse_number(info.name) for info in files.list(layout.SOURCES) if info.is_dir)
@@ -93,5 +95,14 @@ def find_sources(files: Directory, positions: Mapping[str, int]) -> Mapping[str,
         return positions  # reported for each source
     distinct_positions, names = set(positions.values()), [str(number) for number in logs]
     if logs == list(range(len(logs))) and len(distinct_positions) <= len(logs) and positions.keys() - set(names):
+        if len(distinct_positions) == len(logs) and list(positions) == [
+            str(number) for number in range(len(positions))
+        ]:
+            return dict(zip(names, dict.fromkeys(positions.values()), strict=True))
         return {name: min(distinct_positions) for name in names if name in positions}
     return positions
+
+
+def are_exact(sources: Mapping[str, int], positions: Mapping[str, int]) -> bool:
+    """Return whether ``find_sources`` found the last log number of each source, and not only the least possible one."""
+    return set(sources.values()) == set(positions.values())

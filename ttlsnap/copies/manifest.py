@@ -16,6 +16,7 @@ from typing import Any
 
 import xxhash
 
+from ttlsnap.checkpoint.logs import COPY_MARK, read_logs
 from ttlsnap.documents import ReadableDocument
 from ttlsnap.errors import CorruptionError
 from ttlsnap.schema.strict_json import parse_json, require_type
@@ -113,8 +114,12 @@ def read_manifest(files: Directory) -> Manifest | None:
 
 
 def read_begun(files: Directory) -> tuple[CopyFacts, dict[str, CopiedFile]] | None:
-    """Return what an unfinished copy is of, and the files that it has; None if there is no unfinished copy."""
-    if files.stat(BEGUN) is None:
+    """Return what an unfinished copy is of, and the files that it has; None if there is no unfinished copy.
+
+    A copy with a manifest and without its fence is complete, and a query may have used it: the command that made it
+    may have failed to remove this record.
+    """
+    if files.stat(BEGUN) is None or (files.stat(MANIFEST) is not None and not _has_fence(files)):
         return None
     copied_files: dict[str, CopiedFile] = {}
     try:
@@ -130,6 +135,11 @@ def read_begun(files: Directory) -> tuple[CopyFacts, dict[str, CopiedFile]] | No
             f"{files.root}, and copy again"
         ) from error
     return facts, copied_files
+
+
+def _has_fence(files: Directory) -> bool:
+    """Return whether the fence of a copy keeps Spark from starting."""
+    return (read_logs(files).fence or "").startswith(COPY_MARK)
 
 
 def _read_facts(document: Any, where: str) -> CopyFacts:

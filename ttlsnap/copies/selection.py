@@ -16,7 +16,7 @@ from ttlsnap.checkpoint import Checkpoint, layout, open_checkpoint
 from ttlsnap.checkpoint.listing import is_temporary
 from ttlsnap.checkpoint.logs import read_file_logs, read_logs
 from ttlsnap.checkpoint.own_paths import own_paths
-from ttlsnap.checkpoint.source_logs import describe_missing, find_sources, list_source_log, log_number
+from ttlsnap.checkpoint.source_logs import are_exact, describe_missing, find_sources, list_source_log, log_number
 from ttlsnap.errors import BusyError, CorruptionError, RefusedError, UnsupportedError, UsageError
 from ttlsnap.publishing.hidden_batches import refuse_hidden_batches
 from ttlsnap.publishing.reading import refuse_shared_folders
@@ -173,10 +173,16 @@ def _is_old_enough(path: str, batch: int) -> bool:
 def _list_sources(files: Directory, checkpoint: Checkpoint) -> dict[str, FileInfo]:
     """Return the files of all sources. Raise CorruptionError if a log does not have all that was read."""
     infos = _list_tree(files, layout.SOURCES)
-    for source, last_number in find_sources(files, read_file_logs(files, checkpoint.batch.id, {})).items():
+    positions = read_file_logs(files, checkpoint.batch.id, {})
+    sources = find_sources(files, positions)
+    is_exact = are_exact(sources, positions)
+    for source, last_number in sources.items():
         folder = f"{layout.SOURCES}/{source}"
         # Spark records files before it plans the batch that reads them. With a newer entry, it would never read them.
-        newer_paths = [path for path in infos if path.startswith(f"{folder}/") and _log_number(path) > last_number]
+        # If only the least possible number is known, all entries stay: without one of its offset, no query starts.
+        newer_paths = [
+            path for path in infos if is_exact and path.startswith(f"{folder}/") and _log_number(path) > last_number
+        ]
         for path in newer_paths:
             del infos[path]
         log = list_source_log(hide_files(files, newer_paths), source, last_number)

@@ -12,6 +12,8 @@ from ttlsnap.publishing.runs import Runs
 from ttlsnap.storage.directory import OWN, Directory, each
 from ttlsnap.storage.trees import stat_files
 
+NOT_LISTED = "is not in the manifest"
+
 
 def find_differences(files: Directory, manifest: Manifest) -> Iterator[tuple[str, str]]:
     """Read everything in a copy. Yield the path of each file that is not as in the manifest, and what is wrong."""
@@ -33,7 +35,7 @@ def find_differences(files: Directory, manifest: Manifest) -> Iterator[tuple[str
         if words is not None:
             yield file.path, words
     for path in find_others(files, manifest.files):
-        yield path, "is not in the manifest"
+        yield path, NOT_LISTED
 
 
 def find_alterations(files: Directory, runs: Runs, logs: Logs) -> Iterator[tuple[str, str]]:

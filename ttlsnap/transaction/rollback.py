@@ -256,16 +256,22 @@ def _identify(files: Directory, last_run: Journal, moves_back: Sequence[FileMove
 
 
 def _refuse_begun(files: Directory, last_run: Journal, logs: Logs, listing: Listing) -> None:
-    """Raise RefusedError if Spark has begun a batch with the settings of a migration: it would run again with them."""
+    """Raise RefusedError if Spark has begun a batch with the settings of a migration, or the offsets of a restore.
+
+    It would run again with them.
+    """
     replaced_paths = {move.target for move in last_run.new}
     later_batches = [
         batch for batch in logs.offsets if batch > last_run.batch and layout.offset_file(batch) not in replaced_paths
     ]
     if later_batches or _has_later_state(files, listing, last_run):
+        kind, inputs, state = (
+            ("restore", "offsets", "restored") if last_run.kind == "restore" else ("migration", "settings", "migrated")
+        )
         raise RefusedError(
-            f"{files.root}: batch {last_run.batch + 1} was begun after the migration {last_run.run}, with its "
-            "settings. It would run again with them, on the old state. Nothing was changed. Start the query: it can "
-            "only continue with the migrated state"
+            f"{files.root}: batch {last_run.batch + 1} was begun after the {kind} {last_run.run}, with its {inputs}. "
+            "It would run again with them, on the old state. Nothing was changed. Start the query: it can only "
+            f"continue with the {state} state"
         )
 
 
