@@ -267,7 +267,7 @@ BREAKS = (
     Break(
         "a copy has newer entries in the log of a source",
         "copies/selection.py",
-        "_log_number(path) > last_number",
+        "_log_number(path) > limit",
         "_log_number(path) > 1 << 62",
         "test_copy.py",
     ),

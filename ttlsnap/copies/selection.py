@@ -179,10 +179,9 @@ def _list_sources(files: Directory, checkpoint: Checkpoint) -> dict[str, FileInf
     for source, last_number in sources.items():
         folder = f"{layout.SOURCES}/{source}"
         # Spark records files before it plans the batch that reads them. With a newer entry, it would never read them.
-        # If only the least possible number is known, all entries stay: without one of its offset, no query starts.
-        newer_paths = [
-            path for path in infos if is_exact and path.startswith(f"{folder}/") and _log_number(path) > last_number
-        ]
+        # If only the least possible number is known, the largest counts: without an entry of its offset, no query starts.
+        limit = last_number if is_exact else max(positions.values())
+        newer_paths = [path for path in infos if path.startswith(f"{folder}/") and _log_number(path) > limit]
         for path in newer_paths:
             del infos[path]
         log = list_source_log(hide_files(files, newer_paths), source, last_number)
