@@ -179,7 +179,8 @@ def _list_sources(files: Directory, checkpoint: Checkpoint) -> dict[str, FileInf
     for source, last_number in sources.items():
         folder = f"{layout.SOURCES}/{source}"
         # Spark records files before it plans the batch that reads them. With a newer entry, it would never read them.
-        # If only the least possible number is known, the largest counts: without an entry of its offset, no query starts.
+        # If only the least possible number is known, the largest counts. Without an entry of its offset, a query does
+        # not start.
         limit = last_number if is_exact else max(positions.values())
         newer_paths = [path for path in infos if path.startswith(f"{folder}/") and _log_number(path) > limit]
         for path in newer_paths:
