@@ -309,13 +309,8 @@ BREAKS = (
     Break(
         "the log of a source goes back to the number of a backup",
         "backups/source_logs.py",
-<<<<<<< HEAD
         "if newest_number <= last_number or any(",
         "if True or any(",
-=======
-        "if newest_number <= last_number or",
-        "if True or",
->>>>>>> attack49
         "test_replace.py",
     ),
     Break(
