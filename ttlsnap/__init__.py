@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ttlsnap.compaction.options import CompactOptions
     from ttlsnap.compaction.plan import Plan, plan_compaction
     from ttlsnap.compaction.report import CompactionReport, Counts, StateReport
+    from ttlsnap.copies.report import CopyReport
     from ttlsnap.diagnosis import DoctorReport, doctor
     from ttlsnap.engines.local import LocalEngine
     from ttlsnap.engines.spark import SparkEngine
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "backups.run": ("copy",),
+    "copies.report": ("CopyReport",),
     "checkpoint": ("Checkpoint", "open_checkpoint"),
     "clock": ("Clock", "TimeCharacteristic", "clock_at"),
     "compaction.listener": ("Listener", "SilentListener"),
@@ -114,6 +116,7 @@ __all__ = [
     "CompactOptions",
     "CompactionReport",
     "ConvertsValues",
+    "CopyReport",
     "Counts",
     "DiffReport",
     "DoctorReport",
