@@ -43,6 +43,7 @@ from ttlsnap.publishing.runs import Fence, Runs, open_existing
 from ttlsnap.publishing.swap import close_undone, finish, undo
 from ttlsnap.publishing.takeover import is_half_taken_over, take_over
 from ttlsnap.storage.directory import OWN, Directory
+from ttlsnap.storage.open import open_directory
 from ttlsnap.storage.trees import find_existing
 
 Outcome = Literal["nothing", "finished", "undone"]
@@ -81,10 +82,11 @@ def recover(
     Raise RefusedError if the fence was removed by hand and the query has continued, and CorruptionError if files that
     the journal names are missing.
     """
-    files = open_existing(target)
-    advice = f"Nothing is lost. After fixing the storage error, run: ttlsnap recover {shell_word(files.root)}"
+    root = open_directory(target).root
+    advice = f"Nothing is lost. After fixing the storage error, run: ttlsnap recover {shell_word(root)}"
     with explain_errors(advice, StorageError), ExitStack() as stack:
         with explain_errors("Nothing was changed, and Spark may refuse to start.", StorageError):
+            files = open_existing(target)
             if not files.list(OWN) and read_logs(files).fence is None:
                 return RecoverReport(files.root, "nothing", None)
             places = allowed_places(target, expired_to, confirm)
