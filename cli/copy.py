@@ -14,8 +14,8 @@ from ttlsnap.cli.groups import given, separate
 from ttlsnap.cli.help import Command
 from ttlsnap.cli.options import RUN, ConsentOptions, Format, FormatOption
 from ttlsnap.cli.output import ask_person, console, number, place, print_json, print_warning, say, size, verbosity
+from ttlsnap.cli.published import describe_published
 from ttlsnap.errors import RefusedError, UsageError
-from ttlsnap.printable import shell_word
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -168,12 +168,8 @@ def _describe_replaced(report: CopyReport) -> list[str]:
         return [f"Would replace the state of {what}: {amount}"]
     if not report.complete:
         return ["Nothing was changed."]
-    lines = [f"Replaced the state of {what}: {amount}", f"The old files are in {report.backup}"]
-    lines.append(f"Undo: ttlsnap rollback {shell_word(report.target)}")
-    if report.first_run is not None:
-        lines.append(report.first_run)
-    lines.append(f"Next: start the query. It reads again what came after batch {report.source_batch}.")
-    return lines
+    reads_again = f"The query reads again what came after batch {report.source_batch}."
+    return [f"Replaced the state of {what}: {amount}", reads_again, *describe_published(report)]
 
 
 def _lines(report: CopyReport) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a run has published, or a migration changes, in the words of ``compact``, ``migrate`` and ``import``."""
+"""What a run has published, or a migration changes, in words that commands share."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from ttlsnap.printable import shell_word
 
 if TYPE_CHECKING:
     from ttlsnap.compaction.report import CompactionReport
+    from ttlsnap.copies.report import CopyReport
     from ttlsnap.imports.report import ImportReport
     from ttlsnap.migration.report import MigrationReport
 
 
 def describe_published(
-    report: CompactionReport | MigrationReport | ImportReport,
+    report: CompactionReport | MigrationReport | ImportReport | CopyReport,
     *,
     archive: str | None = None,
     archived: str | None = None,
