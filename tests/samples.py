@@ -9,6 +9,7 @@ from pathlib import Path
 from .judge.inputs import take_home
 
 SAMPLES = Path(__file__).parents[1] / "sample_checkpoints"
+NAMES = sorted(path.name for path in SAMPLES.iterdir() if (path / "offsets").is_dir())
 COMPACTABLE = {
     "agg-deltas-lz4-4.2": "value.max",
     "agg-snapshot-zstd-4.1": "value.max",

@@ -16,17 +16,12 @@ from ttlsnap.errors import BusyError, CorruptionError, RefusedError, TtlsnapErro
 from ttlsnap.storage.open import open_directory
 
 from ..cli.running import Ttlsnap
-from ..samples import SAMPLES, bytes_of, sample
+from ..publishing.trees import tree
+from ..samples import NAMES, bytes_of, sample, without_own
 from .sources import read_one_source_twice
 
-NAMES = sorted(path.name for path in SAMPLES.iterdir() if path.is_dir() and path.name != "__pycache__")
 AGG, VISITS, BEGUN = "agg-deltas-lz4-4.2", "visits-4.2", "uncommitted-batch-4.2"
 HARMLESS = {"no-schema", "planned-batch", "uncommitted-batch"}
-
-
-def content_of(checkpoint: Path) -> dict[str, str]:
-    """Return the files of a checkpoint, without ttlsnap's own."""
-    return {path: data for path, data in bytes_of(checkpoint).items() if path.partition("/")[0] != "_ttlsnap"}
 
 
 def make_backup(checkpoint: Path, place: Path) -> int:
@@ -43,7 +38,7 @@ def make_backup(checkpoint: Path, place: Path) -> int:
 def test_a_checkpoint_gets_the_state_of_its_backup_and_a_rollback_takes_it_back(tmp_path: Path, name: str) -> None:
     checkpoint, backup = sample(name, tmp_path), tmp_path / "backup"
     batch = make_backup(checkpoint, backup)
-    before, last = content_of(checkpoint), read_logs(open_directory(str(checkpoint)))
+    before, last = tree(checkpoint), read_logs(open_directory(str(checkpoint)))
     # Spark cannot run a query with a global limit without data.
     has_limit = name.startswith("limit")
     report = copy(str(backup), str(checkpoint), replace=True, stopped=True, planned_batch=not has_limit)
@@ -55,7 +50,7 @@ def test_a_checkpoint_gets_the_state_of_its_backup_and_a_rollback_takes_it_back(
         assert diff(str(backup), str(checkpoint)).differs is False
     assert [entry.kind for entry in history(str(checkpoint))][-1] == "restore"
     rollback(str(checkpoint), stopped=True)
-    assert content_of(checkpoint) == before
+    assert tree(checkpoint) == before
 
 
 def restore(backup: Path, checkpoint: Path, **options: Any) -> CopyReport:
@@ -119,7 +114,7 @@ def test_a_log_that_has_lost_a_file_becomes_that_of_the_backup(pair: tuple[Path,
         if number != 9:  # Spark's file of this number was 9.compact, which is lost
             (log / str(number)).write_text((log / "5").read_text())
     restore(backup, checkpoint)
-    assert content_of(log) == content_of(backup / "sources/0")
+    assert tree(log) == tree(backup / "sources/0")
     assert (checkpoint / "offsets/6").read_text().splitlines()[2] == '{"logOffset":4}'
 
 
@@ -131,13 +126,13 @@ def read_entries(log: Path, numbers: Iterable[int]) -> list[str]:
 def test_a_batch_that_was_begun_becomes_the_planned_one(tmp_path: Path) -> None:
     checkpoint, backup = sample(BEGUN, tmp_path), tmp_path / "backup"
     copy(str(checkpoint), str(backup), batch=1)
-    before = content_of(checkpoint)
+    before = tree(checkpoint)
     report = restore(backup, checkpoint)
     assert (report.batch, read_logs(open_directory(str(checkpoint))).offsets[-1]) == (3, 4)
     planned, last = ((checkpoint / f"offsets/{number}").read_text().splitlines()[2:] for number in (4, 3))
     assert planned == last
     rollback(str(checkpoint), stopped=True)
-    assert content_of(checkpoint) == before
+    assert tree(checkpoint) == before
 
 
 def test_a_clone_and_its_original_can_restore_each_other(pair: tuple[Path, Path], tmp_path: Path) -> None:
@@ -165,24 +160,24 @@ def test_a_checkpoint_that_lost_files_is_restored_and_no_number_comes_back(
     checkpoint, backup = pair
     for folder in lost.split():
         (checkpoint / folder).rename(tmp_path / f"lost-{folder}")
-    before = content_of(checkpoint)
+    before = tree(checkpoint)
     if len(lost.split()) == 4:  # nothing has a number
         with pytest.raises(RefusedError, match="exists already"):
             restore(backup, checkpoint)
-        assert content_of(checkpoint) == before
+        assert tree(checkpoint) == before
         return
     assert restore(backup, checkpoint).batch == 6
     assert diff(str(backup), str(checkpoint)).differs is False
     rollback(str(checkpoint), stopped=True)
-    assert {path: data for path, data in content_of(checkpoint).items() if data != "folder"} == {
-        path: data for path, data in before.items() if data != "folder"
+    assert {path: data for path, data in tree(checkpoint).items() if data != "a folder"} == {
+        path: data for path, data in before.items() if data != "a folder"
     }
 
 
 def test_what_cannot_be_restored_is_refused_and_nothing_changes(pair: tuple[Path, Path], tmp_path: Path) -> None:
     checkpoint, backup = pair
     other = sample(VISITS, tmp_path)
-    before = bytes_of(checkpoint)
+    before = tree(checkpoint)
     clone = tmp_path / "clone"
     copy(str(other), str(clone), new_id=True)
     for foreign in (other, clone):
@@ -199,7 +194,7 @@ def test_what_cannot_be_restored_is_refused_and_nothing_changes(pair: tuple[Path
     state.write_bytes(state.read_bytes()[:-1] + b"x")
     with pytest.raises(CorruptionError, match="has another content than the manifest says"):
         restore(backup, checkpoint)
-    assert {path: data for path, data in bytes_of(checkpoint).items() if "_ttlsnap" not in path} == before
+    assert tree(checkpoint) == before
 
 
 @pytest.mark.parametrize(
@@ -216,10 +211,10 @@ def test_a_damaged_file_that_stops_a_restore_can_be_moved_away(
     checkpoint, backup = pair
     (checkpoint / path).parent.mkdir(exist_ok=True)
     (checkpoint / path).write_bytes(data)
-    before = content_of(checkpoint)
+    before = tree(checkpoint)
     with pytest.raises(CorruptionError, match=words):
         restore(backup, checkpoint)
-    assert content_of(checkpoint) == before
+    assert tree(checkpoint) == before
     (checkpoint / path).unlink()
     assert restore(backup, checkpoint).batch == 6
     assert diff(str(backup), str(checkpoint)).differs is False
@@ -236,10 +231,10 @@ def test_a_rollback_is_refused_once_spark_has_begun_the_planned_batch(pair: tupl
     checkpoint, backup = pair
     restore(backup, checkpoint)
     (checkpoint / "state/0/0/8.delta").write_bytes((backup / "state/0/0/5.delta").read_bytes())
-    before = content_of(checkpoint)
+    before = tree(checkpoint)
     with pytest.raises(RefusedError, match=r"batch 7 was begun after the restore .* with the restored state"):
         rollback(str(checkpoint), stopped=True)
-    assert content_of(checkpoint) == before
+    assert tree(checkpoint) == before
 
 
 def test_a_dry_run_says_what_it_would_do_and_writes_nothing(
@@ -256,7 +251,7 @@ def test_a_dry_run_says_what_it_would_do_and_writes_nothing(
     assert bytes_of(checkpoint) == before
     asked = ttlsnap("copy", backup, checkpoint, "--replace", "--stopped")
     assert (asked.code, "nobody can be asked" in " ".join(asked.err.split())) == (4, True)
-    assert content_of(checkpoint) == before
+    assert without_own(bytes_of(checkpoint)) == before
     done = ttlsnap("copy", backup, checkpoint, "--replace", "--stopped", "--yes")
     assert (done.code, "Replaced the state of" in done.out) == (0, True)
     listed = ttlsnap("history", checkpoint)

@@ -12,19 +12,12 @@ from ttlsnap import diff, rollback
 from ttlsnap.backups.run import copy
 
 from ..compaction.stories import MORE_WHOLE, WHOLE, rocksdb, settled
+from ..copies.queries import QUERIES
 from ..judge.outcomes import Batch
 from ..judge.queries import Query
 from ..judge.spark import Judge
 from ..matrix import narrow
 from ..publishing.idle import ends_untouched
-
-QUERIES = [
-    Query("agg_update"),
-    rocksdb("visits", changelog=True, checkpoint_format=2),
-    rocksdb("join", changelog=False),
-    rocksdb("agg_update", changelog=True),
-    Query("agg_append", sink="parquet"),
-]
 
 
 def numbered_from(batches: list[Batch], first: int) -> list[Batch]:

@@ -15,15 +15,8 @@ from ..compaction.stories import BATCHES, MORE, MORE_WHOLE, WHOLE, rocksdb
 from ..judge.queries import Query
 from ..judge.spark import Judge
 from ..matrix import narrow
+from .queries import QUERIES
 from .test_copy import Doing, Interrupted
-
-QUERIES = [
-    Query("agg_update"),
-    rocksdb("visits", changelog=True, checkpoint_format=2),
-    rocksdb("join", changelog=False),
-    rocksdb("agg_update", changelog=True),
-    Query("agg_append", sink="parquet"),
-]
 
 
 def last_commit(path: Path) -> int:

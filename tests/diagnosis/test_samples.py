@@ -20,14 +20,13 @@ from ttlsnap.publishing.recording import write_journal
 from ttlsnap.storage.open import open_directory
 
 from ..operators.snapshots import rewrite
-from ..samples import SAMPLES, bytes_of, moved_sample, sample, without_own
+from ..samples import NAMES, SAMPLES, bytes_of, moved_sample, sample, without_own
 from .asked import doctor
 
 MOVED = ("alarms-4.2", "join-format4-4.2", "lists-4.2", "removed-4.2", "visits-4.2")
 """The samples whose operator metadata names their schema files at an earlier place."""
 
 NOTES = {"uncommitted-batch-4.2": ["uncommitted-batch"], "no-schema-3.0": ["no-schema"]}
-NAMES = sorted(path.name for path in SAMPLES.iterdir() if path.is_dir())
 
 
 @pytest.mark.parametrize("name", NAMES)
