@@ -137,7 +137,7 @@ def name_aggregates(comparison: Comparison, old: OperatorContract, new: Operator
         return
     existing = {column for buffer in others for column in buffer.columns}
     first = columns[0]
-    _, _, numbers = first.message.removeprefix(str(first.place.field).removeprefix("value.")).partition(" ")
+    _, _, change_text = first.message.removeprefix(str(first.place.field).removeprefix("value.")).partition(" ")
     named = []
     for buffer in changed:
         text = f"{buffer.aggregate}: {', '.join(buffer.columns)}"
@@ -145,7 +145,7 @@ def name_aggregates(comparison: Comparison, old: OperatorContract, new: Operator
         finding = replace(first, place=first.place.at(field="value"), old=sides[0], new=sides[1])
         if len(buffer.columns) == 1 and buffer.columns[0] not in existing:  # the column has a place of its own
             finding = next((one for one in columns if one.place.field == f"value.{buffer.columns[0]}"), finding)
-        named.append(replace(finding, message=f"{buffer.aggregate} {numbers}"))
+        named.append(replace(finding, message=f"{buffer.aggregate} {change_text}"))
     comparison.findings[start:] = [*(one for one in comparison.findings[start:] if one not in columns), *named]
 
 
