@@ -27,28 +27,23 @@ from ttlsnap.checkpoint.checkpoint import query_id
 from ttlsnap.checkpoint.listing import list_activity
 from ttlsnap.checkpoint.logs import MAX_LOG_BYTES, Logs, plan_next, read_logs, with_file_logs, with_unique_ids
 from ttlsnap.compaction.engine import settle
+from ttlsnap.compaction.task import Progress
 from ttlsnap.copies.manifest import read_begun, read_manifest
 from ttlsnap.copies.report import CopyReport
 from ttlsnap.copies.run import CopyListener, CopyRequest, SilentCopyListener, require_apart
 from ttlsnap.copies.selection import SelectedFile, Selection, find_changed, select_files
 from ttlsnap.copies.transfer import Sender
 from ttlsnap.copies.verify import NOT_LISTED, find_alterations
-from ttlsnap.engines.local import spread, useful_threads
+from ttlsnap.engines.local import PartitionReading, read_all
+from ttlsnap.engines.progress import SilentWorkListener
 from ttlsnap.errors import BusyError, CorruptionError, RefusedError, explain_errors
 from ttlsnap.publishing.archives import deliver_all
 from ttlsnap.publishing.first_run import describe_first_run
 from ttlsnap.publishing.journal import Journal, staged_path
-from ttlsnap.publishing.preflight import (
-    foresee,
-    refuse_immovable,
-    refuse_planned_batch,
-    refuse_running,
-    require_ownership,
-)
+from ttlsnap.publishing.preflight import foresee, refuse_immovable, refuse_in_place, refuse_running
 from ttlsnap.publishing.runs import Runs, new_run_id, refuse_if_interrupted
 from ttlsnap.storage.directory import Directory, each
 from ttlsnap.storage.open import for_reading, open_directory
-from ttlsnap.stores.open import open_state_store, partitions_of
 from ttlsnap.stores.partitions import StorePartition
 from ttlsnap.stores.protocols import StagedFile, Staging, Written
 from ttlsnap.transaction.change import Change
@@ -106,17 +101,11 @@ def _verify(source: Directory, selection: Selection) -> None:
 
 
 @dataclass(frozen=True)
-class _Partition:
+class _Partition(PartitionReading):
     """A partition of the source, and the path of its new snapshot. It gets the settings of the partition ``like``."""
 
-    source: StorePartition
     like: StorePartition
     target: str
-
-    @property
-    def size(self) -> int:
-        """The bytes that are read."""
-        return self.source.size
 
 
 class Replacement(Run):
@@ -138,14 +127,13 @@ class Replacement(Run):
     def refusals(self) -> list[str]:
         """Raise a TtlsnapError if the checkpoint cannot be replaced now; in a dry run, return what it would say."""
         request, files, dry_run = self._request, self.files, self._request.dry_run
-        refusals = [*refuse_running(self.runs, self._query_id, request.stopped, False, dry_run)]
         new_files = [*(partition.target for partition in self._partitions), layout.offset_file(self._numbers.planned)]
-        checks = [
-            partial(refuse_immovable, files, self._old_paths),
-            partial(require_ownership, files, new_files, dry_run=dry_run),
-            *([partial(refuse_planned_batch, self._at_its_last_batch)] if request.planned_batch else []),
+        in_place = partial(refuse_in_place, self._at_its_last_batch, new_files, moved=None, dry_run=dry_run)
+        return [
+            *refuse_running(self.runs, self._query_id, request.stopped, False, dry_run),
+            *foresee(partial(refuse_immovable, files, self._old_paths), dry_run=dry_run),
+            *in_place(planned_batch=request.planned_batch),
         ]
-        return [*refusals, *(warning for check in checks for warning in foresee(check, dry_run=dry_run))]
 
     def deliver_waiting(self) -> list[str]:
         return deliver_all(self.runs, AllowedPlaces(None))
@@ -248,16 +236,12 @@ class Replacement(Run):
         return [*paths, *list_ledgers(files)]
 
     def _build_state(self, place: WorkPlace) -> None:
-        work = partial(_build, root=place.root, below=place.below, scratch=place.scratch)
-
-        def build(partition: _Partition, progress: Any) -> Written:
-            written = work(partition)
+        def build(partition: _Partition, progress: Progress) -> Written:
+            written = _build(partition, place, progress)
             self._listener.arrived(len(partition.source.lineage.files), partition.size)
             return written
 
-        size = sum(partition.size for partition in self._partitions)
-        threads = self._request.parallelism or useful_threads(self._source.root, size)
-        results = spread(build, self._partitions, threads, lambda: None, lambda entries, dropped: None)
+        results = read_all(build, self._partitions, self._request.parallelism, SilentWorkListener())
         self._staged += [file for written in results for file in written.files]
 
     def _send(self, others: Sequence[SelectedFile], below: str) -> None:
@@ -301,37 +285,38 @@ def _renumber(selection: Selection, version: int) -> tuple[list[_Partition], dic
     There is an id for each store, for each operator and partition; there are none in checkpoint format 1.
     """
     checkpoint = selection.checkpoint
-    state_store = open_state_store(checkpoint)
     partitions: list[_Partition] = []
     unique_ids: dict[int, list[list[str]]] = {}
     for operator in checkpoint.operators:
         ids_of_stores: list[list[str]] = []
         for store in operator.stores:
-            sources = partitions_of(checkpoint, state_store, store)
+            place = (operator.id, store.name)
+            sources = [source for source in selection.partitions if (source.operator, source.name) == place]
             model = next((source for source in sources if source.lineage.snapshot is not None), sources[0])
             ids = [str(uuid4()) if checkpoint.batch.unique_ids else None for _ in sources]
             ids_of_stores.append(list(filter(None, ids)))
             for source, unique_id in zip(sources, ids, strict=True):
                 like = source if source.lineage.snapshot is not None else model
-                name = state_store.snapshot_name(version, unique_id)
+                name = source.state_store.snapshot_name(version, unique_id)
                 partitions.append(_Partition(source, like, f"{store.directory(source.partition)}/{name}"))
         if checkpoint.batch.unique_ids:
             unique_ids[operator.id] = [list(ids) for ids in zip(*ids_of_stores, strict=True)]
     return partitions, unique_ids
 
 
-def _build(partition: _Partition, *, root: str, below: str | None, scratch: str | None) -> Written:
+def _build(partition: _Partition, place: WorkPlace, progress: Progress) -> Written:
     """Build the new snapshot of a partition from the entries of the copy's one, as they are stored."""
-    source = for_reading(open_directory(partition.source.root))
-    staging = Staging(open_directory(root), below) if below is not None else None
+    source = for_reading(open_directory(partition.root))
+    staging = Staging(open_directory(place.root), place.below) if place.below is not None else None
     store = partition.source.state_store
     with (
-        store.build(source, partition.like.lineage, partition.target, staging, scratch) as builder,
-        closing(partition.source.scan(source, {}, scratch=scratch)) as batches,
+        store.build(source, partition.like.lineage, partition.target, staging, place.scratch) as builder,
+        closing(partition.source.scan(source, {}, scratch=place.scratch)) as batches,
     ):
         for batch, _ in batches:
             keys, values, _ = batch.stored
             builder.put(keys, values)
+            progress(len(keys), 0)  # here, a run can be stopped
         return builder.finish()
 
 

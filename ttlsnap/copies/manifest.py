@@ -117,10 +117,13 @@ def read_begun(files: Directory) -> tuple[CopyFacts, dict[str, CopiedFile]] | No
     """Return what an unfinished copy is of, and the files that it has; None if there is no unfinished copy.
 
     A copy with a manifest and without its fence is complete, and a query may have used it: the command that made it
-    may have failed to remove this record.
+    may have failed to remove the record. With the fence, it is unfinished also without the record.
     """
-    if files.stat(BEGUN) is None or (files.stat(MANIFEST) is not None and not _has_fence(files)):
+    if files.stat(MANIFEST) is not None and not (read_logs(files).fence or "").startswith(COPY_MARK):
         return None
+    if files.stat(BEGUN) is None:
+        manifest = read_manifest(files)
+        return None if manifest is None else (manifest.facts, manifest.files)
     copied_files: dict[str, CopiedFile] = {}
     try:
         facts = _read_facts(parse_json(files.read(BEGUN, _MAX_BYTES), any_text=True), f"{files.root}/{BEGUN}")
@@ -135,11 +138,6 @@ def read_begun(files: Directory) -> tuple[CopyFacts, dict[str, CopiedFile]] | No
             f"{files.root}, and copy again"
         ) from error
     return facts, copied_files
-
-
-def _has_fence(files: Directory) -> bool:
-    """Return whether the fence of a copy keeps Spark from starting."""
-    return (read_logs(files).fence or "").startswith(COPY_MARK)
 
 
 def _read_facts(document: Any, where: str) -> CopyFacts:

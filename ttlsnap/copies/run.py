@@ -30,7 +30,6 @@ from ttlsnap.copies.manifest import (
     CopyFacts,
     Manifest,
     read_begun,
-    read_manifest,
     write_begun,
     write_manifest,
     write_part,
@@ -173,10 +172,6 @@ class _Copy:
         """Return what the unfinished copy in the target is of. Raise RefusedError for anything else that is there."""
         target = self._target
         begun = read_begun(target)
-        if begun is None and (read_logs(target).fence or "").startswith(COPY_MARK):
-            # Everything was there, and only the fence was left to remove.
-            manifest = read_manifest(target)
-            begun = (manifest.facts, manifest.files) if manifest is not None else None
         if begun is not None:
             facts, self._copied = begun
             if facts.source != self._source.root or (facts.query_id != facts.source_query_id) != self._request.new_id:

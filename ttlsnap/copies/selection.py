@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 
 from ttlsnap.checkpoint import Checkpoint, layout, open_checkpoint
 from ttlsnap.checkpoint.listing import is_temporary
@@ -26,7 +27,8 @@ from ttlsnap.storage.open import for_reading
 from ttlsnap.storage.trees import stat_files
 from ttlsnap.storage.uris import is_local
 from ttlsnap.stores.lineage import Lineage
-from ttlsnap.stores.open import lineages_of, open_state_store
+from ttlsnap.stores.open import open_state_store, partitions_of
+from ttlsnap.stores.partitions import StorePartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +48,12 @@ class SelectedFile:
 class Selection:
     """The files of a copy as of the batch of ``checkpoint``. ``runs`` are the runs on the source until then.
 
-    ``query_id`` is the id that the copy has.
+    ``partitions`` are those of all stores, and ``query_id`` is the id that the copy has.
     """
 
     checkpoint: Checkpoint
     runs: Runs
+    partitions: tuple[StorePartition, ...]
     files: tuple[SelectedFile, ...]
     query_id: str | None
 
@@ -75,7 +78,7 @@ def select_files(files: Directory, batch: int | None, home: str, query_id: str |
     """
     runs = refuse_if_interrupted(files)
     try:
-        checkpoint, lineages = _open(files, batch)
+        checkpoint, partitions = _open(files, batch)
     except (UsageError, CorruptionError) as error:
         batches = _restorable_batches(files) if batch is not None else ()
         if not batches:
@@ -85,7 +88,8 @@ def select_files(files: Directory, batch: int | None, home: str, query_id: str |
     refuse_hidden_batches(runs, checkpoint.logs)
     stores = [store for operator in checkpoint.operators for store in operator.stores]
     refuse_shared_folders(files, [store.directory(partition) for store in stores for partition in store.partitions])
-    infos = {**_list_others(files, checkpoint), **_list_metadata(files, checkpoint), **_stat_state(files, lineages)}
+    state = _stat_state(files, [partition.lineage for partition in partitions])
+    infos = {**_list_others(files, checkpoint), **_list_metadata(files, checkpoint), **state}
     # Only Hadoop's local file system reads its checksum files.
     keeps_hidden_checksums = is_local(files.root) and is_local(home)
     selected: dict[str, SelectedFile] = {}
@@ -97,15 +101,15 @@ def select_files(files: Directory, batch: int | None, home: str, query_id: str |
         is_kept = owner is None or owner.content is None
         if path not in selected and is_kept and (keeps_hidden_checksums or not info.name.startswith(".")):
             selected[path] = SelectedFile(path, info)
-    return Selection(checkpoint, runs, tuple(selected.values()), query_id or checkpoint.query_id)
+    return Selection(checkpoint, runs, partitions, tuple(selected.values()), query_id or checkpoint.query_id)
 
 
-def _open(files: Directory, batch: int | None) -> tuple[Checkpoint, list[Lineage]]:
-    """Return a checkpoint as of a batch, and the files of its state. Raise CorruptionError if one is missing."""
+def _open(files: Directory, batch: int | None) -> tuple[Checkpoint, tuple[StorePartition, ...]]:
+    """Return a checkpoint as of a batch, and the partitions of its state. Raise CorruptionError for a missing file."""
     checkpoint = open_checkpoint(files, batch)
     state_store = open_state_store(checkpoint)
     stores = [store for operator in checkpoint.operators for store in operator.stores]
-    return checkpoint, [lineage for store in stores for lineage in lineages_of(checkpoint, state_store, store)]
+    return checkpoint, tuple(chain.from_iterable(partitions_of(checkpoint, state_store, store) for store in stores))
 
 
 def _restorable_batches(files: Directory) -> list[tuple[int, int]]:
