@@ -138,9 +138,15 @@ def test_hooks_are_called_even_if_an_output_cannot_be_written(tmp_path: Path, op
     assert json.loads((tmp_path / "got.json").read_text())["exit_code"] == 5
 
 
-STOPPING = """import os, signal
+# It fails only once the main thread knows of the signal. Before, both targets could have failed on a busy machine.
+STOPPING = """import gc, os, signal, time
+from ttlsnap.maintenance.workers import Workers
+
 def fail(key, value):
     os.kill(os.getpid(), signal.SIGTERM)
+    workers = next(found for found in gc.get_objects() if isinstance(found, Workers))
+    while not workers.is_stopped:
+        time.sleep(0.01)
     raise ValueError("stopped")
 """
 
