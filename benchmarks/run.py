@@ -581,9 +581,15 @@ def copying(cache: Path, runs: int) -> list[Table]:
     rows: list[Row] = [
         ("checkpoint", "copy --verify, wall s", "by hand, wall s", "onto, wall s", "copy / by hand", "onto / copy")
     ]
-    for name, title in (("main", "HDFS-backed"), ("rocksdb", "RocksDB"), ("many", "HDFS-backed, 200 partitions")):
+    for name, title, tiles in (
+        ("many", "HDFS-backed, 200 partitions", 1),
+        ("rocksdb", "RocksDB", 1),
+        ("main", "HDFS-backed", 1),
+        ("main", "HDFS-backed", 32),
+    ):
         with tempfile.TemporaryDirectory(dir=cache) as folder:
-            work = Copying(checkpoints[name], Path(folder))
+            source = checkpoints[name] if tiles == 1 else tiled(checkpoints[name], Path(folder, "source"), tiles)
+            work = Copying(source, Path(folder))
             done = compare({"copy": work.copy, "cp": work.by_hand, "onto": work.onto}, runs)
             size = f"{len(work.sizes):,} files, {sum(work.sizes) / 1e6:.0f} MB"
             walls = (f"{done.wall(way):.2f}" for way in ("copy", "cp", "onto"))

@@ -128,7 +128,7 @@ def _rules_of(policy: str, target: str) -> _Rules:
     """Return the transformers and the options of a policy's target."""
     from ttlsnap.maintenance.policy import read_policy
     from ttlsnap.maintenance.rules import options_of, rule_factories
-    from ttlsnap.maintenance.runs import target_at
+    from ttlsnap.maintenance.targets import target_at
 
     look_beside(policy)
     target_policy = target_at(read_policy(policy), target).policy

@@ -13,12 +13,13 @@ import typer
 from ttlsnap.amounts import quantity
 from ttlsnap.cli.help import Command
 from ttlsnap.cli.options import Format, FormatOption, Target
-from ttlsnap.cli.output import MISSING, ask_person, console, number, print_json, say, size, table, tell
+from ttlsnap.cli.output import MISSING, ask_person, console, number, place, print_json, say, size, table, tell
 from ttlsnap.cli.published import describe_changes
 from ttlsnap.errors import RefusedError, UsageError, explain_errors
 from ttlsnap.printable import shell_word
 
 if TYPE_CHECKING:
+    from ttlsnap.backups.found import FoundBackup
     from ttlsnap.publishing.history import HistoryEntry
     from ttlsnap.transaction.pruning import Backup
 
@@ -54,23 +55,37 @@ def history(
             "without a terminal.",
         ),
     ] = False,
+    backups: Annotated[
+        str | None,
+        typer.Option(
+            "--backups",
+            metavar="FOLDER",
+            help="List also the backups of the checkpoint in this folder. The checkpoint need not exist any more.",
+        ),
+    ] = None,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
-    """List the runs on a checkpoint or a Delta table, oldest first."""
+    """List the runs on a checkpoint or a Delta table, and the backups of a checkpoint, oldest first."""
     from ttlsnap.checkpoint.logs import read_logs
     from ttlsnap.delta import is_table
     from ttlsnap.publishing.history import history as read
     from ttlsnap.publishing.runs import Runs
     from ttlsnap.storage.open import open_directory
-    from ttlsnap.transaction.pruning import find_backups
+    from ttlsnap.transaction.pruning import find_backups as find_removable
     from ttlsnap.transaction.pruning import prune as remove
 
     if not prune and (option := "--dry-run" if dry_run else "--yes" if yes else None):
         raise UsageError(f"{option} needs --prune")
     if is_table(open_directory(target)):
+        if backups is not None:
+            raise UsageError(f"{target} is a Delta table, and --backups is for checkpoints")
         _of_table(target, prune, output_format)
         return
-    backups = find_backups(target) if dry_run else []
+    found_backups = _find_backups(target, backups) if backups is not None else None
+    if found_backups and open_directory(target).stat("") is None:
+        _print_backups_only(target, found_backups, output_format)
+        return
+    removable = find_removable(target) if dry_run else []
     entries = read(target)  # before anything is removed: an error says that nothing was changed
     pruned = remove(target, confirm=None if yes else partial(_ask, target)) if prune and not dry_run else []
     files = open_directory(target)
@@ -82,11 +97,12 @@ def history(
     planned_batch = planning_run.fence_batch if planning_run is not None else None
     if output_format is Format.JSON:
         runs: list[dict[str, Any]] = [entry.to_json() for entry in entries]
-        planned_removal = {"to_prune": [backup.to_json() for backup in backups]} if dry_run else {}
-        print_json({"target": target, "runs": runs, "pruned": pruned, **planned_removal})
+        planned_removal = {"to_prune": [backup.to_json() for backup in removable]} if dry_run else {}
+        print_json({"target": target, "runs": runs, "pruned": pruned, **planned_removal, **_to_json(found_backups)})
         return
     if not entries:
         say(f"{target}: no runs.")
+        _show_backups(target, found_backups)
         return
     steps = {entry.run: list(_steps(entry.report or {})) for entry in entries}
     listed_rules = {
@@ -102,20 +118,74 @@ def history(
         if entry.status == "open":
             say(f"Run {entry.run} was interrupted. Run: ttlsnap recover {shell_word(target)}")
         if entry.waiting and entry.status == "rolled back":
-            place = (entry.report or {}).get("expired_to")
+            archive = (entry.report or {}).get("expired_to")
             say(
-                f"Run {entry.run} is rolled back, but its dropped entries are still in {place}. To remove them there: "
-                f"ttlsnap recover {shell_word(target)} --expired-to {shell_word(str(place))}"
+                f"Run {entry.run} is rolled back, but its dropped entries are still in {archive}. To remove them there: "
+                f"ttlsnap recover {shell_word(target)} --expired-to {shell_word(str(archive))}"
             )
         elif entry.waiting:
             say(f"The entries that run {entry.run} dropped are not archived yet. The next run will try again.")
     for run in pruned:
         say(f"Removed the backup of run {run}.")
     if dry_run:
-        for backup in backups:
+        for backup in removable:
             note = " The run can still be rolled back, but only with it." if backup.needed_to_undo else ""
             say(f"--prune would remove the backup of run {backup.run} ({_size(backup)}).{note}")
         say("Nothing was removed.")
+    _show_backups(target, found_backups)
+
+
+def _find_backups(target: str, folder: str) -> list[FoundBackup]:
+    """Return the backups of a checkpoint in a folder. Raise UsageError if there is no such folder."""
+    from ttlsnap.backups.found import find_backups
+    from ttlsnap.checkpoint.checkpoint import query_id
+    from ttlsnap.storage.open import open_directory
+
+    files, source = open_directory(folder), open_directory(target)
+    if files.stat("") is None:
+        raise UsageError(f"{files.root} does not exist. --backups needs the folder that contains the backups")
+    source_id = query_id(source)
+    return [
+        backup
+        for backup in find_backups(files)
+        if backup.is_of(source.root, source_id) or (source_id is None and backup.source == source.root)
+    ]
+
+
+def _to_json(backups: Sequence[FoundBackup] | None) -> dict[str, Any]:
+    return {} if backups is None else {"backups": [backup.to_json() for backup in backups]}
+
+
+def _print_backups_only(target: str, backups: Sequence[FoundBackup], output_format: Format) -> None:
+    """Print the backups of a checkpoint that does not exist any more."""
+    if output_format is Format.JSON:
+        print_json({"target": target, "runs": [], "pruned": [], **_to_json(backups)})
+        return
+    say(f"{target} does not exist.")
+    _show_backups(target, backups)
+
+
+def _show_backups(target: str, backups: Sequence[FoundBackup] | None) -> None:
+    if backups is None:
+        return
+    if not backups:
+        say("There is no backup of this checkpoint.")
+        return
+    out = console()
+    rows = table("backup", "status", "batch", "made", "files", "size", right=("batch", "files", "size"))
+    for backup in backups:
+        rows.add_row(
+            place(backup.place),
+            backup.status,
+            number(backup.batch),
+            (backup.made_at or MISSING).replace("T", " "),
+            number(backup.files),
+            size(backup.bytes),
+        )
+    out.print(rows)
+    complete = [backup.place for backup in backups if backup.status == "complete"]
+    if complete:
+        say(f"To restore the newest: ttlsnap copy {shell_word(complete[-1])} {shell_word(target)} --replace")
 
 
 def _ask(target: str, backup: Backup) -> bool:

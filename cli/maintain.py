@@ -161,8 +161,9 @@ def maintain(
     from ttlsnap.maintenance.metrics import run_metrics
     from ttlsnap.maintenance.plans import write_plan
     from ttlsnap.maintenance.policy import read_policy
-    from ttlsnap.maintenance.runs import describe_failures, have_tables, targets_of, worst_exit_code
+    from ttlsnap.maintenance.runs import describe_failures, worst_exit_code
     from ttlsnap.maintenance.runs import maintain as run
+    from ttlsnap.maintenance.targets import have_tables, targets_of
     from ttlsnap.maintenance.workers import Workers
 
     require_dry_run(wanted=plan.exit_code, dry_run=plan.changes_nothing, options="--plan or --plan-out")
@@ -263,6 +264,26 @@ def _describe_migration(result: TargetResult) -> Iterator[str]:
             yield f"the query's session must have {name}={value}"
 
 
+def _describe_backups(result: TargetResult) -> Iterator[str]:
+    """Yield lines about the backups of a target."""
+    backup = result.backup
+    if backup is None:
+        return
+    if backup.place is None:
+        yield "there is no backup"
+    elif backup.status == "done":
+        of_which = f"{size(backup.bytes)}, of which {size(backup.sent_bytes)} were sent"
+        yield f"backed up as of batch {backup.batch} to {backup.place} ({of_which})"
+    elif backup.status == "planned":
+        yield f"a run backs it up as of batch {backup.batch} to {backup.place} ({size(backup.bytes)})"
+    else:
+        yield f"the newest backup is of batch {backup.batch}, made {backup.made_at}: {backup.place}"
+    for place_of_backup in backup.removed:
+        yield f"{'a run removes' if backup.status == 'planned' else 'removed'} the backup {place_of_backup}"
+    for warning in backup.warnings:
+        yield warning
+
+
 def _describe_states(result: TargetResult) -> Iterator[str]:
     """Yield a line about each state that no rule changes, that Spark has not closed, or that has an unknown past."""
     from ttlsnap.compaction.report import CompactionReport
@@ -300,7 +321,7 @@ def _show(out: Console, results: list[TargetResult]) -> None:
     for result, document in zip(results, documents, strict=True):
         if result.recovered:
             out.print(f"{place(result.target)}: recovered the interrupted run {result.recovered} first")
-        for line in (*_describe_migration(result), *_describe_states(result)):
+        for line in (*_describe_backups(result), *_describe_migration(result), *_describe_states(result)):
             out.print(f"{place(result.target)}: {line}")
         for warning in result.report.warnings if result.report else ():
             out.print(Text(f"{place(result.target)}: {for_policy(warning, result.target)}"))

@@ -852,7 +852,7 @@ BREAKS = (
     ),
     Break(
         "excluded targets are compacted",
-        "maintenance/runs.py",
+        "maintenance/targets.py",
         "names = [name for name in _find_folders(path) if place_of(name) not in excluded_places]",
         "names = list(_find_folders(path))",
         "test_runs.py",
@@ -1222,7 +1222,7 @@ BREAKS = (
     ),
     Break(
         "a glob matches the backups of a checkpoint",
-        "maintenance/runs.py",
+        "maintenance/targets.py",
         "if folder_of_ttlsnap(name) is None]",
         "]",
         "test_runs.py",

@@ -19,7 +19,7 @@ from ttlsnap.cli.app import run
 from ttlsnap.engines import local
 from ttlsnap.errors import BusyError
 from ttlsnap.maintenance import runs
-from ttlsnap.maintenance.runs import place_of
+from ttlsnap.maintenance.targets import place_of
 from ttlsnap.publishing.runs import new_run_id
 from ttlsnap.storage.local import LocalDirectory
 from ttlsnap.storage.open import open_directory

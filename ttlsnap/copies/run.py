@@ -275,10 +275,10 @@ class _Copy:
         target = self._target
         manifest = Manifest(facts, {file.path: self._copied[file.path] for file in selection.files})
         fence = layout.offset_file(selection.batch + 1)
-        for path in find_others(target, manifest.files):
-            if path != fence:
-                target.remove(path)
-        sync_names(target, list(manifest.files))
+        other_paths = [path for path in find_others(target, manifest.files) if path != fence]
+        for path in other_paths:
+            target.remove(path)
+        sync_names(target, other_paths)
         differences = list(find_differences(target, manifest)) if self._request.verify else []
         wrong = [(path, words) for path, words in differences if path != fence]
         if wrong:

@@ -44,8 +44,13 @@ def find_alterations(files: Directory, runs: Runs, logs: Logs) -> Iterator[tuple
     Raise CorruptionError if the manifest is damaged.
     """
     manifest = read_manifest(files)
-    if manifest is not None and not runs.ids and logs.offsets[-1:] == (manifest.facts.batch,):
+    if manifest is not None and is_unused(manifest, runs, logs):
         yield from find_differences(files, manifest)
+
+
+def is_unused(manifest: Manifest, runs: Runs, logs: Logs) -> bool:
+    """Return whether neither a query nor a run has worked on a copy, which has these runs and logs."""
+    return not runs.ids and logs.offsets[-1:] == (manifest.facts.batch,)
 
 
 def find_others(files: Directory, known_paths: dict[str, CopiedFile]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import get_args
 
+from ttlsnap.backups.regular import PolicyBackup
 from ttlsnap.compaction.report import Counts
 from ttlsnap.gauges import gauge, join_gauges
 from ttlsnap.maintenance.runs import Status, TargetResult, worst_exit_code
@@ -17,6 +18,13 @@ _COUNTS: tuple[tuple[str, str, Callable[[Counts], int | None]], ...] = (
     ("rewritten_entries", "Entries that were rewritten.", lambda counts: counts.rewritten),
     ("before_bytes", "Bytes on disk before.", lambda counts: counts.bytes_before),
     ("after_bytes", "Bytes on disk after.", lambda counts: counts.bytes_after),
+)
+
+
+_BACKUPS: tuple[tuple[str, str, Callable[[PolicyBackup], float | None]], ...] = (
+    ("backups", "Complete backups of a target.", lambda backup: backup.backups),
+    ("backup_timestamp_seconds", "When the newest backup was made.", lambda backup: backup.made_at_s),
+    ("backup_bytes", "Bytes of the newest backup.", lambda backup: backup.bytes),
 )
 
 
@@ -61,6 +69,9 @@ def run_metrics(results: Sequence[TargetResult], finished_s: float) -> str:
             [({"target": result.target}, result.seconds) for result in results],
         ),
     ]
+    backups = {result.target: result.backup for result in results if result.backup is not None}
+    for name, help_text, measure in _BACKUPS:
+        lines += gauge(name, help_text, [({"target": path}, measure(backup)) for path, backup in backups.items()])
     for name, help_text, count in _COUNTS:
         samples = [
             ({"target": result.target}, count(result.report.totals)) for result in results if result.report is not None

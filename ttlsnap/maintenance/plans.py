@@ -18,7 +18,8 @@ from ttlsnap.compaction.report import CompactionReport
 from ttlsnap.contract.functions import digests
 from ttlsnap.errors import RefusedError, TtlsnapError
 from ttlsnap.maintenance.policy import Policy
-from ttlsnap.maintenance.runs import MatchedTarget, Report, TargetResult
+from ttlsnap.maintenance.runs import Report, TargetResult
+from ttlsnap.maintenance.targets import MatchedTarget
 from ttlsnap.migration.report import MigrationReport
 from ttlsnap.migration.reviewed import facts_of, read_plan_file
 from ttlsnap.schema.strict_json import require_keys, require_type

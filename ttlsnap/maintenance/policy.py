@@ -23,6 +23,7 @@ from typing import Any, Literal
 import fastjsonschema
 
 from ttlsnap.archives.receivers import TABLE, ExpiredCallback
+from ttlsnap.backups.regular import BackupRule
 from ttlsnap.clock import TimeCharacteristic, moment_of
 from ttlsnap.compaction.incremental import Incremental
 from ttlsnap.compaction.options import CompactOptions
@@ -85,8 +86,8 @@ class TargetPolicy:
     """One ``[[target]]``: its path, its options, and its rules.
 
     ``wait_seconds`` is how long a run waits for a busy target. For checkpoints, ``changes`` are those of ``migrate``,
-    and ``options`` those of ``compact``; the fields after it are for Delta tables. Without ``rules`` a run only
-    migrates.
+    ``backup`` says when they are copied, and ``options`` are those of ``compact``; the fields after it are for Delta
+    tables. Without ``rules`` a run only migrates and makes backups.
     """
 
     name: str
@@ -99,6 +100,7 @@ class TargetPolicy:
     on_damaged: OnTrouble = "fail"
     on_unknown: OnTrouble = "fail"
     changes: Changes | None = None
+    backup: BackupRule | None = None
     options: CompactOptions = field(default_factory=CompactOptions)
     key: tuple[str, ...] = ()
     max_files: int | None = None
@@ -284,10 +286,13 @@ class _Reader:
         place: KeyPath = ("target", number)
         tables = ((place, target), (("defaults",), defaults))
         changes = self._changes(target, place)
-        only_migrates = changes is not None and not any(key in table for _, table in tables for key in _RULE_KEYS)
+        backup = target.get("backup", defaults.get("backup"))
+        is_only_backup = isinstance(backup, dict) and not backup.get("before_run")
+        has_rule = any(key in table for _, table in tables for key in _RULE_KEYS)
+        has_none = not has_rule and (changes is not None or is_only_backup)
         rules = [
             self._rule((((*place, "rule", rule_number), rule), *tables), f"target {number + 1}, rule {rule_number + 1}")
-            for rule_number, rule in enumerate(target.get("rule", [] if only_migrates else [{}]))
+            for rule_number, rule in enumerate(target.get("rule", [] if has_none else [{}]))
         ]
         own_options = {
             name: value for name, value in target.items() if name not in ("path", "rule", *_CHANGES, *_RULE_KEYS)
@@ -301,6 +306,10 @@ class _Reader:
         if "expired_to" in options:
             with self._at((*place, "expired_to") if "expired_to" in own_options else ("defaults", "expired_to")):
                 options["expired_to"] = self._archive(options["expired_to"])
+        if "backup" in options:
+            options["backup"] = self._backup(
+                options["backup"], (*place, "backup") if "backup" in own_options else ("defaults", "backup")
+            )
         rewrite_choices = {rule.rewrite for rule in rules if rule is not None and rule.rewrite is not None}
         if len(rewrite_choices) > 1:
             self._wrong(
@@ -343,6 +352,19 @@ class _Reader:
         if change_names:
             with self._at((*place, change_names[0])):
                 return Changes(partitions=target.get("partitions"), provider=target.get("provider"), settings=settings)
+        return None
+
+    def _backup(self, table: Mapping[str, Any], place: KeyPath) -> BackupRule | None:
+        every_s = None
+        with self._at((*place, "every")):
+            every_s = parse_duration(table["every"]) / 1_000_000 if "every" in table else None
+        with self._at((*place, "to")):
+            return BackupRule(
+                to=from_folder(self._folder, table["to"]),
+                every_s=every_s,
+                keep=table.get("keep"),
+                before_run=table.get("before_run", False),
+            )
         return None
 
     def _archive(self, text: str) -> str | ExpiredCallback:

@@ -6,23 +6,18 @@ result of a target has its error.
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from functools import partial
-from glob import glob, has_magic
 from typing import Any, Literal, Protocol
 
 from ttlsnap.amounts import quantity
-from ttlsnap.archives.receivers import refuse_within
-from ttlsnap.checkpoint.layout import folder_of_ttlsnap
+from ttlsnap.backups.regular import PolicyBackup, RegularBackups
 from ttlsnap.compaction.options import ExpiryOptions
 from ttlsnap.compaction.report import CompactionReport
 from ttlsnap.compaction.run import compact
@@ -45,16 +40,15 @@ from ttlsnap.errors import (
 )
 from ttlsnap.interrupts import Received
 from ttlsnap.keywords import fields_of
-from ttlsnap.maintenance.policy import Policy, TargetPolicy, from_folder
+from ttlsnap.maintenance.policy import TargetPolicy
 from ttlsnap.maintenance.rules import options_of, rule_factories
+from ttlsnap.maintenance.targets import MatchedTarget
 from ttlsnap.maintenance.workers import Workers
 from ttlsnap.migration.report import MigrationReport
 from ttlsnap.migration.run import migrate
 from ttlsnap.pages.words import for_policy
 from ttlsnap.publishing.recover import recover
-from ttlsnap.quoting import quotes_nothing
 from ttlsnap.storage.open import open_directory
-from ttlsnap.storage.uris import OBJECT_STORES, is_local
 
 Status = Literal["planned", "done", "nothing", "skipped", "refused", "undecided", "failed", "stopped"]
 Report = CompactionReport | MigrationReport | TableReport
@@ -74,7 +68,7 @@ class TargetResult(Document):
     was nothing to do), ``skipped`` (the policy says so), ``refused`` (for safety), ``undecided`` (unknown or
     unsupported), ``failed``, or ``stopped`` by a signal before it was published.
     ``recovered`` names the interrupted run, if there was one. ``exit_code`` is that of ``compact``. After a dry run,
-    ``exit_code_of_run`` is the exit code of a run.
+    ``exit_code_of_run`` is the exit code of a run. ``backup`` says what was done about backups, if the policy has any.
     """
 
     target: str
@@ -85,6 +79,7 @@ class TargetResult(Document):
     error: TtlsnapError | None = None
     recovered: str | None = None
     exit_code_of_run: int = 0
+    backup: PolicyBackup | None = None
 
     @property
     def exit_code(self) -> int:
@@ -100,6 +95,7 @@ class TargetResult(Document):
             "error_type": type(self.error).__name__ if self.error else None,
             "exit_code": self.exit_code,
             "recovered": self.recovered,
+            "policy_backup": self.backup.to_json() if self.backup else None,
             "seconds": round(self.seconds, 3),
         }
 
@@ -113,15 +109,6 @@ class MaintenanceListener(Protocol):
 
     def found(self, targets: int) -> None: ...
     def ended(self, result: TargetResult) -> None: ...
-
-
-@dataclass(frozen=True)
-class MatchedTarget:
-    """A place that a policy's target matches; ``trouble`` says why a glob matches nothing."""
-
-    path: str
-    policy: TargetPolicy
-    trouble: TtlsnapError | None = None
 
 
 def maintain(
@@ -163,44 +150,6 @@ def maintain(
             runner.stop(signal.SIGINT)
             raise
     return [*(results[number] for number in range(len(targets))), *known]
-
-
-def targets_of(policy: Policy) -> list[MatchedTarget]:
-    """Return the places of a policy, each once: if several targets match a place, the first one applies.
-
-    Raise UsageError if the archive of dropped entries is within one of them.
-    """
-    return list(_targets_by_place(policy).values())
-
-
-def _targets_by_place(policy: Policy) -> dict[str, MatchedTarget]:
-    target_of_place: dict[str, MatchedTarget] = {}
-    for target_policy in policy.targets:
-        for target in _targets(policy.folder, target_policy):
-            target_of_place.setdefault(place_of(target.path), target)
-    archives = {
-        archive for target in target_of_place.values() if (archive := target.policy.options.expired_to) is not None
-    }
-    for archive in archives:
-        refuse_within(archive, *(target.path for target in target_of_place.values()))
-    return target_of_place
-
-
-def target_at(policy: Policy, path: str) -> MatchedTarget:
-    """Return the target of a policy at ``path``. Raise UsageError if there is none."""
-    target = _targets_by_place(policy).get(place_of(path))
-    if target is None or target.trouble is not None:
-        raise UsageError(f"no target of {policy.path} matches {path}")
-    return target
-
-
-def have_tables(targets: Sequence[MatchedTarget]) -> bool:
-    """Return whether one of the targets is a Delta table."""
-    for target in targets:
-        with contextlib.suppress(TtlsnapError):  # its own result will say so
-            if is_table(open_directory(target.path)):
-                return True
-    return False
 
 
 def worst_exit_code(results: Sequence[TargetResult]) -> int:
@@ -246,72 +195,6 @@ def _describe_failure(result: TargetResult) -> str:
     return f"{line}: {sentence if len(sentence) <= _MOST_OF_A_REASON else sentence[:_MOST_OF_A_REASON] + ' ...'}"
 
 
-def _targets(folder: str, policy: TargetPolicy) -> Iterator[MatchedTarget]:
-    path = from_folder(folder, policy.path)
-    if is_local(path) and "://" not in path:
-        path = os.path.abspath(path)  # noqa: PTH100 - links are not followed
-    # A path with brackets may exist under exactly that name.
-    if not has_magic(policy.path) or (is_local(path) and os.path.exists(path)):  # noqa: PTH110 - also too long a name
-        yield MatchedTarget(path, policy)
-        return
-    try:
-        excluded_places = {
-            place_of(excluded_folder)
-            for pattern in policy.exclude
-            for excluded_folder in _find_folders(from_folder(folder, pattern))
-        }
-        names = [name for name in _find_folders(path) if place_of(name) not in excluded_places]
-        if not names:  # probably a mistake in the policy
-            or_excluded = ", or excludes all that it finds" if policy.exclude else ""
-            raise UsageError(quotes_nothing(f"{path} matches no folder{or_excluded}"))
-    except TtlsnapError as error:
-        yield MatchedTarget(path, policy, error)
-        return
-    yield from (MatchedTarget(name, policy) for name in names)
-
-
-def place_of(path: str) -> str:
-    """Return the canonical form of a place, without links and alternative schemes of a store."""
-    try:
-        root = open_directory(path).root
-    except TtlsnapError:  # its own result will say so
-        return path
-    scheme, separator, path_in_host = root.partition("://")
-    return f"{OBJECT_STORES.get(scheme, scheme)}{separator}{path_in_host}"
-
-
-def _find_folders(pattern: str) -> list[str]:
-    """Return the folders that a glob matches, without ttlsnap's own, whose backups can look like checkpoints."""
-    return [name for name in _match_folders(pattern) if folder_of_ttlsnap(name) is None]
-
-
-def _match_folders(pattern: str) -> list[str]:
-    if is_local(pattern):
-        path = open_directory(pattern).root if "://" in pattern else pattern
-        names = glob(path, recursive=True)  # noqa: PTH207 - text
-        return sorted(os.path.abspath(name) for name in names if os.path.isdir(name))  # noqa: PTH100, PTH112 - text
-    scheme, _, path_text = pattern.partition("://")
-    path_parts = path_text.strip("/").split("/")
-    if "**" in path_parts:
-        raise UsageError(f"{pattern}: ** works on this machine's file systems only")
-    fixed_count = next(
-        (number for number, name_pattern in enumerate(path_parts) if has_magic(name_pattern)), len(path_parts)
-    )
-    fixed_folder = f"{scheme}://{'/'.join(path_parts[:fixed_count])}"
-    files, matched_paths = open_directory(fixed_folder), [""]
-    for name_pattern in path_parts[fixed_count:]:
-        matched_paths = [
-            f"{path}/{info.name}".lstrip("/")
-            for path in matched_paths
-            for info in files.list(path)
-            # As in a shell, only a pattern with a leading dot matches a name with one.
-            if info.is_dir
-            and fnmatchcase(info.name, name_pattern)
-            and info.name.startswith(".") <= name_pattern.startswith(".")
-        ]
-    return [f"{fixed_folder}/{path}".rstrip("/") for path in matched_paths]
-
-
 class _Runner:
     """The runner of targets, one after another; several threads use it."""
 
@@ -328,14 +211,16 @@ class _Runner:
         started = time.monotonic()
         policy, recovered_run = target.policy, None
         deadline = started + (policy.wait_seconds if policy.on_busy == "wait" else 0)
+        backups = self._backups(target)
 
         def result(status: Status, report: Report | None = None, error: TtlsnapError | None = None) -> TargetResult:
             seconds = time.monotonic() - started
-            return TargetResult(target.path, policy.name, status, seconds, report, error, recovered_run)
+            backup = backups.result if backups is not None else None
+            return TargetResult(target.path, policy.name, status, seconds, report, error, recovered_run, backup=backup)
 
         while True:
             try:
-                report = self._compact(target)
+                report = self._process(target, backups)
             except BusyError as error:
                 seconds_left = deadline - time.monotonic()
                 if seconds_left <= 0:
@@ -358,23 +243,49 @@ class _Runner:
                 unexpected = TtlsnapError(f"{target.path}: {type(error).__name__}: {error}\nThis is unexpected")
                 return result("failed", error=unexpected)
             else:
+                if report is None:
+                    return result("nothing")
                 changed_status: Status = "planned" if self._dry_run else "done"
                 kind = Foreseen.first_in(report.warnings)
                 is_skipped = kind is None or (issubclass(kind, BusyError) and policy.on_busy == "skip")
                 ended = result(changed_status if report.changed else "nothing", report)
                 return ended if is_skipped or kind is None else replace(ended, exit_code_of_run=kind.exit_code)
 
-    def _compact(self, target: MatchedTarget) -> Report:
-        policy, rules = target.policy, target.policy.rules
+    def _backups(self, target: MatchedTarget) -> RegularBackups | None:
+        rule = target.policy.backup
+        if rule is None:
+            return None
+        refuse_if_stopped = partial(self._workers.refuse_if_stopped, target.path)
+        return RegularBackups(target.path, rule, refuse_if_stopped, dry_run=self._dry_run)
+
+    def _process(self, target: MatchedTarget, backups: RegularBackups | None) -> Report | None:
+        """Back a target up, and apply its rules. Return None if there are no rules and no changes."""
+        policy = target.policy
         self._workers.refuse_if_stopped(target.path)
         if target.trouble is not None:
             raise target.trouble
         if is_table(open_directory(target.path)):
-            if policy.changes is not None:
-                raise UsageError(f"{target.path}: partitions, provider and settings are not for Delta tables")
+            for names, option in (
+                ("partitions, provider and settings are", policy.changes),
+                ("backup is", policy.backup),
+            ):
+                if option is not None:
+                    raise UsageError(f"{target.path}: {names} not for Delta tables")
             return self._compact_table(target)
+        if backups is None:
+            return self._compact(target, None)
+        backups.make_regular()
+        if not policy.rules and policy.changes is None:
+            return None
+        report = self._compact(target, backups)
+        if self._dry_run and report.changed:
+            backups.make_before_run()
+        return report
+
+    def _compact(self, target: MatchedTarget, backups: RegularBackups | None) -> Report:
+        policy, rules = target.policy, target.policy.rules
         factories, engine = rule_factories(rules), self._workers.engine
-        listener = _Asking(target.path, self._confirm, self._workers)
+        listener = _Asking(target.path, self._confirm, self._workers, backups)
         options = replace(options_of(policy), dry_run=self._dry_run, ages=self._ages)
         if policy.changes is not None:
             # Without rules there is nothing to archive.
@@ -412,10 +323,10 @@ class _Runner:
 
 
 class _Asking:
-    """A listener that asks before a target is published; it raises StoppedError after a signal."""
+    """A listener that asks before a target is published, and backs it up. It raises StoppedError after a signal."""
 
-    def __init__(self, target: str, confirm: Confirm | None, workers: Workers) -> None:
-        self._target, self._confirm, self._workers = target, confirm, workers
+    def __init__(self, target: str, confirm: Confirm | None, workers: Workers, backups: RegularBackups | None) -> None:
+        self._target, self._confirm, self._workers, self._backups = target, confirm, workers, backups
 
     def planned(self, plan: object) -> None:
         pass
@@ -429,6 +340,8 @@ class _Asking:
     def confirm(self, report: CompactionReport | MigrationReport) -> bool:
         agreed = self._confirm is None or self._confirm(self._target, report)
         self._workers.refuse_if_stopped(self._target)
+        if agreed and self._backups is not None:
+            self._backups.make_before_run()
         return agreed
 
 

@@ -1,0 +1,235 @@
+"""The backups of a policy: when they are made, what is removed, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ttlsnap import copy, diff
+from ttlsnap.backups.found import FoundBackup, find_backups
+from ttlsnap.checkpoint import layout
+from ttlsnap.checkpoint.logs import read_logs
+from ttlsnap.cli.app import run
+from ttlsnap.copies.manifest import MANIFEST, CopyFacts, read_manifest, write_begun
+from ttlsnap.storage.open import open_directory
+
+from ..samples import bytes_of, sample
+
+AGG = "agg-deltas-lz4-4.2"
+Maintain = Callable[..., tuple[int, dict[str, Any]]]
+
+
+@pytest.fixture
+def maintain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Maintain:
+    """Return a function that carries out a policy for ``ck``. It returns the exit code, and the target's result."""
+
+    def invoke(backup: str, *options: str, rule: str = "") -> tuple[int, dict[str, Any]]:
+        policy = tmp_path / "policy.toml"
+        policy.write_text(f'[[target]]\npath = "ck"\nstopped = true\n{rule}\n[target.backup]\n{backup}\n')
+        code = run(["maintain", str(policy), "--engine", "local", "--format", "json", *options])
+        out, err = capsys.readouterr()
+        assert out, err
+        return code, json.loads(out)["targets"][0]
+
+    return invoke
+
+
+class Source:
+    """A checkpoint whose query commits batches: the sample as of one of its retained batches after another."""
+
+    def __init__(self, folder: Path) -> None:
+        self._sample = sample(AGG, folder / "sample")
+        self.path = folder / "ck"
+        last = read_logs(open_directory(str(self._sample))).commits[-1]
+        self.batches = [last - 3, last - 2, last - 1, last]
+
+    def commit(self, batch: int) -> None:
+        """Let the checkpoint be as of a batch."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        copy(str(self._sample), str(self.path), batch=batch)
+        for path in self.path.rglob("*"):
+            os.utime(path, (0, 0))  # a file that is in both has not changed
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Source:
+    source = Source(tmp_path)
+    source.commit(source.batches[0])
+    return source
+
+
+def backups_in(folder: Path) -> list[FoundBackup]:
+    return find_backups(open_directory(str(folder)))
+
+
+def make_older(backup: Path, made_at: str = "2020-01-01T00:00:00Z") -> None:
+    """Change the time at which a backup was made."""
+    files = open_directory(str(backup))
+    manifest = read_manifest(files)
+    assert manifest is not None
+    facts = CopyFacts.from_json({**manifest.facts.to_json(), "made_at": made_at})
+    (backup / MANIFEST).write_bytes(type(manifest)(facts, manifest.files).to_bytes())
+
+
+def test_each_run_makes_a_backup_and_keeps_only_some(maintain: Maintain, source: Source, tmp_path: Path) -> None:
+    text = 'to = "backups/{name}/{batch}"\nkeep = 2'
+    folder = tmp_path / "backups/ck"
+    for number, batch in enumerate(source.batches):
+        source.commit(batch)
+        before = bytes_of(source.path)
+        code, target = maintain(text)
+        assert bytes_of(source.path) == before
+        backup = target["policy_backup"]
+        assert (code, target["status"], backup["status"]) == (0, "nothing", "done")
+        assert (backup["place"], backup["batch"]) == (str(folder / str(batch)), batch)
+        assert backup["removed"] == ([str(folder / str(source.batches[number - 2]))] if number >= 2 else [])
+        assert number == 0 or backup["sent_bytes"] < backup["bytes"]  # the others are links
+        kept = source.batches[max(number - 1, 0) : number + 1]
+        assert [found.batch for found in backups_in(folder)] == kept
+        assert backup["backups"] == len(kept)
+    assert sorted(os.listdir(folder)) == sorted(map(str, source.batches[-2:]))
+    assert not diff(str(source.path), str(folder / str(source.batches[-1]))).differs
+
+
+def test_no_backup_is_made_without_a_new_batch_or_too_early(maintain: Maintain, source: Source, tmp_path: Path) -> None:
+    text = 'to = "backups/{batch}"\nevery = "1d"'
+    folder = tmp_path / "backups"
+    assert maintain(text)[1]["policy_backup"]["status"] == "done"
+    source.commit(source.batches[1])
+    young = maintain(text)[1]["policy_backup"]
+    assert (young["status"], young["batch"], young["backups"]) == ("waiting", source.batches[0], 1)
+    make_older(folder / str(source.batches[0]))
+    assert maintain(text)[1]["policy_backup"]["status"] == "done"
+    make_older(folder / str(source.batches[1]))
+    current = maintain(text)[1]["policy_backup"]
+    assert (current["status"], current["made_at"]) == ("current", "2020-01-01T00:00:00Z")
+    assert len(backups_in(folder)) == 2
+
+
+def test_before_a_run_only_a_change_is_backed_up(maintain: Maintain, source: Source, tmp_path: Path) -> None:
+    text = 'to = "backups/{batch}"\nbefore_run = true'
+    folder = tmp_path / "backups"
+    old = bytes_of(source.path / "state")
+    for ttl, options, status, saved in (
+        ("90000d", (), "nothing", "waiting"),
+        ("7d", ("--plan",), "planned", "planned"),
+        ("7d", (), "done", "done"),
+        ("7d", (), "nothing", "waiting"),
+    ):
+        code, target = maintain(
+            text, *options, rule=f'ttl = "{ttl}"\ntimestamp = "value.max"\nnow = "wall"\nmax_drop = "100%"'
+        )
+        assert (code, target["status"], target["policy_backup"]["status"]) == (0, status, saved)
+        assert folder.exists() == (
+            saved == "done" or status == "nothing" and target["policy_backup"]["batch"] is not None
+        )
+    assert bytes_of(folder / str(source.batches[0]) / "state") == old != bytes_of(source.path / "state")
+
+
+def test_a_run_changes_nothing_if_its_backup_fails(maintain: Maintain, source: Source, tmp_path: Path) -> None:
+    place = tmp_path / "backups" / str(source.batches[0])
+    place.mkdir(parents=True)
+    (place / "of somebody else").touch()
+    before = bytes_of(source.path)
+    for text in ('to = "backups/{batch}"\nbefore_run = true', 'to = "backups/{batch}"\nevery = "1h"'):
+        code, target = maintain(text, rule='ttl = "7d"\ntimestamp = "value.max"\nnow = "wall"\nmax_drop = "100%"')
+        assert (code, target["status"], target["policy_backup"]["status"]) == (4, "refused", "failed")
+        assert "exists already" in target["error"]
+        after = bytes_of(source.path)
+        assert {path: content for path, content in after.items() if not path.startswith("_ttlsnap")} == {
+            path: content for path, content in before.items() if not path.startswith("_ttlsnap")
+        }
+    assert [path.name for path in place.iterdir()] == ["of somebody else"]
+
+
+def test_an_unfinished_backup_is_continued_and_an_old_one_removed(
+    maintain: Maintain, source: Source, tmp_path: Path
+) -> None:
+    text = 'to = "backups/{batch}"'
+    folder = tmp_path / "backups"
+    maintain(text)
+    manifest = read_manifest(open_directory(str(folder / str(source.batches[0]))))
+    assert manifest is not None
+    for name, batch in (("older", source.batches[0]), ("newer", source.batches[2])):
+        facts = CopyFacts.from_json({**manifest.facts.to_json(), "batch": batch})
+        (folder / name).mkdir()
+        write_begun(open_directory(str(folder / name)), facts)
+    source.commit(source.batches[2])
+    backup = maintain(text)[1]["policy_backup"]
+    assert (backup["status"], backup["place"]) == ("done", str(folder / "newer"))
+    assert backup["removed"] == [str(folder / "older")]
+    assert [(found.batch, found.status) for found in backups_in(folder)] == [
+        (source.batches[0], "complete"),
+        (source.batches[2], "complete"),
+    ]
+
+
+def test_only_untouched_backups_of_this_checkpoint_are_removed(
+    maintain: Maintain, source: Source, tmp_path: Path
+) -> None:
+    folder = tmp_path / "backups"
+    oldest, of_others, linked, full, used, damaged = (
+        folder / name for name in ("0", "others", "linked", "full", "used", "damaged")
+    )
+    copy(str(sample("visits-4.2", tmp_path / "other")), str(of_others))
+    for place in (oldest, tmp_path / "elsewhere", full, used, damaged):
+        copy(str(source.path), str(place))
+    linked.symlink_to(tmp_path / "elsewhere")
+    (full / "notes").touch()
+    batch = source.batches[0]
+    shutil.copy(used / layout.offset_file(batch), used / layout.offset_file(batch + 1))
+    (damaged / MANIFEST).write_text("{}")
+    before = bytes_of(folder)
+    source.commit(source.batches[3])
+    backup = maintain('to = "backups/{batch}"\nkeep = 1')[1]["policy_backup"]
+    assert backup["removed"] == [str(oldest)]
+    assert sorted(backup["warnings"]) == [
+        f"{full}/notes is not a file of the backup, so this backup was not removed. Move that file, or remove the "
+        "backup yourself",
+        f"{linked} is a symbolic link, so this backup was not removed. Remove it yourself",
+    ]
+    after = bytes_of(folder)
+    assert {path: data for path, data in after.items() if path.split("/")[0] != str(source.batches[3])} == {
+        path: data for path, data in before.items() if path.split("/")[0] != "0"
+    }
+    assert {Path(found.place).name: found.status for found in backups_in(folder)} == {
+        "others": "complete", "linked": "complete", "full": "complete", "used": "used", "damaged": "damaged",
+        str(source.batches[3]): "complete",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("targets", "message"),
+    [
+        ('[[target]]\npath = "ck"\nbackup = {to = "backups/{name}"}\n', "must have {batch} in its last part"),
+        ('[[target]]\npath = "ck"\nbackup = {to = "{batch}/{name}"}\n', "must have {batch} in its last part"),
+        ('[[target]]\npath = "ck"\nbackup = {to = "backups/{date}/{batch}"}\n', "unknown part in braces"),
+        ('[[target]]\npath = "ck"\nbackup = {to = "b/{batch}", every = "daily"}\n', "policy.toml:4: "),
+        ('[[target]]\npath = "ck"\nbackup = {every = "1d"}\n', "backup lacks to"),
+        ('[[target]]\npath = "ck"\nbackup = {to = "b/{batch}", kept = 3}\n', "did you mean keep?"),
+        ('[[target]]\npath = "ck"\nbackup = {to = "ck/{batch}"}\n', "is a target, so"),
+        ('[[target]]\npath = "ck"\nbackup = {to = "ck/backups/{batch}"}\n', "is a target, so"),
+        (
+            '[[target]]\npath = "ck"\n[[target]]\npath = "ck2"\n[defaults.backup]\nto = "backups/{batch}"\n',
+            "would be in the same folder",
+        ),
+        ('[[target]]\npath = "c*"\nbackup = {to = "c-backups/{name}/{batch}"}\n', "also matches"),
+        ('[[target]]\npath = "**/ck*"\nbackup = {to = "b/{name}/{batch}"}\n', "also matches"),
+    ],
+)
+def test_a_policy_with_a_wrong_backup_does_nothing(
+    tmp_path: Path, source: Source, capsys: pytest.CaptureFixture[str], targets: str, message: str
+) -> None:
+    shutil.copytree(source.path, tmp_path / "ck2")
+    before = bytes_of(tmp_path)
+    (tmp_path / "policy.toml").write_text(f"# backups\n{targets}")
+    assert run(["maintain", str(tmp_path / "policy.toml"), "--engine", "local"]) == 2
+    assert message in capsys.readouterr().err.replace("\n", " ")
+    (tmp_path / "policy.toml").unlink()
+    assert bytes_of(tmp_path) == before

@@ -1,0 +1,234 @@
+"""The backups that a policy asks for: one every so often, one before each run, and no more than some."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Literal
+
+from ttlsnap.backups.found import FoundBackup, find_backups, remove_backup
+from ttlsnap.checkpoint.checkpoint import query_id
+from ttlsnap.checkpoint.logs import read_logs
+from ttlsnap.checkpoint.recognize import require_checkpoint
+from ttlsnap.copies.run import CopyRequest, SilentCopyListener, make_copy
+from ttlsnap.documents import Document
+from ttlsnap.errors import TtlsnapError, UsageError
+from ttlsnap.storage.directory import Directory
+from ttlsnap.storage.open import for_reading, open_directory
+
+_NAMES = ("name", "batch")
+_PART = re.compile(r"\{([^{}]*)\}")
+_EARLY = 0.1
+"""The part of the time between backups by which one may be early: a nightly job does not begin at the same second."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackupRule:
+    """What a policy says about backups.
+
+    ``to`` is the place of each, with ``{name}`` for the name of the checkpoint's folder and ``{batch}`` for the batch.
+    ``every_s`` is the time between two of them, in seconds; None for one in each run of the policy. ``keep`` is how
+    many remain; None for all. ``before_run``: one is made before a run changes the checkpoint. Then, without
+    ``every_s``, there are no others.
+    """
+
+    to: str
+    every_s: float | None = None
+    keep: int | None = None
+    before_run: bool = False
+
+    def __post_init__(self) -> None:
+        """Raise UsageError if the place is not one for several backups."""
+        unknown = [name for name in _PART.findall(self.to) if name not in _NAMES]
+        folder, _, last = self.to.rstrip("/").rpartition("/")
+        if unknown or set("{}") & set(_PART.sub("", self.to)):
+            raise UsageError(f"backup, to has an unknown part in braces: {self.to}. There are {{name}} and {{batch}}")
+        if last.count("{batch}") != 1 or "{batch}" in folder:
+            raise UsageError(
+                f"backup, to must have {{batch}} in its last part, as in /backups/{{name}}/{{batch}}, not {self.to}"
+            )
+
+    def place_of(self, target: str, batch: int) -> str:
+        """Return the place of the backup of a checkpoint as of a batch."""
+        name = target.rstrip("/").rpartition("/")[2]
+        return self.to.rstrip("/").replace("{batch}", str(batch)).replace("{name}", name)
+
+    def folder_of(self, target: str) -> str:
+        """Return the folder of the backups of a checkpoint."""
+        return self.place_of(target, 0).rpartition("/")[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyBackup(Document):
+    """What a run of a policy did about the backups of a checkpoint.
+
+    status          ``done``: it made one; ``planned``: it would make one; ``waiting``: it is not time for one;
+                    ``current``: the query has committed no batch since the newest one; ``failed``: none was made
+    place, batch, made_at, bytes    the newest one; those of the planned one, if ``planned``. None if there is none
+    sent_bytes      what was sent for it in this run
+    backups         how many there are
+    removed         those that were, or would be, removed, because there are more than the policy keeps
+    """
+
+    status: Literal["done", "planned", "waiting", "current", "failed"] = "failed"
+    place: str | None = None
+    batch: int | None = None
+    made_at: str | None = None
+    bytes: int | None = None
+    sent_bytes: int = 0
+    backups: int = 0
+    removed: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def made_at_s(self) -> float | None:
+        """When the newest one was made, in seconds since the epoch; None if there is none."""
+        return _seconds_of(self.made_at)
+
+
+class _Listener(SilentCopyListener):
+    def __init__(self, refuse_if_stopped: Callable[[], None]) -> None:
+        self._refuse_if_stopped = refuse_if_stopped
+
+    def chosen(self, batch: int, files: int, size: int) -> None:
+        self._refuse_if_stopped()
+
+    def arrived(self, files: int, size: int) -> None:
+        self._refuse_if_stopped()
+
+
+@dataclass(frozen=True)
+class _Backups:
+    """The backups of a checkpoint that are in a folder, oldest first. Its last committed batch is ``batch``."""
+
+    folder: Directory
+    batch: int | None
+    complete: list[FoundBackup]
+    unfinished: list[FoundBackup]
+
+    @property
+    def newest(self) -> FoundBackup | None:
+        return self.complete[-1] if self.complete else None
+
+    @classmethod
+    def find(cls, target: str, rule: BackupRule) -> _Backups:
+        source = for_reading(open_directory(target))
+        require_checkpoint(source)
+        folder = open_directory(rule.folder_of(target))
+        source_id = query_id(source)
+        own = [backup for backup in find_backups(folder) if backup.is_of(source.root, source_id)]
+        commits = read_logs(source).commits
+        return cls(
+            folder,
+            commits[-1] if commits else None,
+            [backup for backup in own if backup.status == "complete"],
+            [backup for backup in own if backup.status == "unfinished"],
+        )
+
+
+class RegularBackups:
+    """The backups of the checkpoint ``target`` in one run of a policy. ``result`` is what was done about them so far.
+
+    ``refuse_if_stopped`` raises an error if the run must end. What has arrived of a backup remains for the next run.
+    """
+
+    def __init__(
+        self, target: str, rule: BackupRule, refuse_if_stopped: Callable[[], None], *, dry_run: bool = False
+    ) -> None:
+        self._target, self._rule, self._dry_run = target, rule, dry_run
+        self._listener = _Listener(refuse_if_stopped)
+        self._is_regular_done = False
+        self.result = PolicyBackup()
+
+    def make_regular(self) -> None:
+        """Make a backup if it is time, at most once. Raise a TtlsnapError if that fails."""
+        if self._is_regular_done:
+            return
+        found, every_s = self._find(), self._rule.every_s
+        is_young = every_s is not None and found.newest is not None and _age_s(found.newest) < every_s * (1 - _EARLY)
+        if is_young or (every_s is None and self._rule.before_run):
+            self.result = replace(self.result, status="waiting")
+        else:
+            self._make(found)
+        self._is_regular_done = True
+
+    def make_before_run(self) -> None:
+        """Make a backup if the rule wants one before a change of the checkpoint. Raise a TtlsnapError if that fails."""
+        if self._rule.before_run:
+            self._make(self._find())
+
+    def _find(self) -> _Backups:
+        found = _Backups.find(self._target, self._rule)
+        if self.result.status != "done":
+            self.result = replace(self._with_newest(found.newest), backups=len(found.complete))
+        return found
+
+    def _with_newest(self, newest: FoundBackup | None) -> PolicyBackup:
+        if newest is None:
+            return self.result
+        return replace(self.result, place=newest.place, batch=newest.batch, made_at=newest.made_at, bytes=newest.bytes)
+
+    def _make(self, found: _Backups) -> None:
+        newest, is_done = found.newest, self.result.status == "done"
+        if newest is not None and newest.batch == found.batch:
+            self.result = self.result if is_done else replace(self.result, status="current")
+            self._remove(found, [])
+            return
+        self.result = self.result if is_done else replace(self.result, status="failed")
+        begun = found.unfinished[-1] if found.unfinished else None
+        if begun is not None and newest is not None and _batch(begun) <= _batch(newest):
+            begun = None  # it is an old one whose removal was interrupted
+        place = begun.place if begun is not None else self._rule.place_of(self._target, found.batch or 0)
+        onto = newest.place if newest is not None else None
+        report = make_copy(CopyRequest(self._target, place, onto=onto, dry_run=self._dry_run, listener=self._listener))
+        self.result = replace(
+            self.result,
+            status="planned" if self._dry_run else "done",
+            place=report.target,
+            batch=report.batch,
+            made_at=None if self._dry_run else _now(),
+            bytes=report.bytes,
+            sent_bytes=self.result.sent_bytes + report.sent_bytes,
+            backups=len(found.complete) + (not self._dry_run),
+            warnings=(*self.result.warnings, *report.warnings),
+        )
+        self._remove(found, [begun] if begun is not None else [])
+
+    def _remove(self, found: _Backups, kept: list[FoundBackup]) -> None:
+        """Remove the backups that the rule does not keep, and unfinished ones except ``kept``."""
+        keep = self._rule.keep
+        complete = len(found.complete) + (self.result.status in ("done", "planned"))
+        old = found.complete[: max(complete - keep, 0)] if keep is not None else []
+        for backup in [*old, *(backup for backup in found.unfinished if backup not in kept)]:
+            try:
+                if not self._dry_run:
+                    remove_backup(found.folder, backup)
+            except TtlsnapError as error:
+                self.result = replace(self.result, warnings=(*self.result.warnings, error.message))
+                continue
+            count = self.result.backups - (backup.status == "complete" and not self._dry_run)
+            self.result = replace(self.result, removed=(*self.result.removed, backup.place), backups=count)
+
+
+def _batch(backup: FoundBackup) -> int:
+    return -1 if backup.batch is None else backup.batch
+
+
+def _age_s(backup: FoundBackup) -> float:
+    """Return how old a backup is, in seconds."""
+    made_at_s = _seconds_of(backup.made_at)
+    return float("inf") if made_at_s is None else time.time() - made_at_s
+
+
+def _seconds_of(text: str | None) -> float | None:
+    with suppress(ValueError):
+        return None if text is None else datetime.fromisoformat(text).timestamp()
+    return None
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
