@@ -270,7 +270,8 @@ def _describe_backups(result: TargetResult) -> Iterator[str]:
     if backup is None:
         return
     if backup.place is None:
-        yield "there is no backup"
+        if backup.backups == 0:
+            yield "there is no backup"
     elif backup.status == "done":
         of_which = f"{size(backup.bytes)}, of which {size(backup.sent_bytes)} were sent"
         yield f"backed up as of batch {backup.batch} to {backup.place} ({of_which})"

@@ -321,6 +321,27 @@ BREAKS = (
         "test_replace.py",
     ),
     Break(
+        "a policy removes a backup with files of others",
+        "backups/found.py",
+        "            if others:\n",
+        "            if False:\n",
+        "test_regular.py",
+    ),
+    Break(
+        "a policy removes a backup that a query has used",
+        "backups/found.py",
+        "if is_unused(manifest,",
+        "if True or is_unused(manifest,",
+        "test_regular.py",
+    ),
+    Break(
+        "a run changes a checkpoint before its backup is made",
+        "maintenance/runs.py",
+        "if agreed and self._backups is not None:",
+        "if False and self._backups is not None:",
+        "../backups/test_regular.py",
+    ),
+    Break(
         "what Python generates in a dataclass counts in its digest",
         "contract/makers.py",
         'return "__dataclass_fields__" in vars(kind) or "_fields" in vars(kind)',

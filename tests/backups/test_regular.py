@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -93,7 +94,7 @@ def test_each_run_makes_a_backup_and_keeps_only_some(maintain: Maintain, source:
         kept = source.batches[max(number - 1, 0) : number + 1]
         assert [found.batch for found in backups_in(folder)] == kept
         assert backup["backups"] == len(kept)
-    assert sorted(os.listdir(folder)) == sorted(map(str, source.batches[-2:]))
+    assert {path.name for path in folder.iterdir()} == set(map(str, source.batches[-2:]))
     assert not diff(str(source.path), str(folder / str(source.batches[-1]))).differs
 
 
@@ -127,7 +128,7 @@ def test_before_a_run_only_a_change_is_backed_up(maintain: Maintain, source: Sou
         )
         assert (code, target["status"], target["policy_backup"]["status"]) == (0, status, saved)
         assert folder.exists() == (
-            saved == "done" or status == "nothing" and target["policy_backup"]["batch"] is not None
+            saved == "done" or (status == "nothing" and target["policy_backup"]["batch"] is not None)
         )
     assert bytes_of(folder / str(source.batches[0]) / "state") == old != bytes_of(source.path / "state")
 
@@ -233,3 +234,38 @@ def test_a_policy_with_a_wrong_backup_does_nothing(
     assert message in capsys.readouterr().err.replace("\n", " ")
     (tmp_path / "policy.toml").unlink()
     assert bytes_of(tmp_path) == before
+
+
+def test_the_text_the_metrics_and_the_history_name_the_backups(
+    tmp_path: Path, source: Source, capsys: pytest.CaptureFixture[str]
+) -> None:
+    policy, metrics, folder = tmp_path / "policy.toml", tmp_path / "ttlsnap.prom", tmp_path / "backups"
+    policy.write_text('[[target]]\npath = "ck"\nbackup = {to = "backups/{batch}", keep = 1}\n')
+    command = ["maintain", str(policy), "--engine", "local"]
+    place = folder / str(source.batches[0])
+    assert run([*command, "--plan"]) == 0
+    assert f"a run backs it up as of batch {source.batches[0]} to {place}" in capsys.readouterr().out.replace("\n", " ")
+    assert not folder.exists()
+    for batch in source.batches[:2]:
+        source.commit(batch)
+        assert run([*command, "--metrics", str(metrics)]) == 0
+    assert f"removed the backup {place}" in capsys.readouterr().out.replace("\n", " ")
+    samples = dict(line.rsplit(" ", 1) for line in metrics.read_text().splitlines() if not line.startswith("#"))
+    (backup,) = backups_in(folder)
+    labels = f'{{target="{source.path}"}}'
+    assert (float(samples[f"ttlsnap_backups{labels}"]), backup.batch) == (1, source.batches[1])
+    assert float(samples[f"ttlsnap_backup_bytes{labels}"]) == backup.bytes
+    assert 0 <= time.time() - float(samples[f"ttlsnap_backup_timestamp_seconds{labels}"]) < 3600
+    shutil.copytree(tmp_path / "sample", tmp_path / "another")
+    assert run(["history", str(tmp_path / "another" / AGG), "--backups", str(folder)]) == 0
+    assert "complete" in capsys.readouterr().out  # it has the same query id
+    for is_there in (True, False):
+        if not is_there:
+            shutil.rmtree(source.path)
+        assert run(["history", str(source.path), "--backups", str(folder)]) == 0
+        text = capsys.readouterr().out
+        assert f"ttlsnap copy {backup.place} {source.path} --replace" in text.replace("\n", " ")
+        assert ("does not exist" in text) != is_there
+    assert run(["copy", backup.place, str(source.path), "--replace", "--yes"]) == 0
+    assert not diff(str(source.path), backup.place).differs
+    assert run(["history", str(source.path), "--backups", str(tmp_path / "nothing")]) == 2

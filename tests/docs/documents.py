@@ -25,7 +25,8 @@ STORED = Path(__file__).with_name("documents.json")
 RULE = ["--ttl", "7d", "--timestamp", "value.max", "--now", "2026-11-21T09:00:00Z"]
 LOCAL = ["--engine", "local"]
 _POLICIES = {
-    "policy": '[[target]]\npath = "hdfs"\n[[target.rule]]\nttl = "7d"\ntimestamp = "value.max"\n',
+    "policy": '[[target]]\npath = "hdfs"\n[[target.rule]]\nttl = "7d"\ntimestamp = "value.max"\n'
+    '[target.backup]\nto = "backups/{batch}"\n',
     "several": """
 [[target]]
 path = "slow"
@@ -51,7 +52,9 @@ _MORE: dict[str, dict[str, Any]] = {
     "compact a table": _OF_NEW_FILES,
     "migrate": _OF_NEW_FILES,
     "migrate unused variables": _OF_NEW_FILES,
+    "maintain": _OF_NEW_FILES,
     "maintain several": _OF_NEW_FILES,
+    "history of backups": {**_OF_NEW_FILES, "made_at": "TIME"},
     "inspect growth": {"at": "TIME"},
     "journals": {"size": 0, "mtime_ns": 0, "digest": "DIGEST"},
 }
@@ -127,6 +130,7 @@ def commands(folder: Path) -> dict[str, list[str]]:
         "compact": ["compact", hdfs, *RULE, "--yes", "--stopped", "--show", "1", *LOCAL],
         "inspect growth": ["inspect", hdfs, "--sizes"],
         "copy": ["copy", rocksdb, str(folder / "copied"), "--verify"],
+        "history of backups": ["history", rocksdb, "--backups", str(folder)],
         "export": ["export", hdfs, "--to", exported],
         "import": ["import", hdfs, "--from", exported, "--mode", "replace", "--dry-run", *LOCAL],
         "diff": ["diff", hdfs, "--old-batch", "3"],

@@ -38,6 +38,8 @@ now = "{now}"
 [[target]]
 path = "checkpoints/*"
 exclude = "checkpoints/clicks"
+[target.backup]
+to = "backups/{{name}}/{{batch}}"
 """
 
 

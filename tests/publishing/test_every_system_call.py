@@ -304,3 +304,38 @@ def test_an_interrupted_backup_keeps_spark_out_and_goes_on(
         assert tree(place) == reference
 
     workshop.check(step, fault(step.calls), judge)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_an_interrupted_removal_of_an_old_backup_goes_on(
+    workshop: Workshop, rich: Checkpoint, backup: Path, tmp_path: Path, fault: Faults
+) -> None:
+    source = copy(rich.path, tmp_path / "source")
+    copy(backup, tmp_path / "backups" / "old")
+    (tmp_path / "policy.toml").write_text('[[target]]\npath = "source"\nbackup = {to = "backups/{batch}", keep = 1}\n')
+
+    def argv(folder: Path) -> list[str]:
+        return ["maintain", str(folder / "policy.toml"), "--engine", "local"]
+
+    step = workshop.step("policy backup", tmp_path, argv)
+    new = str(newest(rich.path / "commits"))
+    # Threads link files of the old backup at the same time, and that does not change it.
+    calls = [call for call in step.calls if call.path.startswith("backups/old") and call.name != "link"]
+    assert "unlinkat" in {call.name for call in calls}
+
+    def judge(step: Step, point: Point) -> None:
+        folder, _ = workshop.cut(step, point)
+        assert tree(folder / "source") == tree(source)
+        old = folder / "backups" / "old"
+        if list(old.glob("offsets/*")) and not (old / "_ttlsnap/copy.json").exists():
+            assert is_fenced(old)
+        for _ in range(2):  # after a fault, a backup may have been left for the next run
+            ended = workshop.commands.run(*argv(folder))
+            assert ended.code == 0, ended.err
+        left = {
+            path.relative_to(folder / "backups").parts[0] for path in (folder / "backups").rglob("*") if path.is_file()
+        }
+        assert left == {new}  # a kill can leave empty folders
+        assert not is_fenced(folder / "backups" / new)
+
+    workshop.check(step, fault(calls), judge)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import posixpath
 from dataclasses import dataclass
 from typing import Literal
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.logs import COPY_MARK, read_logs
-from ttlsnap.copies.manifest import MANIFEST, CopyFacts, read_begun, read_manifest, write_begun
+from ttlsnap.copies.manifest import BEGUN, MANIFEST, UNFINISHED, CopyFacts, read_begun, read_manifest, write_begun
 from ttlsnap.copies.verify import find_others, is_unused
 from ttlsnap.documents import Result
 from ttlsnap.errors import CorruptionError, RefusedError
 from ttlsnap.publishing.runs import Runs
-from ttlsnap.storage.directory import Directory, each
+from ttlsnap.storage.directory import OWN, Directory, each
 from ttlsnap.storage.open import open_directory, open_for_reading
 
 BackupStatus = Literal["complete", "unfinished", "used", "damaged"]
@@ -110,4 +111,21 @@ def remove_backup(folder: Directory, backup: FoundBackup) -> None:
             write_begun(files, manifest.facts)
             files.replace(fence, f"{COPY_MARK}; it is an old backup that is being removed\n".encode())
             files.remove(MANIFEST)
-    folder.remove_tree(backup.place.rpartition("/")[2])
+    _remove_folder(folder, backup)
+
+
+def _remove_folder(folder: Directory, backup: FoundBackup) -> None:
+    """Remove the folder of an unfinished copy. Its fence and its record go last: the next run then finds the rest."""
+    name = posixpath.basename(backup.place)
+    fence = layout.offset_file((backup.batch or 0) + 1)
+    _remove_all(folder, name, but=(layout.OFFSETS, OWN))
+    for path in (fence, UNFINISHED, BEGUN):
+        _remove_all(folder, f"{name}/{posixpath.dirname(path)}", but=(posixpath.basename(path),))
+    folder.remove_tree(f"{name}/{layout.OFFSETS}")
+    folder.remove_tree(name)
+
+
+def _remove_all(folder: Directory, path: str, but: tuple[str, ...]) -> None:
+    for info in folder.list(path):
+        if info.name not in but:
+            (folder.remove_tree if info.is_dir else folder.remove)(f"{path}/{info.name}")

@@ -70,7 +70,7 @@ class PolicyBackup(Document):
                     ``current``: the query has committed no batch since the newest one; ``failed``: none was made
     place, batch, made_at, bytes    the newest one; those of the planned one, if ``planned``. None if there is none
     sent_bytes      what was sent for it in this run
-    backups         how many there are
+    backups         how many there are; None if that is not known, because the checkpoint could not be read
     removed         those that were, or would be, removed, because there are more than the policy keeps
     """
 
@@ -80,7 +80,7 @@ class PolicyBackup(Document):
     made_at: str | None = None
     bytes: int | None = None
     sent_bytes: int = 0
-    backups: int = 0
+    backups: int | None = None
     removed: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -210,7 +210,7 @@ class RegularBackups:
             except TtlsnapError as error:
                 self.result = replace(self.result, warnings=(*self.result.warnings, error.message))
                 continue
-            count = self.result.backups - (backup.status == "complete" and not self._dry_run)
+            count = (self.result.backups or 0) - (backup.status == "complete" and not self._dry_run)
             self.result = replace(self.result, removed=(*self.result.removed, backup.place), backups=count)
 
 
