@@ -48,7 +48,7 @@ OPERATORS = {
     ),
     "`dropDuplicatesWithinWatermark`": ("dedup_within",),
     "session window": ("sessions",),
-    "stream-stream join": ("join", "join_parities", "join_ignoring_case"),
+    "stream-stream join": ("join", "join_parities", "join_ignoring_case", "join_on_columns"),
     "`flatMapGroupsWithState`": ("groups_scala", "groups_for_ever_scala"),
     "`applyInPandasWithState`": ("groups", "groups_for_ever"),
     "`transformWithState` (Scala)": ("for_a_day_scala",),

@@ -10,15 +10,17 @@ from typing import Any
 
 import pytest
 
-from ttlsnap import CompactionReport, LocalEngine, StateDescriptor, StateEntries, compact
+from ttlsnap import CompactionReport, LocalEngine, StateDescriptor, StateEntries, compact, open_checkpoint, rollback
 from ttlsnap.clock import Clock
 from ttlsnap.errors import RefusedError
+from ttlsnap.storage.open import open_directory
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 
 from ..judge.processes import NEWEST, UPGRADE
-from ..judge.queries import stamp
+from ..judge.queries import Query, stamp
 from ..judge.spark import Checkpoint, Judge
 from ..matrix import FULL
+from ..samples import bytes_of
 from .joins import BATCHES, LIMIT, MORE, STORES, TYPES, is_expired, joined, require_same_rows
 from .stories import H, digest, settled
 from .unseen import Case, goes_on
@@ -58,6 +60,44 @@ EVERYTHING = [
 @pytest.mark.parametrize("case", EVERYTHING if FULL else SLICE, ids=str)
 def test_spark_goes_on_as_if_the_rows_had_never_come(judge: Judge, case: Case) -> None:
     require_same_rows(judge, case)
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("version", ["3.1", "3.2", "3.3", "3.4", "3.5", "4.0", NEWEST] if FULL else ["3.5"])
+def test_a_join_whose_columns_spark_infers_to_be_not_null_restarts(judge: Judge, version: str) -> None:
+    """Before Spark 4.0, it infers that only in a batch with rows, and a planned batch has none."""
+
+    case = Case(Query("join_on_columns"), version, version)
+    goes_on(judge, case, BATCHES, MORE[:3], is_expired, drop_by_columns)
+
+
+def test_only_a_planned_batch_makes_the_columns_of_a_join_nullable(inputs: Judge) -> None:
+    for planned in (True, False):
+        path = inputs.write(Query("join_on_columns"), BATCHES, layout="both", version="3.5").path
+        old = bytes_of(path)
+        (schema,) = [name for name in old if name.endswith("/left-keyWithIndexToValue/_metadata/schema")]
+        assert nullable(path) == [False, True, False, True]
+        drop_by_columns(path, planned_batch=planned)
+        assert nullable(path) == ([True] * 4 if planned else [False, True, False, True])
+        new = bytes_of(path)
+        changed = {name for name in old if name.endswith("schema") and old[name] != new[name]}
+        assert changed == ({schema} if planned else set())
+        rollback(str(path), stopped=True)
+        assert {name: data for name, data in bytes_of(path).items() if not name.startswith("_ttlsnap")} == old
+
+
+def drop_by_columns(path: Path, **options: Any) -> CompactionReport:
+    """Drop the rows of ``join_on_columns`` up to the limit."""
+    rule = TtlTransformerFactory(StateTtlConfig(H * 1_000_000), ("left:value.ts:s", "right:value.then:s"))
+    own: dict[str, Any] = {"now": stamp(LIMIT + H), "max_drop": 1.0, "drop_unmatched": True}
+    return compact(str(path), [rule], engine=LocalEngine(1), stopped=True, **own, **options)
+
+
+def nullable(path: Path) -> list[bool]:
+    """Return which columns of a row of the left side may be null."""
+    (operator,) = open_checkpoint(open_directory(str(path))).operators
+    (store,) = [store for store in operator.stores if store.name == "left-keyWithIndexToValue"]
+    return [field.nullable for field in store.families[0].value.fields]
 
 
 @pytest.mark.parametrize("checksum", [False, True] if FULL else [True])

@@ -405,6 +405,16 @@ def join_ignoring_case(read: Read, query: Query) -> tuple[DataFrame, str]:
 
 
 @operator
+def join_on_columns(read: Read, query: Query) -> tuple[DataFrame, str]:
+    """Join the events with themselves on two of their columns. Spark infers that the left ones are not null."""
+    from pyspark.sql import functions as F
+
+    left = read().select("key", "ts", "value")
+    right = read().select(F.col("key").alias("other"), F.col("ts").alias("then"), F.col("value").alias("same"))
+    return left.join(right, (F.col("key") == F.col("other")) & (F.col("value") == F.col("same"))), "append"
+
+
+@operator
 def sessions(read: Read, query: Query) -> tuple[DataFrame, str]:
     """Aggregate sessions for each key. A gap of a window's length ends a session; the watermark emits and evicts it."""
     from pyspark.sql import functions as F

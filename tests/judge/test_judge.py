@@ -79,7 +79,7 @@ WITHOUT_A_MODEL = {
     *("dedup_many", "dedup_interval", "dedup_void", "dedup_floats"),
     *("first_rows", "first_rows_deduplicated", "dedup_first_rows"),
     *("agg_namesake", "dedup_alone", "groups_scala", "groups_for_ever_scala", "reminders"),
-    *("join", "join_parities", "join_ignoring_case", "join_windows", "sessions", "windows_for_ever"),
+    *("join", "join_parities", "join_ignoring_case", "join_on_columns", "join_windows", "sessions", "windows_for_ever"),
 }
 
 

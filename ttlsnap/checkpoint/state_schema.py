@@ -21,13 +21,14 @@ from typing import Any
 
 from ttlsnap.checkpoint.file_checksums import read_checked
 from ttlsnap.errors import CorruptionError, UnsupportedError
+from ttlsnap.schema.fields import as_nullable
 from ttlsnap.schema.json import dump_type, parse_struct
 from ttlsnap.schema.strict_json import parse_json
 from ttlsnap.schema.types import StructType
 from ttlsnap.storage.directory import Directory
 
 DEFAULT_FAMILY = "default"
-_MAX_SCHEMA_BYTES = 64 << 20
+MAX_SCHEMA_BYTES = 64 << 20
 _MAX_UTF = 65535  # bytes of a ``utf``
 # What Spark writes for a family that is not a map (SchemaHelper.SchemaV3Writer), with four spaces.
 _NO_USER_KEY = "{    }"
@@ -58,7 +59,7 @@ def read_state_schema(files: Directory, path: str) -> tuple[ColumnFamilySchema, 
     """
     if files.stat(path) is None:
         return None
-    reader = _Reader(read_checked(files, path, _MAX_SCHEMA_BYTES), f"{files.root}/{path}")
+    reader = _Reader(read_checked(files, path, MAX_SCHEMA_BYTES), f"{files.root}/{path}")
     version = reader.utf()
     match version:
         case "v1":
@@ -98,7 +99,7 @@ def with_schemas(
 
     Raises as ``read_state_schema`` does.
     """
-    reader = _Reader(read_checked(files, path, _MAX_SCHEMA_BYTES), f"{files.root}/{path}")
+    reader = _Reader(read_checked(files, path, MAX_SCHEMA_BYTES), f"{files.root}/{path}")
     version = reader.utf()
     if version != "v3":
         write = _utf if version == "v1" else _text
@@ -118,6 +119,21 @@ def with_schemas(
     if removed or added:
         families.sort()  # Spark's own order
     return _utf(version) + struct.pack(">i", len(families)) + b"".join(data for _, data in families)
+
+
+def as_nullable_schema(data: bytes, where: str) -> bytes:
+    """Return a state schema file of version 1 or 2 in which every column may be null. ``where`` is for errors.
+
+    Raises as ``read_state_schema`` does.
+    """
+    reader = _Reader(data, where)
+    version = reader.utf()
+    if version not in ("v1", "v2"):
+        raise UnsupportedError(f"{where}: state schema version {version!r} was not expected here")
+    read, write = (reader.utf, _utf) if version == "v1" else (reader.text, _text)
+    texts = [write(dump_type(as_nullable(reader.struct(read())))) for _ in ("key", "value")]
+    reader.end()
+    return _utf(version) + b"".join(texts)
 
 
 def new_schemas(families: Collection[ColumnFamilySchema]) -> bytes:

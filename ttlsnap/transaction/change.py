@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -24,6 +24,7 @@ from ttlsnap.publishing.runs import Runs
 from ttlsnap.storage.directory import Directory, each
 from ttlsnap.storage.trees import stat_files
 from ttlsnap.stores.protocols import StagedFile
+from ttlsnap.transaction.nullable_joins import nullable_schemas
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,10 +52,13 @@ class Change:
         ``logs`` and ``before`` have the logs and the state files as they were before the run.
         """
         files, fence = runs.files, fence_file(logs)
-        _stage(files, run, self.documents)
+        documents = dict(self.documents)
+        if self.planned is not None:
+            documents |= nullable_schemas(files, documents)
+        _stage(files, run, documents)
         each(files, lambda path: files.keep_copy(path, backup_path(run, path)), self.preserved)
         staged_moves = [FileMove(file.path, file.target) for file in self.staged]
-        staged_moves += [FileMove(staged_path(run, path), path) for path in self.documents]
+        staged_moves += [FileMove(staged_path(run, path), path) for path in documents]
         ledger_moves = [FileMove(staged_path(run, path), path) for path in self.ledgers]
         old_paths = dict.fromkeys([*self.set_aside, *(move.target for move in (*staged_moves, *ledger_moves))])
         to_backup = plan_backup(files, run, list(old_paths)) + plan_checksum_backup(files, run, fence)
@@ -68,7 +72,7 @@ class Change:
             moves=(*to_backup, *staged_moves, *ledger_moves),
             status="open",
             published=published_facts,
-            logs=self._identify_logs(files, published_facts),
+            logs=self._identify_logs(files, published_facts, documents),
             preserved=tuple(self.preserved),
             leftovers=leftovers_of(files, before, self.batch),
             planned=self.planned,
@@ -86,11 +90,13 @@ class Change:
 
         return tuple(each(files, identify, staged_moves))
 
-    def _identify_logs(self, files: Directory, published_facts: Sequence[FileFacts]) -> tuple[FileFacts, ...]:
+    def _identify_logs(
+        self, files: Directory, published_facts: Sequence[FileFacts], documents: Collection[str]
+    ) -> tuple[FileFacts, ...]:
         """Return the identities that the logs of the batch will have."""
         paths = (layout.offset_file(self.batch), layout.commit_file(self.batch))
         new_facts = [facts for facts in published_facts if facts.path in paths]
-        return (*new_facts, *facts_of(files, [path for path in paths if path not in self.documents]))
+        return (*new_facts, *facts_of(files, [path for path in paths if path not in documents]))
 
 
 def _stage(files: Directory, run: str, documents: Mapping[str, bytes]) -> None:
