@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,7 +15,7 @@ from ttlsnap.cli.help import Command
 from ttlsnap.cli.options import RUN, ConsentOptions, Format, FormatOption
 from ttlsnap.cli.output import ask_person, console, number, place, print_json, print_warning, say, size, verbosity
 from ttlsnap.cli.published import describe_published
-from ttlsnap.errors import RefusedError, UsageError
+from ttlsnap.errors import Foreseen, RefusedError, UsageError
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -35,7 +35,7 @@ Examples:
   ttlsnap copy ck clone --new-id
 
   # restore a checkpoint from its backup: the query must be stopped
-  ttlsnap copy s3://backups/visits/2026-11-28 ck --replace
+  ttlsnap copy s3://backups/visits/2026-11-28 ck --replace --stopped
 
   # what would be copied
   ttlsnap copy ck backup --dry-run
@@ -150,6 +150,9 @@ def copy(
     options: dict[str, Any] = {"batch": batch, "new_id": new_id, "verify": verify, "onto": onto, "dry_run": dry_run}
     with _Progress(consents=replacing.yes, asks=replacing.asks(dry_run=dry_run), stopped=replacing.stopped) as progress:
         report = run(source, target, **options, **replacing.arguments(), parallelism=parallelism, listener=progress)
+    if report.replaced and dry_run and not replacing.yes:
+        asks = Foreseen("a run asks before it replaces the state. If nobody can be asked, add --yes")
+        report = replace(report, warnings=(*report.warnings, asks))
     if output_format is Format.JSON:
         print_json(report.to_json())
     else:

@@ -20,7 +20,7 @@ from ttlsnap.cli.output import MISSING, console, number, place, print_json, size
 from ttlsnap.cli.pages import PageOptions, write_pages
 from ttlsnap.cli.places import look_beside
 from ttlsnap.cli.written_files import files_of_functions
-from ttlsnap.errors import UsageError
+from ttlsnap.errors import CorruptionError, UsageError
 from ttlsnap.interrupts import defer_signals
 from ttlsnap.printable import shell_word
 
@@ -329,6 +329,8 @@ def _show(out: Console, results: list[TargetResult]) -> None:
         if result.error:
             error = for_policy(result.error.text, result.target)
             out.print(Text(f"{place(result.target)} ({result.policy}): {error}"))
+            if isinstance(result.error, CorruptionError):
+                out.print(f"{place(result.target)}: what can be repaired: ttlsnap doctor {shell_word(result.target)}")
         for line in describe_published(document):
             out.print(f"{place(result.target)}: {line}")
     if (following := after_publishing(documents)) is not None:

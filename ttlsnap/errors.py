@@ -135,9 +135,16 @@ class CorruptionError(TtlsnapError):
     exit_code = 5
     summary = "The target is damaged."
     advice = (
-        "ttlsnap does not guess what damaged files contain. Restore the files named above from a copy. "
-        "ttlsnap doctor shows whether a checkpoint can be repaired without one."
+        "ttlsnap does not guess what damaged files contain. Restore the files named above from a copy, or "
+        "the checkpoint from a backup: ttlsnap copy BACKUP CHECKPOINT --replace --stopped. ttlsnap doctor shows "
+        "whether a checkpoint can be repaired without one."
     )
+
+
+class AlteredCopyError(CorruptionError):
+    """A copy of a checkpoint that is not what its manifest says (exit code 5)."""
+
+    advice = "ttlsnap doctor COPY lists all files that differ."
 
 
 class ChecksumError(CorruptionError):

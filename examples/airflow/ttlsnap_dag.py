@@ -1,6 +1,7 @@
 """DAG for Airflow 3 that applies the policy every night, as a command on the worker.
 
-The worker needs ``ttlsnap`` and access to the checkpoints: on its own disk, or in an object store with credentials.
+The worker needs ``ttlsnap`` and access to the checkpoints: on its own disk, or in an object store with credentials and
+``ttlsnap[objects]``.
 The exit code is that of the worst target, so a failed task means that at least one target needs your attention.
 The DAG does not retry, because an immediate retry would not help. A busy target is skipped until the next night.
 """

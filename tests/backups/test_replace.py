@@ -223,7 +223,7 @@ def test_a_damaged_file_that_stops_a_restore_can_be_moved_away(
 def test_a_file_that_the_manifest_does_not_list_can_be_moved_out_of_the_copy(pair: tuple[Path, Path]) -> None:
     checkpoint, backup = pair
     (backup / "notes").touch()
-    with pytest.raises(CorruptionError, match=r"is not in the manifest .* Move it out of the copy"):
+    with pytest.raises(CorruptionError, match=r"is not in the manifest.* Move it out of the copy"):
         restore(backup, checkpoint)
 
 
@@ -247,7 +247,9 @@ def test_a_dry_run_says_what_it_would_do_and_writes_nothing(
     foreseen = ttlsnap("copy", backup, checkpoint, "--replace", "--dry-run", "--exit-code")
     assert (foreseen.code, "a run would be refused now" in " ".join(foreseen.err.split())) == (4, True)
     assert "Would replace the state of" in foreseen.out
-    assert ttlsnap("copy", backup, checkpoint, "--replace", "--dry-run", "--stopped", "--exit-code").code == 0
+    for consent, code in (((), 4), (("--yes",), 0)):
+        words = ("--replace", "--dry-run", "--stopped", "--exit-code", *consent)
+        assert ttlsnap("copy", backup, checkpoint, *words).code == code
     assert bytes_of(checkpoint) == before
     asked = ttlsnap("copy", backup, checkpoint, "--replace", "--stopped")
     assert (asked.code, "nobody can be asked" in " ".join(asked.err.split())) == (4, True)

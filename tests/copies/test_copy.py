@@ -119,14 +119,35 @@ def test_an_interrupted_copy_is_fenced_and_goes_on(tmp_path: Path, monkeypatch: 
         copy(str(source), str(target), listener=listener)
     assert target.stat().st_mode & 0o777 == 0o700
     assert (target / "offsets/7").read_text().startswith("ttlsnap fence: this copy is not complete; run `ttlsnap copy ")
-    for command in (inspect, doctor, lambda path: export(path, str(tmp_path / "export"))):
+    for command in (inspect, lambda path: export(path, str(tmp_path / "export"))):
         with pytest.raises(TtlsnapError):
             command(str(target))
+    with pytest.raises(FencedError, match="is a copy that is not complete; run `ttlsnap copy "):
+        doctor(str(target))
     with pytest.raises(RefusedError, match="has an unfinished copy of"):
         copy(str(sample(VISITS, tmp_path)), str(target))
     report = copy(str(source), str(target))
     assert (report.kept, report.sent) == (20, report.files - 20)
     assert tree(target) == tree(whole)
+
+
+def test_the_owner_of_a_copy_may_write_to_it_even_if_the_original_is_read_only(tmp_path: Path) -> None:
+    source, target = sample(AGG, tmp_path), tmp_path / "copy"
+    for path in (*source.rglob("*"), source):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    copy(str(source), str(target))
+    modes = {path.stat().st_mode & 0o777 for path in target.rglob("*") if "_ttlsnap" not in path.parts}
+    assert modes == {0o755, 0o644}
+    assert target.stat().st_mode & 0o700 == 0o700
+
+
+def test_a_refused_place_is_said_to_be_a_copy_or_a_checkpoint_to_restore(tmp_path: Path) -> None:
+    source, target = sample(AGG, tmp_path), tmp_path / "copy"
+    copy(str(source), str(target))
+    with pytest.raises(RefusedError, match=f"is a complete copy of {source} as of batch 6"):
+        copy(str(source), str(target))
+    with pytest.raises(RefusedError, match=f"To restore {source} from {target}, add replace"):
+        copy(str(target), str(source))
 
 
 def test_a_complete_copy_is_never_overwritten_even_if_it_still_has_the_record_of_an_unfinished_one(

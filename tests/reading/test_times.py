@@ -25,8 +25,8 @@ FIELDS = {
 }
 
 CHOOSE = (
-    "If one of these fields is the time of an entry, name it with --timestamp. Otherwise: --timestamp @written takes "
-    "the time at which an entry was last written."
+    "If one of these fields is the time of the last event of an entry, name it with --timestamp. Otherwise: "
+    "--timestamp @written takes the time at which an entry was last written."
 )
 
 
@@ -91,6 +91,7 @@ def times(name: str, would_drop: int = 3, **more: int) -> dict[str, Any]:
         ),
         ([times("value.at"), times("value.born", 9)], [], CHOOSE),
         ([times("value.seen:s"), times("value.born:s")], [], CHOOSE),
+        ([times("value.first_at"), times("value.last:s", 1)], [], CHOOSE),
         ([times("key.id:s")], [], CHOOSE),
         ([times("value.at")], [times("key.id:ns")], CHOOSE),
         ([], [], "No field holds a time. --timestamp @written takes the time at which an entry was last written."),

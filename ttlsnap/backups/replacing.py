@@ -36,7 +36,7 @@ from ttlsnap.copies.transfer import Sender
 from ttlsnap.copies.verify import NOT_LISTED, find_alterations
 from ttlsnap.engines.local import PartitionReading, read_all
 from ttlsnap.engines.progress import SilentWorkListener
-from ttlsnap.errors import BusyError, CorruptionError, RefusedError, explain_errors
+from ttlsnap.errors import AlteredCopyError, BusyError, CorruptionError, RefusedError, explain_errors
 from ttlsnap.publishing.archives import deliver_all
 from ttlsnap.publishing.first_run import describe_first_run
 from ttlsnap.publishing.journal import Journal, staged_path
@@ -90,14 +90,13 @@ def _since(started: float) -> float:
 
 
 def _verify(source: Directory, selection: Selection) -> None:
-    """Raise CorruptionError if the source is a copy, and not what its manifest says."""
+    """Raise AlteredCopyError if the source is a copy, and not what its manifest says."""
     differences = list(find_alterations(source, selection.runs, selection.checkpoint.logs))
     if differences:
         path, words = differences[0]
         advice = "Move it out of the copy" if words == NOT_LISTED else "Use another copy"
-        raise CorruptionError(
-            f"{source.root}/{path} {words} ({len(differences)} such files). Nothing was changed. {advice}"
-        )
+        others = "" if len(differences) == 1 else f" ({len(differences)} such files)"
+        raise AlteredCopyError(f"{source.root}/{path} {words}{others}. Nothing was changed. {advice}")
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ from ttlsnap.amounts import quantity
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.file_checksums import read_checked
 from ttlsnap.checkpoint.logs import (
-    COPY_MARK,
     PROVIDER,
     Logs,
     MicroBatch,
+    fenced,
     read_batch,
     read_conf,
     read_logs,
@@ -27,9 +27,8 @@ from ttlsnap.checkpoint.metadata import OperatorMetadata, StateVariable, StoreMe
 from ttlsnap.checkpoint.recognize import require_checkpoint
 from ttlsnap.checkpoint.starting import describe_missing_commits
 from ttlsnap.checkpoint.state_schema import ColumnFamilySchema, read_state_schema
-from ttlsnap.errors import CorruptionError, FencedError, NotACheckpointError, UnsupportedError, UsageError
+from ttlsnap.errors import CorruptionError, NotACheckpointError, UnsupportedError, UsageError
 from ttlsnap.keywords import public
-from ttlsnap.printable import shell_word
 from ttlsnap.schema.strict_json import parse_json, require_type
 from ttlsnap.schema.types import NullType, StructType, physical
 from ttlsnap.storage.directory import Directory
@@ -225,19 +224,6 @@ def open_checkpoint(
         raise NotACheckpointError(f"{files.root}/{layout.STATE} has no operator folder; the query has no state")
     return Checkpoint(
         files, None if tolerate_damage else query_id(files), logs, micro_batch, _with_schemas(operators, schemas or {})
-    )
-
-
-def fenced(files: Directory, fence: str | None) -> FencedError:
-    """Return the error for a checkpoint with this fence.
-
-    Its files are from two states, because a run has moved only some of them, or a copy does not have all of them.
-    """
-    if fence is not None and fence.startswith(COPY_MARK):
-        return FencedError(f"{files.root} is a copy that is not complete{fence.removeprefix(COPY_MARK)}")
-    return FencedError(
-        f"{files.root} is fenced: a run is publishing, or was interrupted. If none is running: ttlsnap recover "
-        f"{shell_word(files.root)}"
     )
 
 

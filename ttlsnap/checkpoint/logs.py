@@ -23,7 +23,8 @@ from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.file_checksums import read_checked
 from ttlsnap.checkpoint.layout import is_unique_id
 from ttlsnap.clock import describe_ahead
-from ttlsnap.errors import CorruptionError, UnsupportedError
+from ttlsnap.errors import CorruptionError, FencedError, UnsupportedError
+from ttlsnap.printable import shell_word
 from ttlsnap.schema.strict_json import parse_json
 from ttlsnap.storage.directory import Directory
 
@@ -402,3 +403,16 @@ FUTURE_ADVICE = (
     "If the watermark is right, there is nothing to do. If not: Spark takes older rows for late and drops them, and "
     "the watermark never goes back. Runs refuse it as the clock of a TTL: name a time with --now (in a policy: now)"
 )
+
+
+def fenced(files: Directory, fence: str | None) -> FencedError:
+    """Return the error for a checkpoint with this fence.
+
+    Its files are from two states, because a run has moved only some of them, or a copy does not have all of them.
+    """
+    if fence is not None and fence.startswith(COPY_MARK):
+        return FencedError(f"{files.root} is a copy that is not complete{fence.removeprefix(COPY_MARK)}")
+    return FencedError(
+        f"{files.root} is fenced: a run is publishing, or was interrupted. If none is running: ttlsnap recover "
+        f"{shell_word(files.root)}"
+    )

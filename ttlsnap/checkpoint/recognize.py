@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ttlsnap.checkpoint import layout
+from ttlsnap.checkpoint.logs import COPY_MARK, fenced, read_logs
 from ttlsnap.checkpoint.starting import describe_missing_commits, newest_version
 from ttlsnap.errors import NotACheckpointError
 from ttlsnap.storage.directory import OWN, Directory, each
@@ -21,7 +22,8 @@ _MOST_LEVELS = 5
 def require_checkpoint(files: Directory, *folders: str) -> None:
     """Raise NotACheckpointError if the directory lacks one of ``folders``, by default those of a stateful query.
 
-    Raise it also for a folder in which ttlsnap keeps backups or unfinished copies.
+    Raise it also for a folder in which ttlsnap keeps backups or unfinished copies, and FencedError for the place of a
+    copy that is not complete.
     """
     folders = folders or (layout.OFFSETS, layout.STATE)
     own_folder = layout.folder_of_ttlsnap(files.root)
@@ -34,6 +36,8 @@ def require_checkpoint(files: Directory, *folders: str) -> None:
     if files.stat("") is None:
         raise NotACheckpointError(f"{files.root} does not exist{_hint_beside(files)}")
     missing_folders = [name for name in folders if files.stat(name) is None]
+    if missing_folders and ((fence := read_logs(files).fence) or "").startswith(COPY_MARK):
+        raise fenced(files, fence)
     if missing_folders == [layout.OFFSETS] and newest_version(files):
         raise NotACheckpointError(describe_missing_commits(files, ()))
     if missing_folders:

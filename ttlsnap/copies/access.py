@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from ttlsnap.checkpoint.own_paths import find_schema_logs
-from ttlsnap.storage.access import PRIVATE_FOLDER, Access, own_access, read_access, umask
+from ttlsnap.storage.access import PRIVATE_FILE, PRIVATE_FOLDER, Access, own_access, read_access, umask
 from ttlsnap.storage.directory import Directory
 from ttlsnap.storage.local import LocalDirectory
 from ttlsnap.storage.new_access import access_of_new
@@ -25,10 +26,16 @@ def begin_copy(source: Directory, staging: LocalDirectory) -> None:
 def share_copy(source: Directory, staging: LocalDirectory) -> bool:
     """Give the copy the access of the source. Return False if this user may not give it to the source's owner.
 
-    The copy is never more readable than its source, whatever the folders above it allow.
+    The copy is never more readable than its source, whatever the folders above it allow. Its owner may write to it,
+    even if the source is read-only, as backups often are.
     """
     is_shared = _share_below(source, staging, "")
-    return staging.set_access("", _access_of_root(source)) and is_shared
+    return staging.set_access("", _for_owner(_access_of_root(source), PRIVATE_FOLDER)) and is_shared
+
+
+def _for_owner(access: Access, mode: int) -> Access:
+    """Return the access with the permissions ``mode`` besides."""
+    return replace(access, mode=access.mode | mode)
 
 
 def _share_below(source: Directory, staging: LocalDirectory, path: str) -> bool:
@@ -40,7 +47,8 @@ def _share_below(source: Directory, staging: LocalDirectory, path: str) -> bool:
             is_shared &= _share_below(source, staging, inner_path)
         else:
             access = access_of_new(source, inner_path)
-        is_shared &= staging.set_access(inner_path, access or own_access((0o777 if info.is_dir else 0o666) & ~umask()))
+        access = access or own_access((0o777 if info.is_dir else 0o666) & ~umask())
+        is_shared &= staging.set_access(inner_path, _for_owner(access, PRIVATE_FOLDER if info.is_dir else PRIVATE_FILE))
     return is_shared
 
 

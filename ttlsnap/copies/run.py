@@ -30,6 +30,7 @@ from ttlsnap.copies.manifest import (
     CopyFacts,
     Manifest,
     read_begun,
+    read_manifest,
     write_begun,
     write_manifest,
     write_part,
@@ -182,8 +183,19 @@ class _Copy:
                 )
             return facts
         if any(info.name != OWN for info in target.list("")) or target.stat(MANIFEST) is not None:
-            raise RefusedError(f"{target.root} exists already, and is not an unfinished copy. Name another place")
+            raise RefusedError(self._describe_existing())
         return None
+
+    def _describe_existing(self) -> str:
+        target, manifest = self._target, read_manifest(self._target)
+        if manifest is not None:
+            what = f"is a complete copy of {manifest.facts.source} as of batch {manifest.facts.batch}"
+        else:
+            what = "is not an unfinished copy"
+        words = f"{target.root} exists already, and {what}. Name another place"
+        if target.stat(layout.STATE) is not None:
+            words += f". To restore {target.root} from {self._source.root}, add --replace"
+        return words
 
     def _choose(self, facts: CopyFacts | None) -> Selection:
         """Return the files of the wanted batch, or of the one that was begun, or of the newest one."""

@@ -13,7 +13,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from ttlsnap.checkpoint import Logs, MicroBatch, layout
-from ttlsnap.checkpoint.logs import find_future_watermark, read_batch, read_file_logs, read_logs, shuffle_partitions
+from ttlsnap.checkpoint.logs import (
+    COPY_MARK,
+    fenced,
+    find_future_watermark,
+    read_batch,
+    read_file_logs,
+    read_logs,
+    shuffle_partitions,
+)
 from ttlsnap.checkpoint.starting import describe_missing_commits, find_obstacles
 from ttlsnap.diagnosis.problems import Problem, Severity, problem
 from ttlsnap.diagnosis.sources import examine_file_logs
@@ -56,8 +64,10 @@ class LogFindings:
 
 
 def examine_logs(files: Directory) -> LogFindings:
-    """Read both logs completely. Raise NotACheckpointError if there are none."""
+    """Read both logs completely. Raise NotACheckpointError if there are none, FencedError for an unfinished copy."""
     logs = read_logs(files)
+    if (logs.fence or "").startswith(COPY_MARK):
+        raise fenced(files, logs.fence)
     if not logs.commits:
         raise NotACheckpointError(describe_missing_commits(files, logs.offsets))
     findings = LogFindings(logs)

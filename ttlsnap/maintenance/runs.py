@@ -47,6 +47,7 @@ from ttlsnap.maintenance.workers import Workers
 from ttlsnap.migration.report import MigrationReport
 from ttlsnap.migration.run import migrate
 from ttlsnap.pages.words import for_policy
+from ttlsnap.publishing.preflight import WOULD_BE_REFUSED
 from ttlsnap.publishing.recover import recover
 from ttlsnap.storage.open import open_directory
 
@@ -248,6 +249,8 @@ class _Runner:
                 changed_status: Status = "planned" if self._dry_run else "done"
                 kind = Foreseen.first_in(report.warnings)
                 is_skipped = kind is None or (issubclass(kind, BusyError) and policy.on_busy == "skip")
+                if kind is not None and is_skipped:
+                    report = replace(report, warnings=tuple(map(_say_skipped, report.warnings)))
                 ended = result(changed_status if report.changed else "nothing", report)
                 return ended if is_skipped or kind is None else replace(ended, exit_code_of_run=kind.exit_code)
 
@@ -343,6 +346,14 @@ class _Asking:
         if agreed and self._backups is not None:
             self._backups.make_before_run()
         return agreed
+
+
+def _say_skipped(warning: str) -> str:
+    """Return a warning of a plan about a busy target in the words for a policy that skips such targets."""
+    if isinstance(warning, Foreseen) and issubclass(warning.kind, BusyError):
+        reason = warning.removeprefix(WOULD_BE_REFUSED)
+        return Foreseen(f'a run would skip this target, because of on_busy = "skip": {reason}', warning.kind)
+    return warning
 
 
 def _status(error: TtlsnapError, policy: TargetPolicy) -> Status:

@@ -205,7 +205,8 @@ def describe_next(document: Document) -> str | None:
         return f"No field holds a time. {_WRITTEN}"
     chosen = [_choose_time(state) for state in with_times]
     if None in chosen:
-        return f"If one of these fields is the time of an entry, name it with --timestamp. Otherwise: {_WRITTEN}"
+        is_time = "is the time of the last event of an entry"
+        return f"If one of these fields {is_time}, name it with --timestamp. Otherwise: {_WRITTEN}"
     known = {id(state): [times] for state, times in zip(with_times, chosen, strict=True)}
     names = _timestamps_of([{**state, "times": known.get(id(state), [])} for state in states])
     if not names:
@@ -225,12 +226,15 @@ _WRITTEN = "--timestamp @written takes the time at which an entry was last writt
 def _choose_time(state: Document) -> Document | None:
     """Return the field that is the time of a state's entries, or may be; None if that is for the user to say.
 
-    A number in a key is nearly always an id, even if it could be a time.
+    A number in a key is nearly always an id, even if it could be a time. If another field may be the time as well, and
+    would drop other entries, the first one may be that of the first event, and the other one that of the last.
     """
     candidates = [times for times in state["times"] if not (_is_in_key(times) and _is_number(times))]
     sure = [times for times in candidates if _is_sure(times)]
     found = sure or candidates
-    return found[0] if len({times["would_drop"] for times in found}) == 1 and (sure or len(found) == 1) else None
+    rivals = [times for times in candidates if not (times in sure or _is_in_key(times) or times["unlikely"])]
+    is_clear = len({times["would_drop"] for times in (*found, *rivals)}) == 1
+    return found[0] if is_clear and (sure or len(found) == 1) else None
 
 
 def _is_sure(times: Document) -> bool:

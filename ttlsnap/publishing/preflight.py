@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import PurePosixPath
 
 from ttlsnap.checkpoint import Checkpoint
-from ttlsnap.checkpoint.checkpoint import fenced
 from ttlsnap.checkpoint.listing import Listing
+from ttlsnap.checkpoint.logs import fenced
 from ttlsnap.checkpoint.own_paths import MovedSchemas
 from ttlsnap.checkpoint.starting import require_startable
 from ttlsnap.errors import Foreseen, RefusedError, tidy_after_error
@@ -27,6 +27,9 @@ from ttlsnap.storage.access import Access, own_access
 from ttlsnap.storage.directory import OWN, Directory, each, scratch_name
 from ttlsnap.storage.new_access import access_of_new
 from ttlsnap.storage.uris import is_local
+
+WOULD_BE_REFUSED = "a run would be refused now: "
+"""The beginning of the warning that ``describe_refusal`` returns."""
 
 
 def foresee(check: Callable[[], object], *, dry_run: bool) -> tuple[str, ...]:
@@ -45,7 +48,7 @@ def foresee(check: Callable[[], object], *, dry_run: bool) -> tuple[str, ...]:
 
 def describe_refusal(error: RefusedError) -> str:
     """Return the warning of a dry run that a run would be refused."""
-    return Foreseen(f"a run would be refused now: {error}", type(error))
+    return Foreseen(f"{WOULD_BE_REFUSED}{error}", type(error))
 
 
 def refuse_running(runs: Runs, query_id: str | None, stopped: bool, only_read: bool, dry_run: bool) -> tuple[str, ...]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ttlsnap.checkpoint.checkpoint import fenced
-from ttlsnap.checkpoint.logs import COPY_MARK, read_logs
+from ttlsnap.checkpoint.logs import COPY_MARK, fenced, read_logs
 from ttlsnap.errors import CorruptionError, RefusedError
 from ttlsnap.publishing.moves import find_done
 from ttlsnap.publishing.runs import Runs

@@ -12,8 +12,7 @@ from typing import Literal
 from ttlsnap.archives.places import AllowedPlaces, Confirm
 from ttlsnap.archives.receivers import ExpiredCallback
 from ttlsnap.checkpoint import layout
-from ttlsnap.checkpoint.checkpoint import fenced
-from ttlsnap.checkpoint.logs import COPY_MARK, read_logs
+from ttlsnap.checkpoint.logs import COPY_MARK, fenced, read_logs
 from ttlsnap.documents import Result
 from ttlsnap.errors import (
     CorruptionError,

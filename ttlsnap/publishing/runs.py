@@ -12,8 +12,7 @@ from typing import Any
 import xxhash
 
 from ttlsnap.checkpoint import Logs, layout
-from ttlsnap.checkpoint.checkpoint import fenced
-from ttlsnap.checkpoint.logs import COPY_MARK, MAX_LOG_BYTES, read_logs
+from ttlsnap.checkpoint.logs import COPY_MARK, MAX_LOG_BYTES, fenced, read_logs
 from ttlsnap.checkpoint.recognize import require_checkpoint
 from ttlsnap.errors import FencedError
 from ttlsnap.printable import shell_word

@@ -73,7 +73,9 @@ def inspect(request: InspectRequest) -> Inspection:
         for option in (name for name, value in given_options.items() if value is not None):
             raise UsageError(f"{option} needs --age or --sizes")
     if request.rule is not None and not request.sizes:
-        raise UsageError("a rule, as --ttl gives it, needs --sizes")
+        raise UsageError(
+            "a rule, as --ttl gives it, needs --sizes. To see which entries it drops: ttlsnap compact with --dry-run"
+        )
     with_state = bool(request.entries or request.age or request.sizes)
     checkpoint = open_to_read(request.target, request.batch, request.schemas, with_state=with_state)
     selection = request.selection or Selection()
