@@ -131,6 +131,23 @@ def test_a_backup_in_a_store_can_be_copied_back(place: str, tmp_path: Path, name
     assert diff(str(local), str(back)).differs is False
 
 
+def test_a_policy_keeps_backups_in_a_store(place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole, policy = sample("agg-deltas-lz4-4.2", tmp_path), tmp_path / "policy.toml"
+    policy.write_text(
+        f'[[target]]\npath = "ck"\n[target.backup]\nto = "{place}/backups/{{name}}/{{batch}}"\nkeep = 1\n'
+    )
+    for batch in (4, 5):
+        shutil.rmtree(tmp_path / "ck", ignore_errors=True)
+        copy(str(whole), str(tmp_path / "ck"), batch=batch)
+        (target,) = run_json(capsys, "maintain", str(policy), "--engine", "local")["targets"]
+        backup = target["policy_backup"]
+        assert (backup["status"], backup["batch"], backup["backups"]) == ("done", batch, 1)
+        assert backup["removed"] == ([f"{place}/backups/ck/4"] if batch == 5 else [])
+    (found,) = run_json(capsys, "history", str(tmp_path / "ck"), "--backups", f"{place}/backups/ck")["backups"]
+    assert (found["place"], found["status"]) == (f"{place}/backups/ck/5", "complete")
+    assert {path.split("/")[0] for path in objects_of(f"{place}/backups/ck")} == {"5"}
+
+
 def test_a_checkpoint_in_a_store_is_restored_from_a_backup_and_rolled_back(place: str, tmp_path: Path) -> None:
     local = sample("agg-deltas-lz4-4.2", tmp_path)
     uri, backup = upload(local, f"{place}/query/checkpoint"), f"{place}/backup"
