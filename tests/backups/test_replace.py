@@ -16,6 +16,9 @@ from ttlsnap.errors import BusyError, CorruptionError, RefusedError, TtlsnapErro
 from ttlsnap.storage.open import open_directory
 
 from ..cli.running import Ttlsnap
+from ..compaction.joins import BATCHES, nullable
+from ..judge.queries import Query
+from ..judge.spark import Judge
 from ..publishing.trees import tree
 from ..samples import NAMES, bytes_of, sample, without_own
 from .sources import read_one_source_twice
@@ -258,3 +261,24 @@ def test_a_dry_run_says_what_it_would_do_and_writes_nothing(
     assert (done.code, "Replaced the state of" in done.out) == (0, True)
     listed = ttlsnap("history", checkpoint)
     assert "restore" in listed.out
+
+
+def test_the_columns_of_a_join_are_nullable_in_the_planned_batch_of_a_restore(inputs: Judge, tmp_path: Path) -> None:
+    checkpoint, backup = (
+        inputs.write(Query("join_on_columns"), BATCHES, layout="both", version="3.5").path,
+        tmp_path / "b",
+    )
+    copy(str(checkpoint), str(backup), batch=read_logs(open_directory(str(checkpoint))).commits[-2])
+    offsets = sorted((path for path in (checkpoint / "offsets").glob("[0-9]*")), key=lambda path: int(path.name))
+    before = tree(checkpoint)
+    assert nullable(checkpoint) == [False, True, False, True]
+    for is_begun in (False, True):
+        begun = offsets[-1].with_name(str(int(offsets[-1].name) + 1))
+        if is_begun:
+            begun.write_bytes(offsets[-1].read_bytes())
+            before = tree(checkpoint)
+        restore(backup, checkpoint)
+        assert nullable(checkpoint) == [True] * 4
+        assert diff(str(backup), str(checkpoint)).differs is False
+        rollback(str(checkpoint), stopped=True)
+        assert tree(checkpoint) == before

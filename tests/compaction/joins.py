@@ -10,7 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ttlsnap import CompactionReport, LocalEngine, compact
+from ttlsnap import CompactionReport, LocalEngine, compact, open_checkpoint
+from ttlsnap.storage.open import open_directory
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 
 from ..judge.processes import NEWEST
@@ -133,3 +134,10 @@ def require_same_rows(judge: Judge, case: Case) -> None:
         assert 1 <= found <= early
     else:
         assert found == unmatched(case.query)
+
+
+def nullable(path: Path) -> list[bool]:
+    """Return which columns of a row of the left side may be null, in a join with a store for it."""
+    (operator,) = open_checkpoint(open_directory(str(path))).operators
+    (store,) = [store for store in operator.stores if store.name == "left-keyWithIndexToValue"]
+    return [field.nullable for field in store.families[0].value.fields]

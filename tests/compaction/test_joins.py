@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from ttlsnap import CompactionReport, LocalEngine, StateDescriptor, StateEntries, compact, open_checkpoint, rollback
+from ttlsnap import CompactionReport, LocalEngine, StateDescriptor, StateEntries, compact, rollback
 from ttlsnap.clock import Clock
 from ttlsnap.errors import RefusedError
-from ttlsnap.storage.open import open_directory
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 
 from ..judge.processes import NEWEST, UPGRADE
@@ -21,7 +20,7 @@ from ..judge.queries import Query, stamp
 from ..judge.spark import Checkpoint, Judge
 from ..matrix import FULL
 from ..samples import bytes_of
-from .joins import BATCHES, LIMIT, MORE, STORES, TYPES, is_expired, joined, require_same_rows
+from .joins import BATCHES, LIMIT, MORE, STORES, TYPES, is_expired, joined, nullable, require_same_rows
 from .stories import H, digest, settled
 from .unseen import Case, goes_on
 
@@ -91,13 +90,6 @@ def drop_by_columns(path: Path, **options: Any) -> CompactionReport:
     rule = TtlTransformerFactory(StateTtlConfig(H * 1_000_000), ("left:value.ts:s", "right:value.then:s"))
     own: dict[str, Any] = {"now": stamp(LIMIT + H), "max_drop": 1.0, "drop_unmatched": True}
     return compact(str(path), [rule], engine=LocalEngine(1), stopped=True, **own, **options)
-
-
-def nullable(path: Path) -> list[bool]:
-    """Return which columns of a row of the left side may be null."""
-    (operator,) = open_checkpoint(open_directory(str(path))).operators
-    (store,) = [store for store in operator.stores if store.name == "left-keyWithIndexToValue"]
-    return [field.nullable for field in store.families[0].value.fields]
 
 
 @pytest.mark.parametrize("checksum", [False, True] if FULL else [True])

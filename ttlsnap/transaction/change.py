@@ -52,17 +52,21 @@ class Change:
         ``logs`` and ``before`` have the logs and the state files as they were before the run.
         """
         files, fence = runs.files, fence_file(logs)
-        documents = dict(self.documents)
-        if self.planned is not None:
-            documents |= nullable_schemas(files, documents)
+        documents, staged = dict(self.documents), {file.target: file for file in self.staged}
+        # A restore after a batch that was begun has its planned batch among the documents.
+        if self.planned is not None or layout.offset_file(self.batch + 1) in documents:
+            documents |= nullable_schemas(files, {path: file.path for path, file in staged.items()}, documents)
         _stage(files, run, documents)
         each(files, lambda path: files.keep_copy(path, backup_path(run, path)), self.preserved)
-        staged_moves = [FileMove(file.path, file.target) for file in self.staged]
+        # A document can take the place of a staged file, which then has another checksum.
+        staged = {path: file for path, file in staged.items() if layout.strip_checksum(path) not in documents}
+        staged_moves = [FileMove(file.path, path) for path, file in staged.items()]
         staged_moves += [FileMove(staged_path(run, path), path) for path in documents]
         ledger_moves = [FileMove(staged_path(run, path), path) for path in self.ledgers]
         old_paths = dict.fromkeys([*self.set_aside, *(move.target for move in (*staged_moves, *ledger_moves))])
         to_backup = plan_backup(files, run, list(old_paths)) + plan_checksum_backup(files, run, fence)
-        published_facts = self._identify(files, staged_moves)
+        digests = {file.path: file.digest for file in staged.values()}
+        published_facts = _identify(files, staged_moves, digests)
         return Journal(
             run=run,
             number=runs.next_number,
@@ -78,18 +82,6 @@ class Change:
             planned=self.planned,
         )
 
-    def _identify(self, files: Directory, staged_moves: Sequence[FileMove]) -> tuple[FileFacts, ...]:
-        """Return the identities that the staged files will have in their places."""
-        digests = {file.path: file.digest for file in self.staged}
-        infos = stat_files(files, [move.source for move in staged_moves])
-
-        def identify(move: FileMove) -> FileFacts:
-            info = infos[move.source]
-            digest = digests.get(move.source) or digest_of(files, move.source)
-            return FileFacts(move.target, info.size, info.mtime_ns, digest)
-
-        return tuple(each(files, identify, staged_moves))
-
     def _identify_logs(
         self, files: Directory, published_facts: Sequence[FileFacts], documents: Collection[str]
     ) -> tuple[FileFacts, ...]:
@@ -97,6 +89,20 @@ class Change:
         paths = (layout.offset_file(self.batch), layout.commit_file(self.batch))
         new_facts = [facts for facts in published_facts if facts.path in paths]
         return (*new_facts, *facts_of(files, [path for path in paths if path not in documents]))
+
+
+def _identify(
+    files: Directory, staged_moves: Sequence[FileMove], digests: Mapping[str, str | None]
+) -> tuple[FileFacts, ...]:
+    """Return the identities that the staged files will have in their places. ``digests`` are those that are known."""
+    infos = stat_files(files, [move.source for move in staged_moves])
+
+    def identify(move: FileMove) -> FileFacts:
+        info = infos[move.source]
+        digest = digests.get(move.source) or digest_of(files, move.source)
+        return FileFacts(move.target, info.size, info.mtime_ns, digest)
+
+    return tuple(each(files, identify, staged_moves))
 
 
 def _stage(files: Directory, run: str, documents: Mapping[str, bytes]) -> None:
