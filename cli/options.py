@@ -222,13 +222,17 @@ class EngineOptions:
         return [*(["--engine local"] if self.engine is EngineName.LOCAL else []), *given(self, "parallelism")]
 
     def make(self) -> MovingEngine:
-        """Return the engine. Raise UsageError for one that has no master."""
+        """Return the engine. Raise UsageError for one that has no master, and for Spark if PySpark is missing."""
         if self.engine is EngineName.LOCAL:
             from ttlsnap.engines.local import LocalEngine
 
             if self.master is not None:
                 raise UsageError("--master needs --engine spark or auto")
             return LocalEngine(self.parallelism)
+        if self.engine is EngineName.SPARK or self.master is not None:
+            from ttlsnap.extras import require_package
+
+            require_package("pyspark")
         if self.engine is EngineName.SPARK:
             from ttlsnap.engines.spark import SparkEngine
 

@@ -1,8 +1,9 @@
-"""The packages that only some targets and outputs need, and the extra of ttlsnap that installs each of them."""
+"""The packages that only some targets and outputs need, and the requirement that installs each of them."""
 
 from __future__ import annotations
 
 import importlib.util
+import sys
 from dataclasses import dataclass
 from importlib import metadata
 
@@ -12,30 +13,34 @@ from ttlsnap.quoting import quotes_nothing
 
 @dataclass(frozen=True)
 class OptionalPackage:
-    """A package: the name of its module, the extra that installs it, and what it is needed for."""
+    """A package: the name of its module, the requirement that installs it, and what it is needed for.
+
+    The requirement is an extra of ttlsnap. PySpark is a dependency of ttlsnap, but an environment may lack it.
+    """
 
     module: str
-    extra: str
+    requirement: str
     purpose: str
 
 
 PACKAGES = {
-    "delta-spark": OptionalPackage("delta", "delta", "to start Spark with Delta"),
-    "deltalake": OptionalPackage("deltalake", "delta", "to write dropped entries to a Delta table"),
-    "pyroaring": OptionalPackage("pyroaring", "delta", "to read the rows of a Delta table"),
-    "obstore": OptionalPackage("obstore", "objects", "to open an object store"),
-    "hdfs-native": OptionalPackage("hdfs_native", "hdfs", "to open HDFS"),
-    "jinja2": OptionalPackage("jinja2", "html", "to write a page"),
+    "pyspark": OptionalPackage("pyspark", "pyspark>=3.5,<4.4", "to run Spark"),
+    "delta-spark": OptionalPackage("delta", "ttlsnap[delta]", "to start Spark with Delta"),
+    "deltalake": OptionalPackage("deltalake", "ttlsnap[delta]", "to write dropped entries to a Delta table"),
+    "pyroaring": OptionalPackage("pyroaring", "ttlsnap[delta]", "to read the rows of a Delta table"),
+    "obstore": OptionalPackage("obstore", "ttlsnap[objects]", "to open an object store"),
+    "hdfs-native": OptionalPackage("hdfs_native", "ttlsnap[hdfs]", "to open HDFS"),
+    "jinja2": OptionalPackage("jinja2", "ttlsnap[html]", "to write a page"),
 }
 
 
 def require_package(name: str) -> None:
-    """Raise UsageError unless an optional package is installed. The message names the extra that installs it."""
+    """Raise UsageError unless an optional package is installed. The message says how to install it."""
     package = PACKAGES[name]
     if not _is_installed(package.module):
         words = (
-            f"the package {name} is not installed; ttlsnap needs it {package.purpose}. Nothing was changed. Install it "
-            f"with: pip install 'ttlsnap[{package.extra}]'"
+            f"the package {name} is not installed in this Python, {sys.executable}. ttlsnap needs it "
+            f"{package.purpose}. Nothing was changed. Install it with: pip install '{package.requirement}'"
         )
         raise UsageError(quotes_nothing(words))
 

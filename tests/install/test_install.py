@@ -198,12 +198,15 @@ def test_a_missing_extra_is_named_before_any_work(
     assert digest(tmp_path) == before
 
 
-def test_extras_are_those_of_the_packaging() -> None:
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+def test_requirements_of_packages_are_those_of_the_packaging() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     named = {
-        re.split("[>=<]", line)[0]: extra for extra in ("delta", "objects", "hdfs", "html") for line in extras[extra]
+        re.split("[>=<]", line)[0]: f"ttlsnap[{extra}]"
+        for extra in ("delta", "objects", "hdfs", "html")
+        for line in project["optional-dependencies"][extra]
     }
-    assert named == {name: package.extra for name, package in PACKAGES.items()}
+    named["pyspark"] = next(line for line in project["dependencies"] if line.startswith("pyspark"))
+    assert named == {name: package.requirement for name, package in PACKAGES.items()}
 
 
 def test_the_wheel_has_the_package_alone_and_the_sdist_also_the_tests(packages: dict[str, Path]) -> None:

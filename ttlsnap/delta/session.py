@@ -21,9 +21,11 @@ CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 
 
 def require_delta(session: SessionSource, jars: str | None) -> None:
-    """Raise UsageError if ``delta_session`` would need the package delta-spark, and it is not installed."""
-    if session is None and jars is None and find_session() is None:
-        require_package("delta-spark")
+    """Raise UsageError if ``delta_session`` would need a package that is not installed: delta-spark or PySpark."""
+    if session is None and find_session() is None:
+        if jars is None:
+            require_package("delta-spark")
+        require_package("pyspark")
 
 
 @contextlib.contextmanager

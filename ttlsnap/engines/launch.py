@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, Union, cast
 
 from ttlsnap.errors import TtlsnapError
+from ttlsnap.extras import require_package
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -81,7 +82,11 @@ def _own(descriptor: int) -> TextIO:
 
 
 def build_session() -> SparkSession.Builder:
-    """Return the builder of a session of ttlsnap's own, for ``launch_session``."""
+    """Return the builder of a session of ttlsnap's own, for ``launch_session``.
+
+    Raise UsageError if PySpark is not installed.
+    """
+    require_package("pyspark")
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -27,7 +27,7 @@ from ttlsnap.engines.moving import Move, Moved
 from ttlsnap.engines.progress import listener, sender
 from ttlsnap.engines.shuffle import move_on_spark, take
 from ttlsnap.engines.workers import ADVICE, on_workers
-from ttlsnap.errors import TtlsnapError
+from ttlsnap.errors import TtlsnapError, UsageError, explain_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -114,7 +114,8 @@ class SparkEngine:
 @contextlib.contextmanager
 def start_engine(master: str | None, parallelism: int | None) -> Iterator[SparkSession]:
     """Yield a session on ``master``, by default on this machine with ``parallelism`` threads; stop it at the end."""
-    builder = build_session()
+    with explain_errors("--engine local needs no Spark", UsageError):
+        builder = build_session()
     if master is None and "SPARK_REMOTE" not in os.environ and "PYSPARK_GATEWAY_PORT" not in os.environ:
         master = f"local[{parallelism or '*'}]"
     if master is not None:

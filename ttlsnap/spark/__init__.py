@@ -11,6 +11,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from ttlsnap.extras import require_package
+
 if TYPE_CHECKING:
     from ttlsnap.spark.listener import StateListener, StateWarning
     from ttlsnap.spark.reading import ReadStateRequest, read_state
@@ -28,6 +30,7 @@ __all__ = ["ReadStateRequest", "StateListener", "StateWarning", "read_state"]
 def __getattr__(name: str) -> Any:
     if name not in _HOME_OF:
         raise AttributeError(f"module 'ttlsnap.spark' has no attribute {name!r}")
+    require_package("pyspark")
     globals()[name] = value = getattr(importlib.import_module(f"ttlsnap.spark.{_HOME_OF[name]}"), name)
     return value
 
