@@ -36,7 +36,6 @@ Examples:
   # a Delta state table
   ttlsnap contract tables/sessions --key user_id
 """
-_MAX_DDL_BYTES = 1 << 20
 _OUTPUT_MODES = ("append", "update", "complete")
 _PROPERTY = re.compile(r"([^\s=:]+)[\s=:]\s*(.+)")
 
@@ -115,7 +114,7 @@ class QueryOptions:
         return [*files, *files_of_functions([target, self.joined_with])]
 
     def schemas(self) -> dict[str, str]:
-        """Return the schemas of the sources by their names, as DDL."""
+        """Return the schemas of the sources by their names. Each is DDL, or a file with DDL."""
         return dict(_schema(text) for text in self.schema or ())
 
 
@@ -230,24 +229,9 @@ def _of_query(function: str | None, query: QueryOptions, schemas: dict[str, str]
 
 
 def _schema(text: str) -> tuple[str, str]:
-    """Return the name, or "", and the DDL of ``NAME=FILE`` or ``FILE``. Both may have DDL instead of a file."""
-    from ttlsnap.errors import UsageError
-
+    """Return the name, or "", and the file or DDL of ``NAME=FILE`` or ``FILE``."""
     name, separator, schema = text.partition("=")
-    if not separator or " " in name:
-        name, schema = "", text
-    path = Path(schema)
-    try:
-        is_file = path.is_file()
-    except OSError:  # DDL may be longer than a file name can be
-        is_file = False
-    if not is_file and " " not in schema.strip():
-        raise UsageError(f"--schema {text}: {schema} is neither a file nor DDL such as 'user string, at timestamp'")
-    if not is_file:
-        return name, schema
-    if path.stat().st_size > _MAX_DDL_BYTES:
-        raise UsageError(f"--schema {text}: the file is larger than a schema can be")
-    return name, path.read_text().strip()
+    return (name, schema) if separator and " " not in name else ("", text)
 
 
 def _pair(option: str, text: str) -> tuple[str, str]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from ttlsnap.contract.of_query import contract_of_query
+from ttlsnap.contract.of_query import contract_of_query, contract_of_script
 from ttlsnap.errors import UsageError
 from ttlsnap.user_code import find_names, import_named, list_found, search_in
 
@@ -37,6 +39,7 @@ def without_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (["--script", "nowhere.py"], "the script nowhere.py does not exist"),
         (["--script", "script.py", "--output-mode", "update"], "--output-mode needs a function"),
         (["--script", "script.py", "--schema", "nowhere.ddl"], "nowhere.ddl is neither a file nor DDL"),
+        (["spark_jobs_of_test:build", "--schema", "a=nowhere.ddl"], "--schema a=nowhere.ddl: nowhere.ddl is neither"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -49,6 +52,23 @@ def test_a_function_in_python_names_a_module_in_the_current_folder() -> None:
     Path("more_jobs_of_test.py").write_text("def build(events): ...\n")
     with pytest.raises(UsageError, match="more_jobs_of_test has no bild"):
         contract_of_query("more_jobs_of_test:bild", "user string")
+
+
+@pytest.mark.parametrize("schemas", ["nowhere.ddl", Path("nowhere.ddl"), {"events": "nowhere.ddl"}])
+def test_a_schema_in_python_is_ddl_or_a_file(schemas: Any) -> None:
+    with pytest.raises(UsageError, match=r"^schemas (events=)?nowhere.ddl: nowhere.ddl is neither a file nor DDL"):
+        contract_of_query("spark_jobs_of_test:build", schemas)
+    with pytest.raises(UsageError, match=r"nowhere.ddl is neither a file nor DDL"):
+        contract_of_script("script.py", schemas={"events": "nowhere.ddl"})
+
+
+@pytest.mark.parametrize(
+    ("content", "message"), [(b"\xff", "the file is not text in UTF-8"), (b" " * 2_000_000, "is that a file with DDL?")]
+)
+def test_a_file_that_is_no_schema_is_refused(content: bytes, message: str) -> None:
+    Path("events.ddl").write_bytes(content)
+    with pytest.raises(UsageError, match=re.escape(message)):
+        contract_of_query("spark_jobs_of_test:build", "events.ddl")
 
 
 def test_a_module_that_was_only_looked_for_is_not_sent_to_spark() -> None:

@@ -138,6 +138,15 @@ def test_invalid_queries_are_refused(spark: SparkSession, build: Any, options: d
         made(spark, build, options.pop("schemas", jobs.EVENTS), **options)
 
 
+def test_a_schema_can_be_a_file(spark: SparkSession, tmp_path: Path) -> None:
+    """``state_contract`` of pytest passes its arguments on to the same function."""
+    path = tmp_path / "events.ddl"
+    path.write_text(f"{jobs.EVENTS}\n")
+    of_ddl = made(spark, jobs.totals, output_mode="update")
+    assert of_ddl == made(spark, jobs.totals, str(path), output_mode="update")
+    assert of_ddl == made(spark, jobs.totals, {"": path}, output_mode="update")
+
+
 SCRIPT = """
 import sys
 from pyspark.sql import SparkSession, functions as F

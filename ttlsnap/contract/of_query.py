@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import os
 import re
 import runpy
 import sys
@@ -43,6 +44,7 @@ from ttlsnap.engines.launch import build_session, find_session, first_lines, lau
 from ttlsnap.errors import NotACheckpointError, TtlsnapError, UsageError
 from ttlsnap.keywords import public
 from ttlsnap.operators import aggregation, deduplication, scala_order, session_window
+from ttlsnap.storage.open import read_given
 from ttlsnap.suggestions import did_you_mean
 from ttlsnap.user_code import find_names, import_named, list_found, search_in_current_folder
 
@@ -58,6 +60,7 @@ Ttls = Mapping[str, int | None]
 _DRY_PARTITIONS = "2"  # partitions of the run without data: enough to recognize an operator that always has one
 _UNENDING = re.compile("transformWithState|flatMapGroupsWithState|applyInPandasWithState")
 _TIMEOUT_S = 300
+_MAX_DDL_BYTES = 1 << 20
 _NAMELESS = "defaultName"
 
 
@@ -72,14 +75,14 @@ def contract_of_query(
 ) -> Contract:
     """Return the contract of the query that ``build`` (a function, or ``module:function``) makes of empty sources.
 
-    ``schemas`` is the DDL of the only source, or maps the name of each source to its DDL. ``build(spark, sources)``
-    gets a mapping of the same names to streaming DataFrames. ``conf`` has the settings of production. ``output_mode``
+    ``schemas`` is the schema of the only source, or maps the name of each source to its schema. A schema is DDL, or the
+    path of a file with DDL. ``build(spark, sources)`` gets a mapping of the same names to streaming DataFrames. ``conf`` has the settings of production. ``output_mode``
     is the query's output mode if ``build`` returns a DataFrame. Without ``session``, the active session is used, or a
     new one is started.
 
     Raise UsageError if ``build`` cannot be imported, raises an error, or does not return a stateful streaming query.
     """
-    schemas_by_name = {"": schemas} if isinstance(schemas, str) else dict(schemas)
+    schemas_by_name = _read_schemas({"": schemas} if isinstance(schemas, str) else schemas)
     _require_function(build, schemas_by_name)
     with _session(session, conf or {}) as spark, tempfile.TemporaryDirectory(prefix="ttlsnap-") as folder:
         empty = _empty_sources(spark, Path(folder))
@@ -102,15 +105,17 @@ def contract_of_script(
     """Return the contract of the query that a script starts, or of the query named ``query`` if it starts several.
 
     ttlsnap replaces the script's streaming sources by empty ones, and records its queries instead of starting them.
-    ``schemas`` maps a path, table or format to the DDL of a source, for sources whose schema depends on their data.
+    ``schemas`` maps a path, table or format to the DDL of a source, or to the path of a file with it, for sources whose
+    schema depends on their data.
 
     Raise UsageError if the script fails, or does not start exactly one such query.
     """
     if not Path(script).is_file():
         raise UsageError(f"the script {script} does not exist")
+    schemas_by_name = _read_schemas(schemas or {})
     with _session(session, conf or {}) as spark, tempfile.TemporaryDirectory(prefix="ttlsnap-") as folder:
         empty = _empty_sources(spark, Path(folder))
-        with record_functions() as recording, intercept_queries(recording, schemas or {}, empty):
+        with record_functions() as recording, intercept_queries(recording, schemas_by_name, empty):
             _run(script, arguments)
         started = recording.started
         if query is not None:
@@ -249,6 +254,27 @@ def _empty_sources(spark: SparkSession, folder: Path) -> Empty:
             raise UsageError(f"{schema!r} is not a schema: {first_lines(error, 1)}") from error
 
     return empty
+
+
+def _read_schemas(schemas: Mapping[str, str]) -> dict[str, str]:
+    """Return the DDL of each schema, which may be the path of a file. Raise UsageError for what is neither."""
+    return {name: _read_ddl(name, os.fspath(schema)) for name, schema in schemas.items()}
+
+
+def _read_ddl(name: str, schema: str) -> str:
+    try:
+        is_file = Path(schema).is_file()
+    except (OSError, ValueError):  # DDL may be longer than the name of a file, or have characters that no name has
+        is_file = False
+    option = f"--schema {name}={schema}" if name else f"--schema {schema}"
+    if is_file:
+        try:
+            return read_given(schema, _MAX_DDL_BYTES, "a file with DDL").decode().strip()
+        except UnicodeDecodeError as error:
+            raise UsageError(f"{option}: the file is not text in UTF-8; name a file with DDL") from error
+    if not re.search(r"[\s:]", schema.strip()):
+        raise UsageError(f"{option}: {schema} is neither a file nor DDL such as 'user string, at timestamp'")
+    return schema
 
 
 def _require_function(build: Build | str, schemas: Mapping[str, str]) -> None:
