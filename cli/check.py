@@ -188,7 +188,7 @@ def check(
     checkpoint, for example, does not record windows, aggregates and functions. With --strict, this fails.
     """
     from ttlsnap.check.findings import Verdict
-    from ttlsnap.check.ignores import DEFAULT_FILE
+    from ttlsnap.check.ignores import COMMAND_LINE, find_default_file, gather_ignores
     from ttlsnap.errors import UsageError
 
     files = [old, *(new or ())]
@@ -199,8 +199,8 @@ def check(
     if len(files) > 1 and base is not None and (reports or output_format in _ONE_REPORT):
         raise UsageError("--report, junit and sarif are for one comparison; call check for each contract")
     requested_reports = [_report(text) for text in reports or ()]
-    if ignore_file is None and Path(DEFAULT_FILE).is_file():
-        ignore_file = Path(DEFAULT_FILE)
+    if ignore_file is None:
+        ignore_file = find_default_file()
     pages = check_pages(
         [path for form, path in requested_reports if form == HTML],
         show_keys,
@@ -215,7 +215,7 @@ def check(
         Verdict(fail_on.value),
         strict,
     )
-    ignores, names = _ignores(ignored or (), ignore_file), _renames(renamed or ())
+    ignores, names = gather_ignores(ignored or (), ignore_file, COMMAND_LINE), _renames(renamed or ())
     in_array = base is not None and output_format is CheckFormat.JSON
     documents: list[dict[str, Any]] = []
     worst_code = 0
@@ -338,13 +338,6 @@ def _report(text: str) -> tuple[str, Path]:
     if not separator or form not in formats:
         raise UsageError(f"--report is FORMAT=FILE, with one of {', '.join(formats)} for FORMAT, not {text!r}")
     return form, Path(name)
-
-
-def _ignores(options: Sequence[str], path: Path | None) -> list[Ignore]:
-    from ttlsnap.check.ignores import parse_ignore, read_ignores
-
-    ignores = [parse_ignore(text) for text in options]
-    return ignores + (read_ignores(path) if path is not None else [])
 
 
 def _renames(options: Sequence[str]) -> dict[str, str]:

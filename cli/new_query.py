@@ -124,9 +124,9 @@ class NewQueryOptions:
 
     def ignores(self) -> list[Ignore]:
         """Return the findings of ``check`` that are accepted."""
-        from ttlsnap.check.ignores import parse_ignore
+        from ttlsnap.check.ignores import COMMAND_LINE, parse_ignore
 
-        return [parse_ignore(text) for text in self.ignored or ()]
+        return [parse_ignore(text, source=COMMAND_LINE) for text in self.ignored or ()]
 
     def load(self, *, may_drop: bool) -> NewQuery | None:
         """Return the new query with its contracts; None without one. Raise UsageError for options that need one."""

@@ -46,14 +46,16 @@ def assert_restorable(
     direction: str = "backward",
     renamed: Mapping[str, str] | None = None,
     ignore: tuple[str, ...] | str = (),
+    ignore_file: Path | str | None = None,
 ) -> None:
     """Raise AssertionError with the report unless the query of ``new`` can restore from the state of ``old`` as it is.
 
     ``old`` and ``new`` are each a contract, or the path of a contract, a checkpoint or a Delta table. ``ignore`` has
-    ``code`` or ``code:where`` of findings that do not count, as in ``check --ignore``.
+    ``code`` or ``code:where`` of findings that do not count, as in ``check --ignore``. Those of ``ignore_file`` do not
+    count, either. By default it is ``.ttlsnap-ignore.toml`` in the current folder, if that exists.
     """
     from ttlsnap.check import StateFindings, Verdict, check
-    from ttlsnap.check.ignores import parse_ignore
+    from ttlsnap.check.ignores import find_default_file, gather_ignores
     from ttlsnap.check.reports import REPORTS
     from ttlsnap.check.state import examine_state
     from ttlsnap.check.targets import load_contract
@@ -68,7 +70,7 @@ def assert_restorable(
         renamed=renamed or {},
         names=(names[0], names[1]),
         state=state,
-        ignores=[parse_ignore(text) for text in ignore],
+        ignores=gather_ignores(ignore, find_default_file() if ignore_file is None else Path(ignore_file)),
     )
     if report.verdict is not Verdict.AS_IS:
         raise AssertionError("\n" + REPORTS["text"](report))

@@ -105,7 +105,7 @@ def test_unused_ignores_are_named() -> None:
 def test_an_option_has_a_code_and_an_optional_place() -> None:
     assert parse_ignore("value-added", CODES).where is None
     parsed = parse_ignore("value-added:0.default", CODES)
-    assert (parsed.code, parsed.where, str(parsed)) == ("value-added", "0.default", "value-added:0.default (--ignore)")
+    assert (parsed.code, parsed.where, str(parsed)) == ("value-added", "0.default", "value-added:0.default (ignore)")
     # The name of a store or a field may contain a colon.
     assert parse_ignore("value-added:0.a:b", CODES).where == "0.a:b"
 
@@ -122,6 +122,16 @@ def test_an_option_has_a_code_and_an_optional_place() -> None:
 def test_a_wrong_option_is_explained(text: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         parse_ignore(text, CODES)
+
+
+@pytest.mark.parametrize(
+    ("options", "name", "reason"),
+    [({}, "ignore", "ignored by the call"), ({"source": "--ignore"}, "--ignore", "--ignore on the command line")],
+)
+def test_words_are_those_of_the_caller(options: dict[str, str], name: str, reason: str) -> None:
+    assert parse_ignore("value-added", CODES, **options).reason == reason
+    with pytest.raises(UsageError, match=f"^{name} value-added:: the place .*; {name} value-added applies everywhere"):
+        parse_ignore("value-added:", CODES, **options)
 
 
 def write(folder: Path, text: str | bytes) -> Path:
@@ -232,7 +242,7 @@ def test_an_unused_ignore_names_the_places_of_its_rule() -> None:
     findings = [finding(Place(number, field="value"), "aggregate-changed") for number in range(7)]
     unused = apply(report(*findings), [parse_ignore("aggregate-changed:0.default")], TODAY).unused
     assert unused == (
-        "aggregate-changed:0.default (--ignore): matches nothing; the report has aggregate-changed at 0.value, "
+        "aggregate-changed:0.default (ignore): matches nothing; the report has aggregate-changed at 0.value, "
         "1.value, 2.value, 3.value, 4.value and 2 other places",
     )
 

@@ -55,6 +55,28 @@ def test_python_and_pytest_have_the_verdict_of_the_command(
     assert str(raised.value) == f"\n{printed}"
 
 
+def test_pytest_ignores_what_the_file_of_the_command_has(repository: Path) -> None:
+    codes = sorted({finding.code for finding in check(OLD, NEW).findings})
+    text = "".join(f"[[ignore]]\ncode = {code!r}\nreason = 'why'\n" for code in codes)
+    Path("other.toml").write_text(text)
+    assert_restorable("old.json", "new.json", ignore_file="other.toml")
+    with pytest.raises(AssertionError):
+        assert_restorable("old.json", "new.json")
+    Path(".ttlsnap-ignore.toml").write_text(text)
+    assert_restorable("old.json", "new.json")
+    with pytest.raises(AssertionError):
+        Path("empty.toml").write_text("")
+        assert_restorable("old.json", "new.json", ignore_file="empty.toml")
+
+
+def test_pytest_says_that_its_call_ignores_a_finding(repository: Path) -> None:
+    code, *others = sorted({finding.code for finding in check(OLD, NEW, direction="full").findings})
+    assert others
+    with pytest.raises(AssertionError) as raised:
+        assert_restorable("old.json", "new.json", ignore=code, direction="full")
+    assert "(reason: ignored by the call)" in str(raised.value)
+
+
 @pytest.mark.parametrize(
     ("direction", "forth", "back"), [("backward", True, False), ("forward", False, True), ("full", True, True)]
 )

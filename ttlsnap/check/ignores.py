@@ -29,7 +29,8 @@ from ttlsnap.suggestions import did_you_mean
 DEFAULT_FILE = ".ttlsnap-ignore.toml"
 _MAX_BYTES = 1 << 20
 _MAX_PLACES = 5
-_OPTION = "--ignore"
+COMMAND_LINE, _CALL = "--ignore", "ignore"
+_REASONS = {COMMAND_LINE: "--ignore on the command line", _CALL: "ignored by the call"}
 _KEYS = ("code", "where", "digest", "reason", "until")
 
 
@@ -58,7 +59,7 @@ class Ignore:
 
     def advise(self, finding: Finding) -> str | None:
         """Return what to add to an entry that would also ignore later changes; None if there is nothing to add."""
-        if self.source == _OPTION or self.digest is not None or self.until is not None:
+        if self.source in _REASONS or self.digest is not None or self.until is not None:
             return None
         return f'This entry also ignores later changes there: add digest = "{finding.digest}", or until'
 
@@ -106,16 +107,30 @@ def _why_unused(ignore: Ignore, report: CheckReport, today: date) -> str:
     return f"matches no change there: its digest is {ignore.digest}, and the report has {', '.join(sorted(others))}"
 
 
-def parse_ignore(text: str, codes: Collection[str] = RULES) -> Ignore:
-    """Parse ``CODE`` or ``CODE:where``. Raise UsageError for an unknown code."""
+def find_default_file() -> Path | None:
+    """Return the file of accepted findings in the current folder, if there is one."""
+    path = Path(DEFAULT_FILE)
+    return path if path.is_file() else None
+
+
+def gather_ignores(texts: Iterable[str], path: Path | None, source: str = _CALL) -> list[Ignore]:
+    """Return the ignores of texts, as ``parse_ignore`` does, and those of a file."""
+    return [parse_ignore(text, source=source) for text in texts] + ([] if path is None else read_ignores(path))
+
+
+def parse_ignore(text: str, codes: Collection[str] = RULES, *, source: str = _CALL) -> Ignore:
+    """Parse ``CODE`` or ``CODE:where``. Raise UsageError for an unknown code.
+
+    ``source`` is ``--ignore`` for an option of the command line, and ``ignore`` for a call in Python.
+    """
     code, colon, place = (part.strip() for part in text.partition(":"))
-    _require_known(code, codes, f"--ignore {text}")
+    _require_known(code, codes, f"{source} {text}")
     if colon and not place:
         raise UsageError(
-            f"--ignore {text}: the place after the colon is missing, such as 0.default; "
-            f"--ignore {code} applies everywhere"
+            f"{source} {text}: the place after the colon is missing, such as 0.default; "
+            f"{source} {code} applies everywhere"
         )
-    return Ignore(code, place or None, "--ignore on the command line", None, _OPTION)
+    return Ignore(code, place or None, _REASONS[source], None, source)
 
 
 def read_ignores(path: Path, codes: Collection[str] = RULES) -> list[Ignore]:

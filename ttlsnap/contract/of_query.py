@@ -76,9 +76,9 @@ def contract_of_query(
     """Return the contract of the query that ``build`` (a function, or ``module:function``) makes of empty sources.
 
     ``schemas`` is the schema of the only source, or maps the name of each source to its schema. A schema is DDL, or the
-    path of a file with DDL. ``build(spark, sources)`` gets a mapping of the same names to streaming DataFrames. ``conf`` has the settings of production. ``output_mode``
-    is the query's output mode if ``build`` returns a DataFrame. Without ``session``, the active session is used, or a
-    new one is started.
+    path of a file with DDL. ``build(spark, sources)`` gets a mapping of the same names to streaming DataFrames.
+    ``conf`` has the settings of production. ``output_mode`` is the query's output mode if ``build`` returns a DataFrame.
+    Without ``session``, the active session is used, or a new one is started.
 
     Raise UsageError if ``build`` cannot be imported, raises an error, or does not return a stateful streaming query.
     """
