@@ -118,6 +118,39 @@ def test_the_help_of_a_finding_is_a_command_that_works(
     assert finding.fix.startswith("ttlsnap migrate target --to new.json --fill")
 
 
+def test_a_command_accepts_what_the_report_ignores_and_migrate_names_the_same_options(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A finding beside it is unknown, so that the report has no other command."""
+    monkeypatch.chdir(tmp_path)
+    target = Path(shutil.copytree(SAMPLES / JOIN, "target"))
+    for name, digest in (("old", "1"), ("new", "2")):
+
+        def change(document: Document, digest: str = digest) -> None:
+            operator = document["operators"][0]
+            document["planned_by"] = "4.2.0"
+            operator["plan"] = ["join Inner", "on user = user", "left: from user string", "right: from user string"]
+            operator["functions"] = {function: {"body": digest * 16} for function in ("clean", "it's")}
+            if digest == "2":
+                left(document).append(column("extra", "integer", nullable=False))
+
+        Path(f"{name}.json").write_text(json.dumps(contract(target, change)))
+    option, other = "--ignore function-changed:0.clean", """--ignore 'function-changed:0.it'"'"'s'"""
+    contracts = [load_contract(f"{name}.json") for name in ("old", "new")]
+    report = check(*contracts, names=("old.json", "new.json"), ignores=[parse_ignore("function-changed:0.clean")])
+    assert report.verdict is Verdict.UNKNOWN and report.next is None
+    (finding,) = (finding for finding in report.findings if finding.verdict is Verdict.AFTER_MIGRATION)
+    command = f"ttlsnap migrate CHECKPOINT --from old.json --to new.json --fill value.extra=LITERAL {option}"
+    assert finding.fix == command
+    assert command in REPORTS["github"](report)
+    words = shlex.split(command.replace("CHECKPOINT", "target").replace("LITERAL", "0"))[1:]
+    assert run([*words, "--dry-run", "--stopped"]) == 3
+    error = capsys.readouterr().err
+    assert f"To accept it all the same, add {other}\n" in error
+    assert "correctly?\n    What to do: if it does, ignore this finding\n" in error
+    assert run([*words, *shlex.split(other), "--dry-run", "--stopped"]) == 0
+
+
 def test_annotations_and_the_summary_show_the_next_command() -> None:
     report = check(OLD, NEW, direction="full", names=("old.json", "new.json"))
     annotations = REPORTS["github"](report)

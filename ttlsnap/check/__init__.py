@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from ttlsnap.check.commands import find_next, migrate_command
+from ttlsnap.check.commands import add_ignores, find_next, migrate_command
 from ttlsnap.check.comparison import Comparison, parse_version
 from ttlsnap.check.findings import CheckReport, Finding, Ignored, StateFindings, Verdict, worst
 from ttlsnap.check.ignores import Ignore, apply
@@ -79,6 +79,7 @@ def check(
     for way in _find_ways(old, new, direction, renamed, names, old_command):
         command = find_next(report, way.command, back=way.back)
         report = replace(report, next_back=command) if way.back else replace(report, next=command)
+        report = add_ignores(report, way.command, back=way.back)
     return report
 
 

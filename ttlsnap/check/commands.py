@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from ttlsnap.check.findings import CheckReport, Verdict, worst
+from ttlsnap.check.findings import CheckReport, Finding, Verdict, worst
 from ttlsnap.check.targets import is_folder
 from ttlsnap.contract import Contract, TableContract
 from ttlsnap.printable import shell_word
@@ -41,9 +42,25 @@ def find_next(report: CheckReport, command: str, *, back: bool) -> str | None:
         return None
     words = [command]
     words += dict.fromkeys(options for finding in findings if (options := finding.fix.partition(command)[2].strip()))
-    words += [
-        "--ignore " + shell_word(f"{ignored.finding.code}:{ignored.finding.place}")
-        for ignored in report.ignored
-        if ignored.finding.back is back
+    return " ".join([*words, *_ignore_options(report, back)])
+
+
+def add_ignores(report: CheckReport, command: str, *, back: bool) -> CheckReport:
+    """Return the report with findings whose commands accept what the report ignores, as ``find_next`` does."""
+    options = _ignore_options(report, back)
+    findings = [
+        replace(finding, fix=" ".join([finding.fix, *options]))
+        if finding.back is back and finding.migration is not None and finding.fix.startswith(command)
+        else finding
+        for finding in report.findings
     ]
-    return " ".join(words)
+    return replace(report, findings=tuple(findings))
+
+
+def _ignore_options(report: CheckReport, back: bool) -> list[str]:
+    return [ignore_option(ignored.finding) for ignored in report.ignored if ignored.finding.back is back]
+
+
+def ignore_option(finding: Finding) -> str:
+    """Return the option with which a command accepts this finding, and no other."""
+    return "--ignore " + shell_word(f"{finding.code}:{finding.place}")

@@ -77,7 +77,7 @@ def contract_of_query(
 
     ``schemas`` is the schema of the only source, or maps the name of each source to its schema. A schema is DDL, or the
     path of a file with DDL. ``build(spark, sources)`` gets a mapping of the same names to streaming DataFrames.
-    ``conf`` has the settings of production. ``output_mode`` is the query's output mode if ``build`` returns a DataFrame.
+    ``conf`` has the settings of production. ``output_mode`` is that of the query if ``build`` returns a DataFrame.
     Without ``session``, the active session is used, or a new one is started.
 
     Raise UsageError if ``build`` cannot be imported, raises an error, or does not return a stateful streaming query.

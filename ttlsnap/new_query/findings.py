@@ -104,10 +104,9 @@ def _repaired(finding: Finding, evolution: Evolution, words: Sequence[str], *, p
 
 
 def describe_findings(findings: Iterable[Finding]) -> str:
-    """Return findings for an error message, each on a line of its own."""
+    """Return findings for an error message, each on a line of its own, and then what to do about it."""
     return "".join(
-        f"\n  {finding.code} at {finding.place}: {finding.message}" + (f". {finding.fix}" if finding.fix else "")
-        for finding in findings
+        f"\n  {finding}" + (f"\n    What to do: {finding.fix}" if finding.fix else "") for finding in findings
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ttlsnap.check import compare
+from ttlsnap.check.commands import ignore_option
 from ttlsnap.check.findings import Finding, Verdict
 from ttlsnap.check.ignores import Ignore, apply
 from ttlsnap.checkpoint import Checkpoint
@@ -111,9 +112,9 @@ def _refuse(checkpoint: Checkpoint, message: str, findings: Sequence[Finding], w
     """Raise UnsupportedError if a finding has a worse verdict than ``worst``."""
     refused_findings = [finding for finding in findings if finding.verdict.rank > worst.rank]
     if refused_findings:
-        ignore_options = ", ".join(f"--ignore {finding.code}" for finding in refused_findings)
+        options = " ".join(dict.fromkeys(map(ignore_option, refused_findings)))
         lines = describe_findings(refused_findings)
-        raise UnsupportedError(f"{checkpoint.target}: {message}:{lines}\nTo accept it all the same: {ignore_options}")
+        raise UnsupportedError(f"{checkpoint.target}: {message}:{lines}\nTo accept it all the same, add {options}")
 
 
 def _migrated(checkpoint: Checkpoint, old: Contract, new: NewQuery, evolution: Evolution) -> Contract:
