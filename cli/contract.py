@@ -114,8 +114,19 @@ class QueryOptions:
         return [*files, *files_of_functions([target, self.joined_with])]
 
     def schemas(self) -> dict[str, str]:
-        """Return the schemas of the sources by their names. Each is DDL, or a file with DDL."""
-        return dict(_schema(text) for text in self.schema or ())
+        """Return the schemas of the sources by their names. Each is DDL, or a file with DDL.
+
+        Raise UsageError for two schemas of one source.
+        """
+        from ttlsnap.errors import UsageError
+
+        schemas: dict[str, str] = {}
+        for name, schema in map(_schema, self.schema or ()):
+            if name in schemas:
+                mistake = f"are both for {name}" if name else "both have no name; write NAME= before each"
+                raise UsageError(f"--schema {schemas[name]} and --schema {schema} {mistake}")
+            schemas[name] = schema
+        return schemas
 
 
 def register(app: typer.Typer) -> None:

@@ -161,7 +161,8 @@ LOCAL: dict[str, Any] = {"engine": ttlsnap.LocalEngine(1), "dry_run": True}
 WRONG: list[tuple[Callable[[str], object], str]] = [
     (lambda target: api.compact(target, [HasAPlan()], **LOCAL), "has the attribute plan = '7d', but ttlsnap calls"),
     (lambda target: api.compact(target, [TtlTransformerFactory], **LOCAL), "is a class. Pass an object of it"),
-    (lambda target: api.compact(target, HasAPlan(), **LOCAL), "it must be a list of"),
+    (lambda target: api.compact(target, HasAPlan(), **LOCAL), "transformers is one HasAPlan; pass a list: [HasAPlan("),
+    (lambda target: api.compact(target, "b" * 300, **LOCAL), "bbb...; it must be a list of"),
     (lambda target: api.compact(target, "ttl", **LOCAL), "transformers is 'ttl'; it must be a list of"),
     (lambda target: api.compact(target, [], max_drop="10%", **LOCAL), "max_drop is '10%'; it must be a number"),
     (lambda target: api.compact(target, [], engine="local"), r"engine is 'local'; it must be an object with run()"),

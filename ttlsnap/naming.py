@@ -30,6 +30,7 @@ _OPTION = re.compile(r"(?<![\w-])--(?P<name>[a-z][a-z-]*[a-z])(?: \(in Python: (
 _POLICY = re.compile(r" \(in a policy: [^)]*\)")
 _CALLS = (
     ("--engine local", "LocalEngine()"),
+    ("--max-drop 100%", "max_drop=1.0"),
     ("repeat the command", "repeat the call"),
     ("to migrate with --from", "to NewQuery as old (both take what load_contract returns)"),
 )

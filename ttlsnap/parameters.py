@@ -10,6 +10,7 @@ from typing import Any, Literal, Union, get_args, get_origin, is_typeddict
 
 from ttlsnap.errors import UsageError
 
+_LONGEST = 200
 _KINDS: dict[Any, str] = {
     str: "a text",
     int: "a whole number from 0 on",
@@ -33,8 +34,20 @@ def convert(name: str, value: Any, hint: Any) -> Any:
     for kind in kinds:
         if isinstance(kind, type) and issubclass(kind, Enum) and value in [member.value for member in kind]:
             return kind(value)
+    if any(_is_item(value, kind) for kind in kinds):
+        item = type(value).__name__
+        raise UsageError(f"{name} is one {item}; pass a list: [{item}(...)]")
     expected = " or ".join(dict.fromkeys(map(_describe, kinds)))
-    raise UsageError(f"{name} is {value!r:.200}; it must be {expected}")
+    text = repr(value)
+    raise UsageError(f"{name} is {text if len(text) <= _LONGEST else f'{text[:_LONGEST]}...'}; it must be {expected}")
+
+
+def _is_item(value: Any, hint: Any) -> bool:
+    """Return whether a value is an object that belongs into a list of the type ``hint``."""
+    origin, items = get_origin(hint), get_args(hint)
+    if not isinstance(origin, type) or not issubclass(origin, Sequence) or type(value).__module__ == "builtins":
+        return False
+    return _fits(value, items[0])
 
 
 def _kinds(hint: Any) -> Sequence[Any]:

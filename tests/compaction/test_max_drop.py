@@ -78,7 +78,7 @@ def test_dropping_every_entry_is_refused_with_an_explanation(tmp_path: Path) -> 
     assert "compared with processing time 2026-11-21T15:46:41Z (checkpoint)" in told
     assert "Read in seconds (s), they are from 2026-11-09T15:06:00Z to 2026-11-21T15:01:00Z" in told
     assert "the timestamp is value.seen:s" in told
-    assert "use a higher max_drop" in told and "--" not in told
+    assert "If this is what you want, add max_drop=1.0" in told and "--" not in told
     assert {path: data for path, data in bytes_of(target).items() if "_ttlsnap" not in path} == before
     assert not (target / "_ttlsnap/runs").exists()
 
@@ -108,8 +108,11 @@ def test_a_function_that_drops_everything_is_refused(tmp_path: Path) -> None:
 
 def test_a_share_sets_a_lower_limit(tmp_path: Path) -> None:
     target = sample("agg-deltas-lz4-4.2", tmp_path)
-    with pytest.raises(RefusedError, match=r"drop 369 of 480 entries \(76\.9%\) of operator 0 .* allows 76%"):
+    with pytest.raises(
+        RefusedError, match=r"drop 369 of 480 entries \(76\.9%\) of operator 0 .* allows 76%"
+    ) as refused:
         run(target, "value.max", max_drop=0.76)
+    assert "If this is what you want, use a higher max_drop; 100% allows everything" in str(refused.value)
     assert run(target, "value.max", max_drop=0.77).published
 
 
@@ -141,7 +144,9 @@ def test_compact_refuses_if_it_cannot_ask_a_user(
     target = sample("visits-4.2", tmp_path)
     words = ["compact", str(target), "--ttl", "7d", "--timestamp", SECONDS_AS_MILLIS, *QUICK, *more]
     assert command(words) == 4
-    assert "Read in seconds (s)" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "Read in seconds (s)" in error
+    assert """add --max-drop 100% (in a policy: max_drop = "100%")""" in " ".join(error.split())
     assert command([*words, "--max-drop", "99.9%"]) == 4
     assert command([*words, "--max-drop", "100%"]) == 0
 

@@ -39,6 +39,8 @@ def without_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (["--script", "nowhere.py"], "the script nowhere.py does not exist"),
         (["--script", "script.py", "--output-mode", "update"], "--output-mode needs a function"),
         (["--script", "script.py", "--schema", "nowhere.ddl"], "nowhere.ddl is neither a file nor DDL"),
+        (["spark_jobs_of_test:build", *DDL, *DDL], "both have no name; write NAME= before each"),
+        (["spark_jobs_of_test:build", "--schema", "a=b int", "--schema", "a=c int"], "are both for a"),
         (["spark_jobs_of_test:build", "--schema", "a=nowhere.ddl"], "--schema a=nowhere.ddl: nowhere.ddl is neither"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

@@ -136,7 +136,7 @@ def test_extreme_times_of_now_are_accepted(ttlsnap: Ttlsnap, tmp_path: Path, now
 @pytest.mark.parametrize(
     ("template", "says"),
     [
-        ("{}", "is not an empty folder"),
+        ("{}", "is not an empty folder. Name another folder"),
         ("{}/", "is not an empty folder"),
         ("{}/new", "must not contain each other"),
         ("{}/state/new", "must not contain each other"),
@@ -169,6 +169,7 @@ def test_an_output_may_be_empty_or_missing(ttlsnap: Ttlsnap, tmp_path: Path) -> 
     ("arguments", "says"),
     [
         (("--ttl", "9" * 5000 + "d"), "is not a duration"),
+        (("--ttl", "1 month"), "The units are ms, s, m (minutes), h, d and w; there are no months"),
         (("--transformer", ":F"), "cannot be loaded"),
         (("--transformer", "no.such.module:F"), "cannot be loaded"),
         (("--transformer", "broken_rules:F"), "SyntaxError"),

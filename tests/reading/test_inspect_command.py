@@ -99,6 +99,10 @@ def test_a_narrow_terminal_has_fewer_columns(width: int, capsys: pytest.CaptureF
         (["--sizes", "--timestamp", "value.nothing"], "no state has the field value.nothing"),
         (["--sizes", "--timestamp", "value.count"], "value.count is a number; name its unit"),
         (
+            ["--sizes", "--timestamp", "value.count:sec"],
+            "value.count is a number, and 'sec' is not a unit; name its unit",
+        ),
+        (
             ["--age", "--timestamp", "value.max", "--timestamp", "value.at"],
             "--timestamp value.at: no state has the field value.at",
         ),

@@ -77,7 +77,7 @@ def refuse_excess(target: str, drops: Sequence[StateDrop], limit: float | None) 
     """Raise RefusedError if more than ``limit`` of a state would be dropped."""
     excess = describe_excess(drops, limit)
     if excess is not None:
-        raise RefusedError(f"{target}: {excess}\nNothing was changed. {_ADVICE}")
+        raise RefusedError(f"{target}: {excess}\nNothing was changed. {_advise(limit)}")
 
 
 def warn_of_excess(drops: Sequence[StateDrop], limit: float | None) -> tuple[str, ...]:
@@ -85,7 +85,7 @@ def warn_of_excess(drops: Sequence[StateDrop], limit: float | None) -> tuple[str
     excess = describe_excess(drops, limit)
     if excess is None:
         return ()
-    return (Foreseen(f"{excess}\nUnless somebody agrees on a terminal, a run refuses this. {_ADVICE}"),)
+    return (Foreseen(f"{excess}\nUnless somebody agrees on a terminal, a run refuses this. {_advise(limit)}"),)
 
 
 def warn_of_far_future(drops: Sequence[StateDrop]) -> tuple[str, ...]:
@@ -103,10 +103,14 @@ def warn_of_far_future(drops: Sequence[StateDrop]) -> tuple[str, ...]:
     )
 
 
-_ADVICE = (
-    "Correct the timestamp field, its unit, the ttl or the clock. If this is what you want, use a higher --max-drop "
-    "(in a policy: max_drop); 100% allows everything"
-)
+def _advise(limit: float | None) -> str:
+    """Return what to do about an excess. Without a ``limit``, it is one of all entries, which only 100% allows."""
+    option = (
+        'add --max-drop 100% (in a policy: max_drop = "100%")'
+        if limit is None
+        else "use a higher --max-drop (in a policy: max_drop); 100% allows everything"
+    )
+    return f"Correct the timestamp field, its unit, the ttl or the clock. If this is what you want, {option}"
 
 
 def describe_excess(drops: Sequence[StateDrop], limit: float | None) -> str | None:

@@ -137,7 +137,10 @@ def timestamp_field(state: StateDescriptor, name: str) -> TimestampField:
         return TimestampField(field, _DAY, np.int32) if kind is T.DateType else TimestampField(field, 1)
     if kind in _INTEGERS:
         if unit not in UNITS:
-            raise UsageError(f"{path} is a number; name its unit: {path}:s, {path}:ms, {path}:us or {path}:ns")
+            wrong_unit = "" if unit is None else f", and {unit!r} is not a unit"
+            raise UsageError(
+                f"{path} is a number{wrong_unit}; name its unit: {path}:s, {path}:ms, {path}:us or {path}:ns"
+            )
         return TimestampField(field, UNITS[unit], _INTEGERS[kind])
     raise UsageError(
         f"{path} is a {field.type.simple_string}, which is not a time. Its state has these fields:\n"

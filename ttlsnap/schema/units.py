@@ -51,7 +51,10 @@ def parse_age(text: str) -> int:
     """
     total = _parse(text.strip())
     if total is None:
-        raise UsageError(f"{text!r} is not a duration; try 90s, 36h, 7d, 7 days, 1d12h or P7D")
+        raise UsageError(
+            f"{text!r} is not a duration; try 90s, 36h, 7d, 7 days, 1d12h or P7D. The units are ms, s, m (minutes), h, "
+            "d and w; there are no months"
+        )
     if total > MAX_INT64:
         raise UsageError(f"{text!r} is more than the 292,000 years that a timestamp can hold")
     return total

@@ -41,7 +41,7 @@ def check_destination(source: str, output: str) -> LocalDirectory:
     destination = open_local(output)
     info = destination.stat("")
     if info is not None and (not info.is_dir or destination.list("")):
-        raise UsageError(f"--output {destination.root} exists and is not an empty folder")
+        raise UsageError(f"--output {destination.root} exists and is not an empty folder. Name another folder")
     inner, outer = sorted((Path(source), Path(destination.root)), key=lambda path: -len(path.parts))
     if is_local(source) and inner.is_relative_to(outer):
         raise UsageError(f"--output {destination.root} and the checkpoint {source} must not contain each other")
