@@ -120,8 +120,8 @@ def history(
         if entry.waiting and entry.status == "rolled back":
             archive = (entry.report or {}).get("expired_to")
             say(
-                f"Run {entry.run} is rolled back, but its dropped entries are still in {archive}. To remove them there: "
-                f"ttlsnap recover {shell_word(target)} --expired-to {shell_word(str(archive))}"
+                f"Run {entry.run} is rolled back, but its dropped entries are still in {archive}. To remove them "
+                f"there: ttlsnap recover {shell_word(target)} --expired-to {shell_word(str(archive))}"
             )
         elif entry.waiting:
             say(f"The entries that run {entry.run} dropped are not archived yet. The next run will try again.")

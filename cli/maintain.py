@@ -273,16 +273,15 @@ def _describe_backups(result: TargetResult) -> Iterator[str]:
         if backup.backups == 0:
             yield "there is no backup"
     elif backup.status == "done":
-        of_which = f"{size(backup.bytes)}, of which {size(backup.sent_bytes)} were sent"
-        yield f"backed up as of batch {backup.batch} to {backup.place} ({of_which})"
+        amounts = f"{size(backup.bytes)}, sent: {size(backup.sent_bytes)}"
+        yield f"backed up as of batch {backup.batch} to {backup.place} ({amounts})"
     elif backup.status == "planned":
         yield f"a run backs it up as of batch {backup.batch} to {backup.place} ({size(backup.bytes)})"
     else:
         yield f"the newest backup is of batch {backup.batch}, made {backup.made_at}: {backup.place}"
     for place_of_backup in backup.removed:
         yield f"{'a run removes' if backup.status == 'planned' else 'removed'} the backup {place_of_backup}"
-    for warning in backup.warnings:
-        yield warning
+    yield from backup.warnings
 
 
 def _describe_states(result: TargetResult) -> Iterator[str]:
