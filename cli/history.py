@@ -145,11 +145,7 @@ def _find_backups(target: str, folder: str) -> list[FoundBackup]:
     if files.stat("") is None:
         raise UsageError(f"{files.root} does not exist. --backups needs the folder that contains the backups")
     source_id = query_id(source)
-    return [
-        backup
-        for backup in find_backups(files)
-        if backup.is_of(source.root, source_id) or (source_id is None and backup.source == source.root)
-    ]
+    return [backup for backup in find_backups(files) if backup.is_of(source.root, source_id)]
 
 
 def _to_json(backups: Sequence[FoundBackup] | None) -> dict[str, Any]:

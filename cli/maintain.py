@@ -280,7 +280,7 @@ def _describe_backups(result: TargetResult) -> Iterator[str]:
     else:
         yield f"the newest backup is of batch {backup.batch}, made {backup.made_at}: {backup.place}"
     for place_of_backup in backup.removed:
-        yield f"{'a run removes' if backup.status == 'planned' else 'removed'} the backup {place_of_backup}"
+        yield f"{'a run removes' if backup.dry_run else 'removed'} the backup {place_of_backup}"
     yield from backup.warnings
 
 

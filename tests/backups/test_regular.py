@@ -98,6 +98,52 @@ def test_each_run_makes_a_backup_and_keeps_only_some(maintain: Maintain, source:
     assert not diff(str(source.path), str(folder / str(source.batches[-1]))).differs
 
 
+def test_as_many_backups_remain_as_the_policy_keeps_even_if_a_run_is_backed_up_as_well(
+    maintain: Maintain, source: Source, tmp_path: Path
+) -> None:
+    text = 'to = "backups/{batch}"\nkeep = 2\nevery = "1s"\nbefore_run = true'
+    for batch in source.batches:
+        source.commit(batch)
+        code, target = maintain(text, rule='ttl = "7d"\ntimestamp = "value.max"\nnow = "wall"\nmax_drop = "100%"')
+        assert (code, target["status"], target["policy_backup"]["status"]) == (0, "done", "done")
+        time.sleep(1)
+    assert [found.batch for found in backups_in(tmp_path / "backups")] == source.batches[-2:]
+
+
+def test_a_checkpoint_that_went_back_is_backed_up_and_the_first_made_backup_is_removed(
+    maintain: Maintain, source: Source, tmp_path: Path
+) -> None:
+    text = 'to = "backups/{batch}"\nkeep = 2'
+    for number, batch in enumerate([*source.batches[1:3], source.batches[0], source.batches[3]]):
+        source.commit(batch)
+        assert maintain(text)[1]["policy_backup"]["status"] == "done"
+        make_older(tmp_path / "backups" / str(batch), f"2020-01-0{number + 1}T00:00:00Z")
+    assert [found.batch for found in backups_in(tmp_path / "backups")] == [source.batches[0], source.batches[3]]
+
+
+def test_a_backup_of_the_same_query_in_another_place_is_not_one_of_this_checkpoint(
+    maintain: Maintain, source: Source, tmp_path: Path
+) -> None:
+    copy(str(source.path), str(tmp_path / "staging"))
+    for name in ("a", "b"):
+        copy(str(tmp_path / "staging"), str(tmp_path / "backups" / name))
+    before = bytes_of(tmp_path / "backups")
+    backup = maintain('to = "backups/{batch}"\nkeep = 1')[1]["policy_backup"]
+    assert (backup["status"], backup["backups"], backup["removed"]) == ("done", 1, [])
+    after = bytes_of(tmp_path / "backups")
+    assert {path: after[path] for path in before} == before
+
+
+def test_a_backup_with_a_time_in_the_future_does_not_stop_others(
+    maintain: Maintain, source: Source, tmp_path: Path
+) -> None:
+    text = 'to = "backups/{batch}"\nevery = "1d"'
+    maintain(text)
+    make_older(tmp_path / "backups" / str(source.batches[0]), "2099-01-01T00:00:00Z")
+    source.commit(source.batches[1])
+    assert maintain(text)[1]["policy_backup"]["status"] == "done"
+
+
 def test_no_backup_is_made_without_a_new_batch_or_too_early(maintain: Maintain, source: Source, tmp_path: Path) -> None:
     text = 'to = "backups/{batch}"\nevery = "1d"'
     folder = tmp_path / "backups"
@@ -158,7 +204,8 @@ def test_an_unfinished_backup_is_continued_and_an_old_one_removed(
     manifest = read_manifest(open_directory(str(folder / str(source.batches[0]))))
     assert manifest is not None
     for name, batch in (("older", source.batches[0]), ("newer", source.batches[2])):
-        facts = CopyFacts.from_json({**manifest.facts.to_json(), "batch": batch})
+        made_at = "2020-01-01T00:00:00Z" if name == "older" else "2099-01-01T00:00:00Z"
+        facts = CopyFacts.from_json({**manifest.facts.to_json(), "batch": batch, "made_at": made_at})
         (folder / name).mkdir()
         write_begun(open_directory(str(folder / name)), facts)
     source.commit(source.batches[2])

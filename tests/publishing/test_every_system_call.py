@@ -13,6 +13,8 @@ import pytest
 
 from ttlsnap import copy as copy_checkpoint
 from ttlsnap import export
+from ttlsnap.copies.manifest import MANIFEST, CopyFacts, Manifest, read_manifest
+from ttlsnap.storage.open import open_directory
 
 from ..judge.spark import Checkpoint
 from ..matrix import FULL
@@ -315,6 +317,10 @@ def test_an_interrupted_removal_of_an_old_backup_goes_on(
     (tmp_path / "policy.toml").write_text('[[target]]\npath = "source"\nbackup = {to = "backups/{batch}", keep = 1}\n')
 
     def argv(folder: Path) -> list[str]:
+        old = open_directory(str(folder / "backups" / "old"))
+        if (manifest := read_manifest(old)) is not None:  # the folder of both has another place each time
+            facts = CopyFacts.from_json({**manifest.facts.to_json(), "source": str(folder / "source")})
+            (folder / "backups" / "old" / MANIFEST).write_bytes(Manifest(facts, manifest.files).to_bytes())
         return ["maintain", str(folder / "policy.toml"), "--engine", "local"]
 
     step = workshop.step("policy backup", tmp_path, argv)

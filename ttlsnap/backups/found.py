@@ -44,15 +44,16 @@ class FoundBackup(Result):
     error: str | None = None
 
     def is_of(self, source: str, query_id: str | None) -> bool:
-        """Return whether this is a copy of the checkpoint ``source``, whose query has this id."""
-        return self.status != "damaged" and (self.query_id or self.source) == (query_id or source)
+        """Return whether this may be a copy of the checkpoint ``source``, whose query has this id."""
+        is_same_query = query_id is not None and query_id == self.query_id
+        return self.status == "damaged" or source == self.source or is_same_query
 
 
 def find_backups(folder: Directory) -> list[FoundBackup]:
-    """Return the copies in the folders of ``folder``, by their batches. Folders with something else are left out."""
+    """Return the copies in the folders of ``folder``, oldest first. Folders with something else are left out."""
     names = [info.name for info in folder.list("") if info.is_dir]
     found = each(folder, lambda name: _find(f"{folder.root}/{name}"), names)
-    return sorted(filter(None, found), key=lambda backup: (backup.batch or 0, backup.place))
+    return sorted(filter(None, found), key=lambda backup: (backup.made_at or "", backup.batch or 0, backup.place))
 
 
 def _find(place: str) -> FoundBackup | None:
@@ -85,8 +86,8 @@ def _describe(
     )
 
 
-def remove_backup(folder: Directory, backup: FoundBackup) -> None:
-    """Remove a backup in ``folder``, which is complete or unfinished, and that nobody has used.
+def remove_backup(backup: FoundBackup) -> None:
+    """Remove a backup, which is complete or unfinished, and that nobody has used.
 
     It becomes an unfinished copy first, so that nobody starts a query on what is left after a crash.
 
@@ -111,7 +112,7 @@ def remove_backup(folder: Directory, backup: FoundBackup) -> None:
             write_begun(files, manifest.facts)
             files.replace(fence, f"{COPY_MARK}; it is an old backup that is being removed\n".encode())
             files.remove(MANIFEST)
-    _remove_folder(folder, backup)
+    _remove_folder(open_directory(backup.place.rpartition("/")[0]), backup)
 
 
 def _remove_folder(folder: Directory, backup: FoundBackup) -> None:

@@ -17,7 +17,6 @@ from ttlsnap.checkpoint.recognize import require_checkpoint
 from ttlsnap.copies.run import CopyRequest, SilentCopyListener, make_copy
 from ttlsnap.documents import Document
 from ttlsnap.errors import TtlsnapError, UsageError
-from ttlsnap.storage.directory import Directory
 from ttlsnap.storage.open import for_reading, open_directory
 
 _NAMES = ("name", "batch")
@@ -71,7 +70,7 @@ class PolicyBackup(Document):
     place, batch, made_at, bytes    the newest one; those of the planned one, if ``planned``. None if there is none
     sent_bytes      what was sent for it in this run
     backups         how many there are; None if that is not known, because the checkpoint could not be read
-    removed         those that were, or would be, removed, because there are more than the policy keeps
+    removed         those that are more than the policy keeps, and were removed, or would be, with ``dry_run``
     """
 
     status: Literal["done", "planned", "waiting", "current", "failed"] = "failed"
@@ -82,6 +81,7 @@ class PolicyBackup(Document):
     sent_bytes: int = 0
     backups: int | None = None
     removed: tuple[str, ...] = ()
+    dry_run: bool = False
     warnings: tuple[str, ...] = ()
 
     @property
@@ -103,9 +103,11 @@ class _Listener(SilentCopyListener):
 
 @dataclass(frozen=True)
 class _Backups:
-    """The backups of a checkpoint that are in a folder, oldest first. Its last committed batch is ``batch``."""
+    """The backups of a checkpoint that are in a folder, oldest first. Its last committed batch is ``batch``.
 
-    folder: Directory
+    A copy of the same query elsewhere, which has the same id, is another checkpoint.
+    """
+
     batch: int | None
     complete: list[FoundBackup]
     unfinished: list[FoundBackup]
@@ -119,11 +121,10 @@ class _Backups:
         source = for_reading(open_directory(target))
         require_checkpoint(source)
         folder = open_directory(rule.folder_of(target))
-        source_id = query_id(source)
-        own = [backup for backup in find_backups(folder) if backup.is_of(source.root, source_id)]
+        identity = (source.root, query_id(source))
+        own = [backup for backup in find_backups(folder) if (backup.source, backup.query_id) == identity]
         commits = read_logs(source).commits
         return cls(
-            folder,
             commits[-1] if commits else None,
             [backup for backup in own if backup.status == "complete"],
             [backup for backup in own if backup.status == "unfinished"],
@@ -142,14 +143,17 @@ class RegularBackups:
         self._target, self._rule, self._dry_run = target, rule, dry_run
         self._listener = _Listener(refuse_if_stopped)
         self._is_regular_done = False
-        self.result = PolicyBackup()
+        self.result = PolicyBackup(dry_run=dry_run)
 
     def make_regular(self) -> None:
         """Make a backup if it is time, at most once. Raise a TtlsnapError if that fails."""
         if self._is_regular_done:
             return
         found, every_s = self._find(), self._rule.every_s
-        is_young = every_s is not None and found.newest is not None and _age_s(found.newest) < every_s * (1 - _EARLY)
+        # A time in the future is that of a wrong clock.
+        is_young = (
+            every_s is not None and found.newest is not None and 0 <= _age_s(found.newest) < every_s * (1 - _EARLY)
+        )
         if is_young or (every_s is None and self._rule.before_run):
             self.result = replace(self.result, status="waiting")
         else:
@@ -158,7 +162,7 @@ class RegularBackups:
 
     def make_before_run(self) -> None:
         """Make a backup if the rule wants one before a change of the checkpoint. Raise a TtlsnapError if that fails."""
-        if self._rule.before_run:
+        if self._rule.before_run and self.result.status != "planned":
             self._make(self._find())
 
     def _find(self) -> _Backups:
@@ -174,15 +178,14 @@ class RegularBackups:
 
     def _make(self, found: _Backups) -> None:
         newest, is_done = found.newest, self.result.status == "done"
-        if newest is not None and newest.batch == found.batch:
+        if any(backup.batch == found.batch for backup in found.complete):
             self.result = self.result if is_done else replace(self.result, status="current")
-            self._remove(found, [])
+            self._remove(found.unfinished, found.complete)
             return
         self.result = self.result if is_done else replace(self.result, status="failed")
-        begun = found.unfinished[-1] if found.unfinished else None
-        if begun is not None and newest is not None and _batch(begun) <= _batch(newest):
-            begun = None  # it is an old one whose removal was interrupted
-        place = begun.place if begun is not None else self._rule.place_of(self._target, found.batch or 0)
+        # One that is older than a complete one is an old backup, and its removal was interrupted.
+        continued = [backup for backup in found.unfinished[-1:] if newest is None or _is_newer(backup, newest)]
+        place = continued[0].place if continued else self._rule.place_of(self._target, found.batch or 0)
         onto = newest.place if newest is not None else None
         report = make_copy(CopyRequest(self._target, place, onto=onto, dry_run=self._dry_run, listener=self._listener))
         self.result = replace(
@@ -196,26 +199,29 @@ class RegularBackups:
             backups=len(found.complete) + (not self._dry_run),
             warnings=(*self.result.warnings, *report.warnings),
         )
-        self._remove(found, [begun] if begun is not None else [])
+        self._remove([backup for backup in found.unfinished if backup not in continued], found.complete, new=1)
 
-    def _remove(self, found: _Backups, kept: list[FoundBackup]) -> None:
-        """Remove the backups that the rule does not keep, and unfinished ones except ``kept``."""
+    def _remove(self, unfinished: list[FoundBackup], complete: list[FoundBackup], new: int = 0) -> None:
+        """Remove the unfinished backups, and those complete ones that the rule does not keep beside ``new`` others."""
         keep = self._rule.keep
-        complete = len(found.complete) + (self.result.status in ("done", "planned"))
-        old = found.complete[: max(complete - keep, 0)] if keep is not None else []
-        for backup in [*old, *(backup for backup in found.unfinished if backup not in kept)]:
+        old = complete[: max(len(complete) + new - keep, 0)] if keep is not None else []
+        for backup in [*old, *unfinished]:
             try:
                 if not self._dry_run:
-                    remove_backup(found.folder, backup)
+                    remove_backup(backup)
             except TtlsnapError as error:
                 self.result = replace(self.result, warnings=(*self.result.warnings, error.message))
                 continue
-            count = (self.result.backups or 0) - (backup.status == "complete" and not self._dry_run)
-            self.result = replace(self.result, removed=(*self.result.removed, backup.place), backups=count)
+            is_counted = backup.status == "complete" and not self._dry_run
+            self.result = replace(
+                self.result,
+                removed=(*self.result.removed, backup.place),
+                backups=(self.result.backups or 0) - is_counted,
+            )
 
 
-def _batch(backup: FoundBackup) -> int:
-    return -1 if backup.batch is None else backup.batch
+def _is_newer(backup: FoundBackup, other: FoundBackup) -> bool:
+    return (backup.made_at or "") > (other.made_at or "")
 
 
 def _age_s(backup: FoundBackup) -> float:
