@@ -135,12 +135,19 @@ class RegularBackups:
     """The backups of the checkpoint ``target`` in one run of a policy. ``result`` is what was done about them so far.
 
     ``refuse_if_stopped`` raises an error if the run must end. What has arrived of a backup remains for the next run.
+    ``parallelism`` is the number of files that are sent at the same time.
     """
 
     def __init__(
-        self, target: str, rule: BackupRule, refuse_if_stopped: Callable[[], None], *, dry_run: bool = False
+        self,
+        target: str,
+        rule: BackupRule,
+        refuse_if_stopped: Callable[[], None],
+        *,
+        dry_run: bool = False,
+        parallelism: int | None = None,
     ) -> None:
-        self._target, self._rule, self._dry_run = target, rule, dry_run
+        self._target, self._rule, self._dry_run, self._parallelism = target, rule, dry_run, parallelism
         self._listener = _Listener(refuse_if_stopped)
         self._is_regular_done = False
         self.result = PolicyBackup(dry_run=dry_run)
@@ -187,7 +194,16 @@ class RegularBackups:
         continued = [backup for backup in found.unfinished[-1:] if newest is None or _is_newer(backup, newest)]
         place = continued[0].place if continued else self._rule.place_of(self._target, found.batch or 0)
         onto = newest.place if newest is not None else None
-        report = make_copy(CopyRequest(self._target, place, onto=onto, dry_run=self._dry_run, listener=self._listener))
+        report = make_copy(
+            CopyRequest(
+                self._target,
+                place,
+                onto=onto,
+                dry_run=self._dry_run,
+                listener=self._listener,
+                parallelism=self._parallelism,
+            )
+        )
         self.result = replace(
             self.result,
             status="planned" if self._dry_run else "done",

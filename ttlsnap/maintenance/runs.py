@@ -259,7 +259,9 @@ class _Runner:
         if rule is None:
             return None
         refuse_if_stopped = partial(self._workers.refuse_if_stopped, target.path)
-        return RegularBackups(target.path, rule, refuse_if_stopped, dry_run=self._dry_run)
+        return RegularBackups(
+            target.path, rule, refuse_if_stopped, dry_run=self._dry_run, parallelism=self._workers.parallelism
+        )
 
     def _process(self, target: MatchedTarget, backups: RegularBackups | None) -> Report | None:
         """Back a target up, and apply its rules. Return None if there are no rules and no changes."""

@@ -38,7 +38,7 @@ class Workers:
         tables: bool = False,
         jars: str | None = None,
     ) -> None:
-        self._master, self._parallelism, self._tables, self._jars = master, parallelism, tables, jars
+        self._master, self.parallelism, self._tables, self._jars = master, parallelism, tables, jars
         self._stack, self._lock = ExitStack(), threading.Lock()
         self._session: SparkSession | None = None
         self._without_delta: TtlsnapError | None = None
@@ -84,12 +84,12 @@ class Workers:
         with self._lock:
             if self._session is None and self._tables:
                 try:
-                    with_delta = delta_session(jars=self._jars, master=self._master, parallelism=self._parallelism)
+                    with_delta = delta_session(jars=self._jars, master=self._master, parallelism=self.parallelism)
                     self._session = self._stack.enter_context(with_delta)
                 except TtlsnapError as error:
                     self._tables, self._without_delta = False, error
             if self._session is None:
-                self._session = self._stack.enter_context(start_engine(self._master, self._parallelism))
+                self._session = self._stack.enter_context(start_engine(self._master, self.parallelism))
             return self._session
 
     def delta_session(self) -> SparkSession:
