@@ -323,8 +323,8 @@ BREAKS = (
     Break(
         "a join of Spark 3.5 does not start with a planned batch",
         "transaction/change.py",
-        "            documents |= nullable_schemas(files, documents)\n",
-        "            nullable_schemas(files, documents)\n",
+        "            documents |= nullable_schemas(files, before, staged_paths, documents)\n",
+        "            nullable_schemas(files, before, staged_paths, documents)\n",
         "../compaction/test_joins.py",
     ),
     Break(

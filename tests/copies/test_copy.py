@@ -317,3 +317,22 @@ def test_an_earlier_copy_must_be_one_of_the_same_checkpoint(tmp_path: Path, onto
     with pytest.raises(TtlsnapError, match=words):
         copy(str(source), str(tmp_path / "copy"), onto=str(tmp_path / onto))
     assert not (tmp_path / "copy/offsets").exists()
+
+
+def test_a_copy_that_goes_on_never_writes_into_a_file_of_an_earlier_one(tmp_path: Path) -> None:
+    source, earlier, target = sample(AGG, tmp_path), tmp_path / "earlier", tmp_path / "copy"
+    copy(str(source), str(earlier), batch=4)
+
+    def end() -> None:
+        raise Interrupted
+
+    with pytest.raises(Interrupted):
+        copy(str(source), str(target), onto=str(earlier), listener=Doing("arrived", end))
+    before = bytes_of(earlier)
+    for path in source.rglob("*"):  # as after a restore of the checkpoint by other tools
+        os.utime(path, (0, 0))
+    (source / "commits/3").write_bytes((source / "commits/3").read_bytes() + b" ")
+    (source / "commits/.3.crc").unlink()
+    copy(str(source), str(target), onto=str(earlier))
+    assert bytes_of(earlier) == before
+    assert (target / "commits/3").read_bytes() == (source / "commits/3").read_bytes()

@@ -15,6 +15,7 @@ from ttlsnap.copies.manifest import CopiedFile
 from ttlsnap.copies.selection import SelectedFile
 from ttlsnap.errors import BusyError, StorageError
 from ttlsnap.storage.directory import Directory
+from ttlsnap.storage.local import LocalDirectory
 from ttlsnap.storage.trees import make_folders
 
 _PIECE = 8 << 20
@@ -69,11 +70,13 @@ class Sender:
             return file.path
 
     def _send(self, file: SelectedFile) -> CopiedFile:
-        if self._earlier is not None and (known_file := self._earlier.find(file)) is not None:
-            self._target.remove(file.path)  # an earlier attempt may have left it
-            if self._target.take(self._earlier.files, file.path):
-                self.shared.append(known_file)
-                return replace(known_file, changed_ns=file.info.mtime_ns)
+        known_file = self._earlier.find(file) if self._earlier is not None else None
+        if known_file is not None or isinstance(self._target, LocalDirectory):
+            # An attempt before may have left a hard link to a file of another copy, which must not change.
+            self._target.remove(file.path)
+        if known_file is not None and self._earlier is not None and self._target.take(self._earlier.files, file.path):
+            self.shared.append(known_file)
+            return replace(known_file, changed_ns=file.info.mtime_ns)
         digest, size = xxhash.xxh3_128(), 0
         with self._target.writer(file.path) as copy:
             for piece in self._pieces(file):

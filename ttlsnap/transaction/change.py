@@ -55,7 +55,8 @@ class Change:
         documents, staged = dict(self.documents), {file.target: file for file in self.staged}
         # A restore after a batch that was begun has its planned batch among the documents.
         if self.planned is not None or layout.offset_file(self.batch + 1) in documents:
-            documents |= nullable_schemas(files, {path: file.path for path, file in staged.items()}, documents)
+            staged_paths = {path: file.path for path, file in staged.items()}
+            documents |= nullable_schemas(files, before, staged_paths, documents)
         _stage(files, run, documents)
         each(files, lambda path: files.keep_copy(path, backup_path(run, path)), self.preserved)
         # A document can take the place of a staged file, which then has another checksum.

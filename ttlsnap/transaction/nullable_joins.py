@@ -12,40 +12,37 @@ Source: Spark's ``StateSchemaCompatibilityChecker`` and ``SymmetricHashJoinState
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.file_checksums import read_checked
+from ttlsnap.checkpoint.listing import Listing
 from ttlsnap.checkpoint.state_schema import MAX_SCHEMA_BYTES, as_nullable_schema
 from ttlsnap.storage.directory import Directory
 
-_SCHEMA = re.compile(rf"{layout.STATE}/([0-9]+)/0/(?:left|right)-[^/]+/_metadata/schema")
+_SCHEMA = re.compile(rf"{layout.STATE}/[0-9]+/0/(?:left|right)-[^/]+/_metadata/schema")
 
 
-def nullable_schemas(files: Directory, staged: Mapping[str, str], documents: Mapping[str, bytes]) -> dict[str, bytes]:
+def nullable_schemas(
+    files: Directory, before: Listing, staged: Mapping[str, str], documents: Mapping[str, bytes]
+) -> dict[str, bytes]:
     """Return the schema files of joins that must change before a batch without rows, by their paths.
 
-    ``staged`` has the places of new files, and ``documents`` the content of others, by the paths that they will have.
+    ``before`` has the state files. ``staged`` has the places of new files, and ``documents`` the content of others, by
+    the paths that they will have. Nothing is read if there is no join.
     """
     changed: dict[str, bytes] = {}
-    paths = {path for path in (*staged, *documents, *_find_schemas(files)) if _SCHEMA.fullmatch(path)}
-    for path in sorted(paths):
+    new_paths = {*staged, *documents}
+    stores = {path.rpartition("/")[0] for path in before if path.startswith(f"{layout.STATE}/")}
+    known_paths = {*new_paths, *(f"{store}/_metadata/schema" for store in stores)}
+    for path in sorted(path for path in known_paths if _SCHEMA.fullmatch(path)):
         # Since Spark 4.0, there is metadata of operators, and the check is made before the batch is planned.
         metadata = f"{layout.STATE}/{path.split('/')[1]}/_metadata"
-        if files.list(metadata) or any(name.startswith(f"{metadata}/") for name in (*staged, *documents)):
+        is_recent = files.list(metadata) or any(new_path.startswith(f"{metadata}/") for new_path in new_paths)
+        if is_recent or not (path in new_paths or files.stat(path) is not None):
             continue
         data = documents.get(path) or read_checked(files, staged.get(path, path), MAX_SCHEMA_BYTES)
         new_data = as_nullable_schema(data, f"{files.root}/{path}")
         if new_data != data:
             changed[path] = new_data
     return changed
-
-
-def _find_schemas(files: Directory) -> Iterator[str]:
-    """Yield the paths of the schema files of the stores in the first partitions."""
-    for operator in files.list(layout.STATE):
-        folder = f"{layout.STATE}/{operator.name}/0"
-        for store in files.list(folder) if operator.is_dir else ():
-            path = f"{folder}/{store.name}/_metadata/schema"
-            if store.is_dir and _SCHEMA.fullmatch(path) and files.stat(path) is not None:
-                yield path
