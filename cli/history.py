@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +15,7 @@ from ttlsnap.cli.help import Command
 from ttlsnap.cli.options import Format, FormatOption, Target
 from ttlsnap.cli.output import MISSING, ask_person, console, number, place, print_json, say, size, table, tell
 from ttlsnap.cli.published import describe_changes
-from ttlsnap.errors import RefusedError, UsageError, explain_errors
+from ttlsnap.errors import RefusedError, TtlsnapError, UsageError, explain_errors
 from ttlsnap.printable import shell_word
 
 if TYPE_CHECKING:
@@ -86,7 +86,8 @@ def history(
         _print_backups_only(target, found_backups, output_format)
         return
     removable = find_removable(target) if dry_run else []
-    entries = read(target)  # before anything is removed: an error says that nothing was changed
+    with _showing_after_error(target, found_backups if output_format is Format.TEXT else None):
+        entries = read(target)  # before anything is removed: an error says that nothing was changed
     pruned = remove(target, confirm=None if yes else partial(_ask, target)) if prune and not dry_run else []
     files = open_directory(target)
     with (
@@ -125,14 +126,29 @@ def history(
             )
         elif entry.waiting:
             say(f"The entries that run {entry.run} dropped are not archived yet. The next run will try again.")
+    _show_removal(pruned, removable if dry_run else None)
+    _show_backups(target, found_backups)
+
+
+@contextmanager
+def _showing_after_error(target: str, backups: Sequence[FoundBackup] | None) -> Iterator[None]:
+    """Print the backups after an error within the block: a damaged checkpoint needs them most."""
+    try:
+        yield
+    except TtlsnapError:
+        _show_backups(target, backups)
+        raise
+
+
+def _show_removal(pruned: Sequence[str], removable: Sequence[Backup] | None) -> None:
+    """Print the backups of runs that were removed, or in a dry run those that would be."""
     for run in pruned:
         say(f"Removed the backup of run {run}.")
-    if dry_run:
+    if removable is not None:
         for backup in removable:
             note = " The run can still be rolled back, but only with it." if backup.needed_to_undo else ""
             say(f"--prune would remove the backup of run {backup.run} ({_size(backup)}).{note}")
         say("Nothing was removed.")
-    _show_backups(target, found_backups)
 
 
 def _find_backups(target: str, folder: str) -> list[FoundBackup]:
@@ -144,7 +160,9 @@ def _find_backups(target: str, folder: str) -> list[FoundBackup]:
     files, source = open_directory(folder), open_directory(target)
     if files.stat("") is None:
         raise UsageError(f"{files.root} does not exist. --backups needs the folder that contains the backups")
-    source_id = query_id(source)
+    source_id = None
+    with suppress(TtlsnapError):  # a damaged checkpoint needs its backups most
+        source_id = query_id(source)
     return [backup for backup in find_backups(files) if backup.is_of(source.root, source_id)]
 
 
@@ -179,7 +197,7 @@ def _show_backups(target: str, backups: Sequence[FoundBackup] | None) -> None:
             size(backup.bytes),
         )
     out.print(rows)
-    complete = [backup.place for backup in backups if backup.status == "complete"]
+    complete = [backup.place for backup in backups if backup.status == "complete" and not backup.new_id]
     if complete:
         say(f"To restore the newest: ttlsnap copy {shell_word(complete[-1])} {shell_word(target)} --replace")
 

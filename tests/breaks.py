@@ -330,15 +330,15 @@ BREAKS = (
     Break(
         "a policy removes a backup with files of others",
         "backups/found.py",
-        "            if others:\n",
-        "            if False:\n",
+        "        if others:\n",
+        "        if False:\n",
         "test_regular.py",
     ),
     Break(
         "a policy removes a backup that a query has used",
         "backups/found.py",
-        "if is_unused(manifest,",
-        "if True or is_unused(manifest,",
+        "if not is_unused(manifest,",
+        "if False and not is_unused(manifest,",
         "test_regular.py",
     ),
     Break(

@@ -203,8 +203,9 @@ def test_an_unfinished_backup_is_continued_and_an_old_one_removed(
     maintain(text)
     manifest = read_manifest(open_directory(str(folder / str(source.batches[0]))))
     assert manifest is not None
+    make_older(folder / str(source.batches[0]), "2021-01-01T00:00:00Z")
     for name, batch in (("older", source.batches[0]), ("newer", source.batches[2])):
-        made_at = "2020-01-01T00:00:00Z" if name == "older" else "2099-01-01T00:00:00Z"
+        made_at = f"20{20 if name == 'older' else 22}-01-01T00:00:00Z"
         facts = CopyFacts.from_json({**manifest.facts.to_json(), "batch": batch, "made_at": made_at})
         (folder / name).mkdir()
         write_begun(open_directory(str(folder / name)), facts)
@@ -316,3 +317,99 @@ def test_the_text_the_metrics_and_the_history_name_the_backups(
     assert run(["copy", backup.place, str(source.path), "--replace", "--yes"]) == 0
     assert not diff(str(source.path), backup.place).differs
     assert run(["history", str(source.path), "--backups", str(tmp_path / "nothing")]) == 2
+
+
+RULE = 'ttl = "7d"\ntimestamp = "value.max"\nnow = "wall"\nmax_drop = "100%"'
+
+
+def begin(place: Path, of: Path, **facts: object) -> None:
+    """Make the folder of a copy that was interrupted early."""
+    manifest = read_manifest(open_directory(str(of)))
+    assert manifest is not None
+    place.mkdir()
+    write_begun(open_directory(str(place)), CopyFacts.from_json({**manifest.facts.to_json(), **facts}))
+
+
+def test_an_interrupted_backup_of_an_older_batch_is_not_the_one_before_a_run(
+    maintain: Maintain, source: Source, tmp_path: Path
+) -> None:
+    text, folder = 'to = "backups/{batch}"\nbefore_run = true', tmp_path / "backups"
+    copy(str(source.path), str(folder / str(source.batches[0])))
+    make_older(folder / str(source.batches[0]))
+    begin(folder / "begun", folder / str(source.batches[0]), batch=source.batches[1], made_at="2021-01-01T00:00:00Z")
+    source.commit(source.batches[3])
+    old = bytes_of(source.path / "state")
+    code, target = maintain(text, rule=RULE)
+    assert (code, target["status"], target["policy_backup"]["batch"]) == (0, "done", source.batches[3])
+    assert bytes_of(folder / str(source.batches[3]) / "state") == old
+
+
+def test_a_backup_of_another_batch_with_the_same_number_does_not_count(
+    maintain: Maintain, source: Source, tmp_path: Path
+) -> None:
+    text, folder = 'to = "backups/{batch}"\nbefore_run = true', tmp_path / "backups"
+    source.commit(source.batches[1])
+    for batch in source.batches[:2]:
+        copy(str(source.path), str(folder / str(batch)), batch=batch)
+    copy(str(folder / str(source.batches[0])), str(source.path), replace=True, stopped=True)
+    old = bytes_of(source.path / "state")
+    code, target = maintain(text, rule=RULE)
+    assert (code, target["status"], target["policy_backup"]["status"]) == (0, "done", "done")
+    assert target["policy_backup"]["place"] == str(folder / f"{source.batches[1]}-2")
+    assert bytes_of(folder / f"{source.batches[1]}-2" / "state") == old
+
+
+def test_a_broken_backup_does_not_count(maintain: Maintain, source: Source, tmp_path: Path) -> None:
+    folder = tmp_path / "backups"
+    copy(str(source.path), str(folder / str(source.batches[0])))
+    shutil.rmtree(folder / str(source.batches[0]) / "state")
+    code, target = maintain('to = "backups/{batch}"\nbefore_run = true', rule=RULE)
+    assert (code, target["policy_backup"]["place"]) == (0, str(folder / f"{source.batches[0]}-2"))
+    (broken, _) = backups_in(folder)
+    assert (broken.status, "is missing" in str(broken.error)) == ("damaged", True)
+
+
+def test_other_folders_beside_the_backups_stay_and_stop_nothing(
+    maintain: Maintain, source: Source, tmp_path: Path
+) -> None:
+    folder, older = tmp_path / "backups", {"made_at": "2020-01-01T00:00:00Z"}
+    clone = folder / "clone"
+    copy(str(source.path), str(clone), new_id=True)
+    copy(str(source.path), str(folder / "victim"))
+    make_older(folder / "victim")
+    for name in ("with_notes", "used", "linked"):
+        begin(folder / name, folder / "victim", **older)
+    (folder / "with_notes" / "thesis.txt").write_text("mine")
+    shutil.copytree(folder / "victim" / "offsets", folder / "used" / "offsets")
+    shutil.copy(folder / "used" / layout.offset_file(source.batches[0]), folder / "used/offsets/99")
+    (folder / "linked" / "offsets").symlink_to("../victim/offsets")
+    (folder / "of_a_newer_version" / "_ttlsnap").mkdir(parents=True)
+    text = (folder / "victim" / MANIFEST).read_text().replace('"made_by": "0.', '"made_by": "99.')
+    (folder / "of_a_newer_version" / MANIFEST).write_text(text)
+    (folder / "link" / "_ttlsnap").mkdir(parents=True)
+    (folder / "link" / MANIFEST).symlink_to("/etc/hostname")
+    before = bytes_of(folder)
+    source.commit(source.batches[1])
+    code, target = maintain('to = "backups/{batch}"\nkeep = 9')
+    assert (code, target["policy_backup"]["status"], target["policy_backup"]["removed"]) == (0, "done", [])
+    after = bytes_of(folder)
+    others = [path for path in before if not path.startswith(("with_notes/_ttlsnap", "linked/_ttlsnap"))]
+    assert {path: after[path] for path in others} == {path: before[path] for path in others}
+
+
+def test_the_place_of_backups_may_be_in_a_folder_with_braces(tmp_path: Path, source: Source) -> None:
+    folder = tmp_path / "a {b} folder"
+    folder.mkdir()
+    (folder / "policy.toml").write_text(f'[[target]]\npath = "{source.path}"\nbackup = {{to = "b/{{batch}}"}}\n')
+    assert run(["maintain", str(folder / "policy.toml"), "--engine", "local"]) == 0
+    assert (folder / "b" / str(source.batches[0]) / MANIFEST).exists()
+
+
+def test_the_history_of_a_damaged_checkpoint_names_its_backups(
+    tmp_path: Path, source: Source, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy(str(source.path), str(tmp_path / "backups" / "1"))
+    (source.path / "metadata").write_text("{")
+    shutil.rmtree(source.path / "commits")
+    run(["history", str(source.path), "--backups", str(tmp_path / "backups")])
+    assert f"ttlsnap copy {tmp_path}/backups/1 {source.path} --replace" in capsys.readouterr().out.replace("\n", " ")

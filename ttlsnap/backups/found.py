@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 import posixpath
-from dataclasses import dataclass
+import time
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Literal
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.logs import COPY_MARK, read_logs
-from ttlsnap.copies.manifest import BEGUN, MANIFEST, UNFINISHED, CopyFacts, read_begun, read_manifest, write_begun
+from ttlsnap.copies.manifest import (
+    BEGUN,
+    MANIFEST,
+    UNFINISHED,
+    CopyFacts,
+    Manifest,
+    read_begun,
+    read_manifest,
+    write_begun,
+)
 from ttlsnap.copies.verify import find_others, is_unused
 from ttlsnap.documents import Result
-from ttlsnap.errors import CorruptionError, RefusedError
+from ttlsnap.errors import RefusedError, TtlsnapError
 from ttlsnap.publishing.runs import Runs
 from ttlsnap.storage.directory import OWN, Directory, each
 from ttlsnap.storage.open import open_directory, open_for_reading
+from ttlsnap.storage.trees import stat_files
+
+_CLOCKS_DIFFER_S = 300
+"""A time that is later by more than this, in seconds, is that of a wrong clock."""
 
 BackupStatus = Literal["complete", "unfinished", "used", "damaged"]
 
@@ -25,11 +41,11 @@ class FoundBackup(Result):
 
     place           its folder
     status          ``complete``; ``unfinished``; ``used``: a query or a run of ttlsnap has worked on it since;
-                    ``damaged``: its manifest cannot be read, and ``error`` says why
+                    ``damaged``: its manifest cannot be read, or files are missing, and ``error`` says what is wrong
     batch           the batch that it continues from
     made_at         when it was made
     source          the checkpoint
-    query_id        the id of the query in the checkpoint
+    query_id        the id of the query in the checkpoint; with ``new_id``, the copy has another one
     files, bytes    its size, if it is complete or used
     """
 
@@ -39,9 +55,18 @@ class FoundBackup(Result):
     made_at: str | None = None
     source: str | None = None
     query_id: str | None = None
+    new_id: bool = False
     files: int | None = None
     bytes: int | None = None
     error: str | None = None
+
+    @property
+    def made_at_s(self) -> float | None:
+        """When it was made, in seconds since the epoch; None if that is not known, as with a time in the future."""
+        with suppress(ValueError):
+            made_at_s = datetime.fromisoformat(self.made_at or "").timestamp()
+            return made_at_s if made_at_s <= time.time() + _CLOCKS_DIFFER_S else None
+        return None
 
     def is_of(self, source: str, query_id: str | None) -> bool:
         """Return whether this may be a copy of the checkpoint ``source``, whose query has this id."""
@@ -53,27 +78,36 @@ def find_backups(folder: Directory) -> list[FoundBackup]:
     """Return the copies in the folders of ``folder``, oldest first. Folders with something else are left out."""
     names = [info.name for info in folder.list("") if info.is_dir]
     found = each(folder, lambda name: _find(f"{folder.root}/{name}"), names)
-    return sorted(filter(None, found), key=lambda backup: (backup.made_at or "", backup.batch or 0, backup.place))
+    return sorted(filter(None, found), key=lambda backup: (backup.made_at_s or 0, backup.batch or 0, backup.place))
 
 
 def _find(place: str) -> FoundBackup | None:
-    files = open_for_reading(place)
     try:
-        begun = read_begun(files)
-        if begun is not None:
-            return _describe(place, "unfinished", begun[0])
-        manifest = read_manifest(files)
-        if manifest is None:
-            return None
-        status: BackupStatus = "complete" if is_unused(manifest, Runs.read(files), read_logs(files)) else "used"
-    except CorruptionError as error:
+        return _look_at(open_for_reading(place), place)
+    except TtlsnapError as error:  # this folder must not hide the others
         return FoundBackup(place=place, status="damaged", error=error.message)
-    return _describe(place, status, manifest.facts, len(manifest.files), manifest.size)
 
 
-def _describe(
-    place: str, status: BackupStatus, facts: CopyFacts, files: int | None = None, size: int | None = None
-) -> FoundBackup:
+def _look_at(files: Directory, place: str) -> FoundBackup | None:
+    begun = read_begun(files)
+    if begun is not None:
+        offsets = read_logs(files).offsets
+        return _describe(place, "used" if offsets and offsets[-1] > begun[0].batch else "unfinished", begun[0])
+    manifest = read_manifest(files)
+    if manifest is None:
+        return None
+    if not is_unused(manifest, Runs.read(files), read_logs(files)):
+        return _describe(place, "used", manifest.facts, manifest)
+    infos = stat_files(files, manifest.files)
+    wrong = [path for path, file in manifest.files.items() if path not in infos or infos[path].size != file.size]
+    if wrong:
+        others = "" if len(wrong) == 1 else f" ({len(wrong)} such files)"
+        error = f"{place}/{wrong[0]} is missing, or has another size than the manifest says{others}"
+        return replace(_describe(place, "damaged", manifest.facts, manifest), error=error)
+    return _describe(place, "complete", manifest.facts, manifest)
+
+
+def _describe(place: str, status: BackupStatus, facts: CopyFacts, manifest: Manifest | None = None) -> FoundBackup:
     return FoundBackup(
         place=place,
         status=status,
@@ -81,8 +115,9 @@ def _describe(
         made_at=facts.made_at,
         source=facts.source,
         query_id=facts.source_query_id,
-        files=files,
-        bytes=size,
+        new_id=facts.query_id != facts.source_query_id,
+        files=None if manifest is None else len(manifest.files),
+        bytes=None if manifest is None else manifest.size,
     )
 
 
@@ -101,32 +136,51 @@ def remove_backup(backup: FoundBackup) -> None:
         if _find(backup.place) != backup:
             raise RefusedError(f"{backup.place} has changed in the meantime, so this backup was not removed")
         manifest = read_manifest(files)
+        others = _find_foreign(files, manifest)
+        if others:
+            raise RefusedError(
+                f"{backup.place}/{others[0]} is not a file of the backup, so this backup was not removed. Move that "
+                "file, or remove the backup yourself"
+            )
         if manifest is not None:
-            fence = layout.offset_file(manifest.facts.batch + 1)
-            others = [path for path in find_others(files, manifest.files) if path != fence]
-            if others:
-                raise RefusedError(
-                    f"{backup.place}/{others[0]} is not a file of the backup, so this backup was not removed. Move "
-                    "that file, or remove the backup yourself"
-                )
             write_begun(files, manifest.facts)
-            files.replace(fence, f"{COPY_MARK}; it is an old backup that is being removed\n".encode())
+            files.replace(
+                layout.offset_file(manifest.facts.batch + 1),
+                f"{COPY_MARK}; it is an old backup that is being removed\n".encode(),
+            )
             files.remove(MANIFEST)
-    _remove_folder(open_directory(backup.place.rpartition("/")[0]), backup)
+    _remove_folder(files, backup)
 
 
-def _remove_folder(folder: Directory, backup: FoundBackup) -> None:
-    """Remove the folder of an unfinished copy. Its fence and its record go last: the next run then finds the rest."""
-    name = posixpath.basename(backup.place)
+def _find_foreign(files: Directory, manifest: Manifest | None) -> list[str]:
+    """Return the files that are none of the backup. An unfinished one can have more files than it has recorded."""
+    begun = read_begun(files) if manifest is None else None
+    known_files = manifest.files if manifest is not None else begun[1] if begun is not None else {}
+    fences = [] if manifest is None else [layout.offset_file(manifest.facts.batch + 1)]
+    folders = (layout.OFFSETS, layout.COMMITS, layout.STATE, layout.SOURCES) if manifest is None else ()
+    own_names = () if manifest is not None else (layout.METADATA, *layout.checksum_files(layout.METADATA))
+    return [
+        path
+        for path in find_others(files, known_files)
+        if path not in fences and path.split("/")[0] not in folders and path not in own_names
+    ]
+
+
+def _remove_folder(files: Directory, backup: FoundBackup) -> None:
+    """Remove the folder of an unfinished copy. Its fence and its record go last: the next run then finds the rest.
+
+    No link in it is followed to the outside.
+    """
     fence = layout.offset_file((backup.batch or 0) + 1)
-    _remove_all(folder, name, but=(layout.OFFSETS, OWN))
+    _remove_all(files, "", but=(layout.OFFSETS, OWN))
     for path in (fence, UNFINISHED, BEGUN):
-        _remove_all(folder, f"{name}/{posixpath.dirname(path)}", but=(posixpath.basename(path),))
-    folder.remove_tree(f"{name}/{layout.OFFSETS}")
-    folder.remove_tree(name)
+        _remove_all(files, posixpath.dirname(path), but=(posixpath.basename(path),))
+    files.remove_tree(layout.OFFSETS)
+    folder, _, name = backup.place.rpartition("/")
+    open_directory(folder).remove_tree(name)
 
 
-def _remove_all(folder: Directory, path: str, but: tuple[str, ...]) -> None:
-    for info in folder.list(path):
+def _remove_all(files: Directory, path: str, but: tuple[str, ...]) -> None:
+    for info in files.list(path):
         if info.name not in but:
-            (folder.remove_tree if info.is_dir else folder.remove)(f"{path}/{info.name}")
+            (files.remove_tree if info.is_dir else files.remove)(f"{path}/{info.name}".lstrip("/"))

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal
 
 from ttlsnap.backups.found import FoundBackup, find_backups, remove_backup
+from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.checkpoint import query_id
-from ttlsnap.checkpoint.logs import read_logs
+from ttlsnap.checkpoint.logs import MAX_LOG_BYTES, read_logs
 from ttlsnap.checkpoint.recognize import require_checkpoint
 from ttlsnap.copies.run import CopyRequest, SilentCopyListener, make_copy
 from ttlsnap.documents import Document
-from ttlsnap.errors import TtlsnapError, UsageError
+from ttlsnap.errors import BusyError, RefusedError, TtlsnapError, UsageError
+from ttlsnap.storage.directory import Directory
 from ttlsnap.storage.open import for_reading, open_directory
 
 _NAMES = ("name", "batch")
@@ -30,6 +32,7 @@ class BackupRule:
     """What a policy says about backups.
 
     ``to`` is the place of each, with ``{name}`` for the name of the checkpoint's folder and ``{batch}`` for the batch.
+    ``prefix`` comes before it.
     ``every_s`` is the time between two of them, in seconds; None for one in each run of the policy. ``keep`` is how
     many remain; None for all. ``before_run``: one is made before a run changes the checkpoint. Then, without
     ``every_s``, there are no others.
@@ -39,6 +42,7 @@ class BackupRule:
     every_s: float | None = None
     keep: int | None = None
     before_run: bool = False
+    prefix: str = ""
 
     def __post_init__(self) -> None:
         """Raise UsageError if the place is not one for several backups."""
@@ -54,7 +58,7 @@ class BackupRule:
     def place_of(self, target: str, batch: int) -> str:
         """Return the place of the backup of a checkpoint as of a batch."""
         name = target.rstrip("/").rpartition("/")[2]
-        return self.to.rstrip("/").replace("{batch}", str(batch)).replace("{name}", name)
+        return self.prefix + self.to.rstrip("/").replace("{batch}", str(batch)).replace("{name}", name)
 
     def folder_of(self, target: str) -> str:
         """Return the folder of the backups of a checkpoint."""
@@ -87,7 +91,7 @@ class PolicyBackup(Document):
     @property
     def made_at_s(self) -> float | None:
         """When the newest one was made, in seconds since the epoch; None if there is none."""
-        return _seconds_of(self.made_at)
+        return None if self.made_at is None else datetime.fromisoformat(self.made_at).timestamp()
 
 
 class _Listener(SilentCopyListener):
@@ -105,12 +109,15 @@ class _Listener(SilentCopyListener):
 class _Backups:
     """The backups of a checkpoint that are in a folder, oldest first. Its last committed batch is ``batch``.
 
-    A copy of the same query elsewhere, which has the same id, is another checkpoint.
+    A copy of the same query elsewhere, which has the same id, is another checkpoint. ``current``: there is one of this
+    batch, and not of another batch with the same number, from before a restore. ``taken`` are the places in use.
     """
 
     batch: int | None
     complete: list[FoundBackup]
     unfinished: list[FoundBackup]
+    current: bool
+    taken: frozenset[str]
 
     @property
     def newest(self) -> FoundBackup | None:
@@ -120,15 +127,23 @@ class _Backups:
     def find(cls, target: str, rule: BackupRule) -> _Backups:
         source = for_reading(open_directory(target))
         require_checkpoint(source)
-        folder = open_directory(rule.folder_of(target))
-        identity = (source.root, query_id(source))
-        own = [backup for backup in find_backups(folder) if (backup.source, backup.query_id) == identity]
+        found = find_backups(open_directory(rule.folder_of(target)))
+        identity = (source.root, query_id(source), False)
+        own = [backup for backup in found if (backup.source, backup.query_id, backup.new_id) == identity]
+        complete = [backup for backup in own if backup.status == "complete"]
+        unfinished = [backup for backup in own if backup.status == "unfinished"]
         commits = read_logs(source).commits
-        return cls(
-            commits[-1] if commits else None,
-            [backup for backup in own if backup.status == "complete"],
-            [backup for backup in own if backup.status == "unfinished"],
-        )
+        batch = commits[-1] if commits else None
+        is_current = any(backup.batch == batch and _has_same_batch(source, backup) for backup in complete)
+        taken = frozenset(backup.place for backup in found if backup not in unfinished)
+        return cls(batch, complete, unfinished, is_current, taken)
+
+
+def _has_same_batch(source: Directory, backup: FoundBackup) -> bool:
+    """Return whether a batch of the checkpoint read the same, and at the same time, as that of the backup."""
+    path = layout.offset_file(backup.batch or 0)
+    copy = open_directory(backup.place)
+    return source.read(path, MAX_LOG_BYTES) == copy.read(path, MAX_LOG_BYTES)
 
 
 class RegularBackups:
@@ -157,10 +172,8 @@ class RegularBackups:
         if self._is_regular_done:
             return
         found, every_s = self._find(), self._rule.every_s
-        # A time in the future is that of a wrong clock.
-        is_young = (
-            every_s is not None and found.newest is not None and 0 <= _age_s(found.newest) < every_s * (1 - _EARLY)
-        )
+        newest_s = found.newest.made_at_s if found.newest is not None else None
+        is_young = every_s is not None and newest_s is not None and time.time() - newest_s < every_s * (1 - _EARLY)
         if is_young or (every_s is None and self._rule.before_run):
             self.result = replace(self.result, status="waiting")
         else:
@@ -184,26 +197,39 @@ class RegularBackups:
         return replace(self.result, place=newest.place, batch=newest.batch, made_at=newest.made_at, bytes=newest.bytes)
 
     def _make(self, found: _Backups) -> None:
-        newest, is_done = found.newest, self.result.status == "done"
-        if any(backup.batch == found.batch for backup in found.complete):
-            self.result = self.result if is_done else replace(self.result, status="current")
-            self._remove(found.unfinished, found.complete)
-            return
-        self.result = self.result if is_done else replace(self.result, status="failed")
-        # One that is older than a complete one is an old backup, and its removal was interrupted.
-        continued = [backup for backup in found.unfinished[-1:] if newest is None or _is_newer(backup, newest)]
-        place = continued[0].place if continued else self._rule.place_of(self._target, found.batch or 0)
-        onto = newest.place if newest is not None else None
-        report = make_copy(
-            CopyRequest(
-                self._target,
-                place,
-                onto=onto,
-                dry_run=self._dry_run,
-                listener=self._listener,
-                parallelism=self._parallelism,
-            )
+        if not found.current:
+            self.result = self.result if self.result.status == "done" else replace(self.result, status="failed")
+            newest = found.newest
+            # One that is older than a complete one is an old backup, and its removal was interrupted.
+            continued = [backup for backup in found.unfinished[-1:] if newest is None or _is_newer(backup, newest)]
+            if continued and not self._dry_run:
+                self._copy(found, continued[0].place)
+                found = self._find()
+        if found.current:
+            self.result = self.result if self.result.status == "done" else replace(self.result, status="current")
+        else:
+            self._copy(found, self._free_place(found))
+        self._remove(found.unfinished, found.complete, new=0 if found.current else 1)
+
+    def _free_place(self, found: _Backups) -> str:
+        place = self._rule.place_of(self._target, found.batch or 0)
+        places = (place if number == 1 else f"{place}-{number}" for number in itertools.count(1))
+        return next(place for place in places if open_directory(place).root not in found.taken)
+
+    def _copy(self, found: _Backups, place: str) -> None:
+        newest = found.newest
+        request = CopyRequest(
+            self._target,
+            place,
+            onto=newest.place if newest is not None else None,
+            dry_run=self._dry_run,
+            listener=self._listener,
+            parallelism=self._parallelism,
         )
+        try:
+            report = make_copy(request)
+        except BusyError as error:  # a policy may skip a busy target, but not its backup
+            raise RefusedError(error.text) from error
         self.result = replace(
             self.result,
             status="planned" if self._dry_run else "done",
@@ -213,9 +239,8 @@ class RegularBackups:
             bytes=report.bytes,
             sent_bytes=self.result.sent_bytes + report.sent_bytes,
             backups=len(found.complete) + (not self._dry_run),
-            warnings=(*self.result.warnings, *report.warnings),
+            warnings=tuple(dict.fromkeys((*self.result.warnings, *report.warnings))),
         )
-        self._remove([backup for backup in found.unfinished if backup not in continued], found.complete, new=1)
 
     def _remove(self, unfinished: list[FoundBackup], complete: list[FoundBackup], new: int = 0) -> None:
         """Remove the unfinished backups, and those complete ones that the rule does not keep beside ``new`` others."""
@@ -237,19 +262,7 @@ class RegularBackups:
 
 
 def _is_newer(backup: FoundBackup, other: FoundBackup) -> bool:
-    return (backup.made_at or "") > (other.made_at or "")
-
-
-def _age_s(backup: FoundBackup) -> float:
-    """Return how old a backup is, in seconds."""
-    made_at_s = _seconds_of(backup.made_at)
-    return float("inf") if made_at_s is None else time.time() - made_at_s
-
-
-def _seconds_of(text: str | None) -> float | None:
-    with suppress(ValueError):
-        return None if text is None else datetime.fromisoformat(text).timestamp()
-    return None
+    return (backup.made_at_s or 0) > (other.made_at_s or 0)
 
 
 def _now() -> str:

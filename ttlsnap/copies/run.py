@@ -190,9 +190,8 @@ class _Copy:
         target, manifest = self._target, read_manifest(self._target)
         if manifest is not None:
             what = f"is a complete copy of {manifest.facts.source} as of batch {manifest.facts.batch}"
-        else:
-            what = "is not an unfinished copy"
-        words = f"{target.root} exists already, and {what}. Name another place"
+            return f"{target.root} exists already, and {what}. Name another place"
+        words = f"{target.root} exists already, and is not an unfinished copy. Name another place"
         if target.stat(layout.STATE) is not None:
             words += f". To restore {target.root} from {self._source.root}, add --replace"
         return words

@@ -359,8 +359,10 @@ class _Reader:
         with self._at((*place, "every")):
             every_s = parse_duration(table["every"]) / 1_000_000 if "every" in table else None
         with self._at((*place, "to")):
+            to = table["to"]
             return BackupRule(
-                to=from_folder(self._folder, table["to"]),
+                to=to,
+                prefix=from_folder(self._folder, to).removesuffix(to),
                 every_s=every_s,
                 keep=table.get("keep"),
                 before_run=table.get("before_run", False),
