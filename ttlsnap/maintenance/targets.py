@@ -16,7 +16,7 @@ from ttlsnap.errors import TtlsnapError, UsageError
 from ttlsnap.maintenance.policy import Policy, TargetPolicy, from_folder
 from ttlsnap.quoting import quotes_nothing
 from ttlsnap.storage.open import open_directory
-from ttlsnap.storage.uris import OBJECT_STORES, is_local, is_within
+from ttlsnap.storage.uris import OBJECT_STORES, is_local
 
 
 @dataclass(frozen=True)
@@ -52,31 +52,41 @@ def _targets_by_place(policy: Policy) -> dict[str, MatchedTarget]:
 
 def _refuse_backups_as_targets(policy: Policy, target_of_place: Mapping[str, MatchedTarget]) -> None:
     """Raise UsageError if two targets have their backups in one folder, or if a target is, or finds, a backup."""
-    target_of_folder: dict[str, str] = {}
+    target_of_folder: dict[str, MatchedTarget] = {}
+    place_of_backup: dict[str, str] = {}
     for target in target_of_place.values():
         if target.policy.backup is None or target.trouble is not None:
             continue
         folder = target.policy.backup.folder_of(target.path)
-        if (other := target_of_folder.setdefault(place_of(folder), target.path)) != target.path:
+        if (other := target_of_folder.setdefault(place_of(folder), target)) is not target:
             raise UsageError(
-                f"{policy.path}: the backups of {other} and {target.path} would be in the same folder, {folder}. Name "
-                "a folder for each, for example with {name} in backup, to"
+                f"{policy.path}: the backups of {other.path} and {target.path} would be in the same folder, {folder}. "
+                "Name a folder for each, for example with {name} in backup, to"
             )
-        for place in target_of_place:
-            if is_within(place_of(folder), place) or is_within(place, place_of(folder)):
-                raise UsageError(
-                    f"{policy.path}: {place} is a target, so {folder} cannot have the backups of {target.path}. Name "
-                    "another folder in backup, to"
-                )
-        parts = place_of(target.policy.backup.place_of(target.path, 0)).split("/")
-        names = ["/".join(parts[:count]) for count in range(len(parts), 1, -1)]
+        place_of_backup[target.path] = place_of(target.policy.backup.place_of(target.path, 0))
+    pairs = [(place, folder) for place in target_of_place for folder in _with_parents(place)]
+    pairs += [(place, folder) for folder in target_of_folder for place in _with_parents(folder)]
+    for place, folder in pairs:
+        if place in target_of_place and folder in target_of_folder:
+            raise UsageError(
+                f"{policy.path}: {place} is a target, so {folder} cannot have the backups of "
+                f"{target_of_folder[folder].path}. Name another folder in backup, to"
+            )
+    for path, backup_place in place_of_backup.items():
+        names = _with_parents(backup_place)
         for other_policy in policy.targets:
             found = next((name for name in names if _would_find(policy.folder, other_policy, name)), None)
             if found is not None:
                 raise UsageError(
                     f"{policy.path}: {other_policy.path} of {other_policy.name} also matches {found}, in which the "
-                    f"backups of {target.path} are. Name another folder in backup, to, or exclude this one"
+                    f"backups of {path} are. Name another folder in backup, to, or exclude this one"
                 )
+
+
+def _with_parents(place: str) -> list[str]:
+    """Return a place, and the folders above it."""
+    parts = place.split("/")
+    return ["/".join(parts[:count]) for count in range(len(parts), 1, -1)]
 
 
 def _would_find(folder: str, policy: TargetPolicy, name: str) -> bool:
