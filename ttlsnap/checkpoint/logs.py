@@ -405,12 +405,17 @@ FUTURE_ADVICE = (
 )
 
 
+def is_copy_fence(fence: str | None) -> bool:
+    """Return whether a fence is that of a copy that is not complete."""
+    return fence is not None and fence.startswith(COPY_MARK)
+
+
 def fenced(files: Directory, fence: str | None) -> FencedError:
     """Return the error for a checkpoint with this fence.
 
     Its files are from two states, because a run has moved only some of them, or a copy does not have all of them.
     """
-    if fence is not None and fence.startswith(COPY_MARK):
+    if fence is not None and is_copy_fence(fence):
         return FencedError(f"{files.root} is a copy that is not complete{fence.removeprefix(COPY_MARK)}")
     return FencedError(
         f"{files.root} is fenced: a run is publishing, or was interrupted. If none is running: ttlsnap recover "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ttlsnap.checkpoint import layout
-from ttlsnap.checkpoint.logs import COPY_MARK, fenced, read_logs
+from ttlsnap.checkpoint.logs import fenced, is_copy_fence, read_logs
 from ttlsnap.checkpoint.starting import describe_missing_commits, newest_version
 from ttlsnap.errors import NotACheckpointError
 from ttlsnap.storage.directory import OWN, Directory, each
@@ -36,7 +36,7 @@ def require_checkpoint(files: Directory, *folders: str) -> None:
     if files.stat("") is None:
         raise NotACheckpointError(f"{files.root} does not exist{_hint_beside(files)}")
     missing_folders = [name for name in folders if files.stat(name) is None]
-    if missing_folders and ((fence := read_logs(files).fence) or "").startswith(COPY_MARK):
+    if missing_folders and is_copy_fence(fence := read_logs(files).fence):
         raise fenced(files, fence)
     if missing_folders == [layout.OFFSETS] and newest_version(files):
         raise NotACheckpointError(describe_missing_commits(files, ()))

@@ -16,7 +16,7 @@ from typing import Any
 
 import xxhash
 
-from ttlsnap.checkpoint.logs import COPY_MARK, read_logs
+from ttlsnap.checkpoint.logs import is_copy_fence, read_logs
 from ttlsnap.documents import ReadableDocument
 from ttlsnap.errors import CorruptionError
 from ttlsnap.schema.strict_json import parse_json, require_type
@@ -119,7 +119,7 @@ def read_begun(files: Directory) -> tuple[CopyFacts, dict[str, CopiedFile]] | No
     A copy with a manifest and without its fence is complete, and a query may have used it: the command that made it
     may have failed to remove the record. With the fence, it is unfinished also without the record.
     """
-    if files.stat(MANIFEST) is not None and not (read_logs(files).fence or "").startswith(COPY_MARK):
+    if files.stat(MANIFEST) is not None and not is_copy_fence(read_logs(files).fence):
         return None
     if files.stat(BEGUN) is None:
         manifest = read_manifest(files)

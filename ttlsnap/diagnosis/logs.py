@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 
 from ttlsnap.checkpoint import Logs, MicroBatch, layout
 from ttlsnap.checkpoint.logs import (
-    COPY_MARK,
     fenced,
     find_future_watermark,
+    is_copy_fence,
     read_batch,
     read_file_logs,
     read_logs,
@@ -66,7 +66,7 @@ class LogFindings:
 def examine_logs(files: Directory) -> LogFindings:
     """Read both logs completely. Raise NotACheckpointError if there are none, FencedError for an unfinished copy."""
     logs = read_logs(files)
-    if (logs.fence or "").startswith(COPY_MARK):
+    if is_copy_fence(logs.fence):
         raise fenced(files, logs.fence)
     if not logs.commits:
         raise NotACheckpointError(describe_missing_commits(files, logs.offsets))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ttlsnap.checkpoint.logs import COPY_MARK, fenced, read_logs
+from ttlsnap.checkpoint.logs import fenced, is_copy_fence, read_logs
 from ttlsnap.errors import CorruptionError, RefusedError
 from ttlsnap.publishing.moves import find_done
 from ttlsnap.publishing.runs import Runs
@@ -19,7 +19,7 @@ def refuse_half_swapped(files: Directory, batch: int | None = None) -> None:
     fence = read_logs(files).fence
     if fence is None:
         return
-    if fence.startswith(COPY_MARK):
+    if is_copy_fence(fence):
         raise fenced(files, fence)
     try:
         journal = Runs.read(files).interrupted

@@ -12,7 +12,7 @@ from typing import Literal
 from ttlsnap.archives.places import AllowedPlaces, Confirm
 from ttlsnap.archives.receivers import ExpiredCallback
 from ttlsnap.checkpoint import layout
-from ttlsnap.checkpoint.logs import COPY_MARK, fenced, read_logs
+from ttlsnap.checkpoint.logs import fenced, is_copy_fence, read_logs
 from ttlsnap.documents import Result
 from ttlsnap.errors import (
     CorruptionError,
@@ -265,7 +265,7 @@ def _remove_late_fence(files: Directory) -> Journal | None:
     fence = read_logs(files).fence
     if fence is None:
         return None
-    if fence.startswith(COPY_MARK):
+    if is_copy_fence(fence):
         raise fenced(files, fence)
     journal = next((journal for journal in reversed(Runs.read(files).journals) if has_fence(files, journal)), None)
     if journal is None:

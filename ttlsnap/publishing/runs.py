@@ -12,7 +12,7 @@ from typing import Any
 import xxhash
 
 from ttlsnap.checkpoint import Logs, layout
-from ttlsnap.checkpoint.logs import COPY_MARK, MAX_LOG_BYTES, fenced, read_logs
+from ttlsnap.checkpoint.logs import MAX_LOG_BYTES, fenced, is_copy_fence, read_logs
 from ttlsnap.checkpoint.recognize import require_checkpoint
 from ttlsnap.errors import FencedError
 from ttlsnap.printable import shell_word
@@ -131,7 +131,7 @@ def _in_order(journals: Iterable[Journal]) -> tuple[Journal, ...]:
 def refuse_if_interrupted(files: Directory) -> Runs:
     """Return the runs of a checkpoint. Raise FencedError for one that needs ``recover``, and for an incomplete copy."""
     runs, fence = Runs.read(files), read_logs(files).fence
-    if fence is not None and fence.startswith(COPY_MARK):
+    if is_copy_fence(fence):
         raise fenced(files, fence)
     if runs.interrupted is not None or fence is not None:
         command = f"ttlsnap recover {shell_word(files.root)}"
