@@ -155,3 +155,8 @@ def iso(micros: int | None) -> str | None:
         return f"{micros}us"
     moment = datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest)
     return moment.isoformat(timespec="milliseconds" if rest % 1000 == 0 else "microseconds").replace("+00:00", "Z")
+
+
+def iso_of(moment: datetime) -> str:
+    """Return a time in ISO 8601, in UTC, to the second."""
+    return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

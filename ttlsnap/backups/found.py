@@ -154,16 +154,14 @@ def remove_backup(backup: FoundBackup) -> None:
 
 def _find_foreign(files: Directory, manifest: Manifest | None) -> list[str]:
     """Return the files that are none of the backup. An unfinished one can have more files than it has recorded."""
-    begun = read_begun(files) if manifest is None else None
-    known_files = manifest.files if manifest is not None else begun[1] if begun is not None else {}
-    fences = [] if manifest is None else [layout.offset_file(manifest.facts.batch + 1)]
-    folders = (layout.OFFSETS, layout.COMMITS, layout.STATE, layout.SOURCES) if manifest is None else ()
-    own_names = () if manifest is not None else (layout.METADATA, *layout.checksum_files(layout.METADATA))
-    return [
-        path
-        for path in find_others(files, known_files)
-        if path not in fences and path.split("/")[0] not in folders and path not in own_names
-    ]
+    if manifest is not None:
+        fence = layout.offset_file(manifest.facts.batch + 1)
+        return [path for path in find_others(files, manifest.files) if path != fence]
+    begun = read_begun(files)
+    metadata = (layout.METADATA, *layout.checksum_files(layout.METADATA))
+    folders = (layout.OFFSETS, layout.COMMITS, layout.STATE, layout.SOURCES)
+    others = find_others(files, begun[1] if begun is not None else {})
+    return [path for path in others if path not in metadata and path.split("/")[0] not in folders]
 
 
 def _remove_folder(files: Directory, backup: FoundBackup) -> None:

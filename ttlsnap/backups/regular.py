@@ -15,12 +15,14 @@ from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.checkpoint import query_id
 from ttlsnap.checkpoint.logs import MAX_LOG_BYTES, read_logs
 from ttlsnap.checkpoint.recognize import require_checkpoint
+from ttlsnap.clock import iso_of
 from ttlsnap.copies.run import CopyRequest, SilentCopyListener, make_copy
 from ttlsnap.documents import Document
 from ttlsnap.errors import BusyError, RefusedError, TtlsnapError, UsageError
 from ttlsnap.storage.directory import Directory
 from ttlsnap.storage.open import for_reading, open_directory
 
+_Status = Literal["done", "planned", "waiting", "current", "failed"]
 _NAMES = ("name", "batch")
 _PART = re.compile(r"\{([^{}]*)\}")
 _EARLY = 0.1
@@ -32,10 +34,9 @@ class BackupRule:
     """What a policy says about backups.
 
     ``to`` is the place of each, with ``{name}`` for the name of the checkpoint's folder and ``{batch}`` for the batch.
-    ``prefix`` comes before it.
-    ``every_s`` is the time between two of them, in seconds; None for one in each run of the policy. ``keep`` is how
-    many remain; None for all. ``before_run``: one is made before a run changes the checkpoint. Then, without
-    ``every_s``, there are no others.
+    ``prefix`` comes before it. ``every_s`` is the time between two of them, in seconds; None for one in each run of the
+    policy. ``keep`` is how many remain; None for all. ``before_run``: one is made before a run changes the checkpoint.
+    Then, without ``every_s``, there are no others.
     """
 
     to: str
@@ -77,7 +78,7 @@ class PolicyBackup(Document):
     removed         those that are more than the policy keeps, and were removed, or would be, with ``dry_run``
     """
 
-    status: Literal["done", "planned", "waiting", "current", "failed"] = "failed"
+    status: _Status = "failed"
     place: str | None = None
     batch: int | None = None
     made_at: str | None = None
@@ -175,7 +176,7 @@ class RegularBackups:
         newest_s = found.newest.made_at_s if found.newest is not None else None
         is_young = every_s is not None and newest_s is not None and time.time() - newest_s < every_s * (1 - _EARLY)
         if is_young or (every_s is None and self._rule.before_run):
-            self.result = replace(self.result, status="waiting")
+            self._note("waiting")
         else:
             self._make(found)
         self._is_regular_done = True
@@ -198,7 +199,7 @@ class RegularBackups:
 
     def _make(self, found: _Backups) -> None:
         if not found.current:
-            self.result = self.result if self.result.status == "done" else replace(self.result, status="failed")
+            self._note("failed")
             newest = found.newest
             # One that is older than a complete one is an old backup, and its removal was interrupted.
             continued = [backup for backup in found.unfinished[-1:] if newest is None or _is_newer(backup, newest)]
@@ -206,10 +207,15 @@ class RegularBackups:
                 self._copy(found, continued[0].place)
                 found = self._find()
         if found.current:
-            self.result = self.result if self.result.status == "done" else replace(self.result, status="current")
+            self._note("current")
         else:
             self._copy(found, self._free_place(found))
         self._remove(found.unfinished, found.complete, new=0 if found.current else 1)
+
+    def _note(self, status: _Status) -> None:
+        """Set the status, unless a backup was made in this run."""
+        if self.result.status != "done":
+            self.result = replace(self.result, status=status)
 
     def _free_place(self, found: _Backups) -> str:
         place = self._rule.place_of(self._target, found.batch or 0)
@@ -235,14 +241,14 @@ class RegularBackups:
             status="planned" if self._dry_run else "done",
             place=report.target,
             batch=report.batch,
-            made_at=None if self._dry_run else _now(),
+            made_at=None if self._dry_run else iso_of(datetime.now(UTC)),
             bytes=report.bytes,
             sent_bytes=self.result.sent_bytes + report.sent_bytes,
             backups=len(found.complete) + (not self._dry_run),
             warnings=tuple(dict.fromkeys((*self.result.warnings, *report.warnings))),
         )
 
-    def _remove(self, unfinished: list[FoundBackup], complete: list[FoundBackup], new: int = 0) -> None:
+    def _remove(self, unfinished: list[FoundBackup], complete: list[FoundBackup], new: int) -> None:
         """Remove the unfinished backups, and those complete ones that the rule does not keep beside ``new`` others."""
         keep = self._rule.keep
         old = complete[: max(len(complete) + new - keep, 0)] if keep is not None else []
@@ -263,7 +269,3 @@ class RegularBackups:
 
 def _is_newer(backup: FoundBackup, other: FoundBackup) -> bool:
     return (backup.made_at_s or 0) > (other.made_at_s or 0)
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

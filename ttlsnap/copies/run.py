@@ -21,6 +21,7 @@ import xxhash
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.logs import COPY_MARK, read_logs
+from ttlsnap.clock import iso_of
 from ttlsnap.copies.access import begin_copy_at, share_copy_at
 from ttlsnap.copies.earlier import EarlierCopy
 from ttlsnap.copies.manifest import (
@@ -226,7 +227,7 @@ class _Copy:
             begin_copy_at(target)
         old_facts, source_id = facts, selection.checkpoint.query_id
         facts = CopyFacts(
-            made_at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+            made_at=iso_of(datetime.now(UTC)),
             source=self._source.root,
             batch=selection.batch,
             query_id=selection.query_id,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
-from ttlsnap.clock import iso
+from ttlsnap.clock import iso, iso_of
 from ttlsnap.compaction.drop_limit import StateDrop
 from ttlsnap.compaction.report import Counts
 from ttlsnap.documents import Document, Result, to_json
@@ -118,11 +118,6 @@ class TableReport(Result):
             "seconds": round(self.seconds, 3),
             "warnings": list(self.warnings),
         }
-
-
-def iso_of(moment: datetime) -> str:
-    """Return a time in ISO 8601, in UTC, to the second."""
-    return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def sum_known(values: Iterable[int | None]) -> int | None:
