@@ -187,14 +187,19 @@ def test_random_faults_do_not_change_the_result(proxy: Proxy, bucket: str, tmp_p
     faults = ["lost", "unanswered", "half", "half answer", "slow", "busy"]
     deck: list[str] = []  # so that each fault comes
     met: set[str] = set()
-    last = [False]
+    failed: set[tuple[str, str]] = set()  # the requests that failed and were not repeated yet
 
     def fault(request: Request) -> str | None:
-        # Faults never come twice in a row, so that the client does not give up.
-        last[0] = not last[0] and chance.random() < 0.25
-        if not deck:
-            deck.extend(chance.sample(faults, len(faults)))
-        kind = deck.pop() if last[0] else None
+        # No request fails twice in a row, so that the client does not give up.
+        if (this := (request.method, request.path)) in failed:
+            failed.remove(this)
+            return None
+        kind = None
+        if chance.random() < 0.2:
+            failed.add(this)
+            if not deck:
+                deck.extend(chance.sample(faults, len(faults)))
+            kind = deck.pop()
         met.add(kind or "")
         return kind
 
