@@ -192,7 +192,7 @@ class PublishingOptions(ConsentOptions):
         typer.Option(
             "--output",
             metavar="DIR",
-            help="Write a new checkpoint there. The source stays as it is.",
+            help="Write a new checkpoint to this folder or URI. The source stays as it is.",
             rich_help_panel=PUBLISH,
         ),
     ] = None

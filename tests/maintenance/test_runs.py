@@ -21,9 +21,7 @@ from ttlsnap.errors import BusyError
 from ttlsnap.maintenance import runs
 from ttlsnap.maintenance.targets import place_of
 from ttlsnap.publishing.runs import new_run_id
-from ttlsnap.storage.local import LocalDirectory
 from ttlsnap.storage.open import open_directory
-from ttlsnap.transaction.copy import staging_directory
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory, parse_duration
 
 from ..cli.running import Ttlsnap
@@ -206,8 +204,7 @@ def migrated(folder: Path) -> tuple[Path, Path]:
     """Return a checkpoint whose backup looks like a checkpoint, and the copy beside it that a killed run left."""
     target = fresh(folder, "good")
     migrate(str(target), partitions=3, stopped=True)
-    copy = staging_directory(LocalDirectory(str(folder / "copy")), new_run_id())
-    return target, fresh(folder, Path(copy.root).name)
+    return target, fresh(folder, f"copy.{new_run_id()}.ttlsnap")
 
 
 def test_all_spellings_of_a_path_are_the_same_target(maintain: Maintain, tmp_path: Path) -> None:

@@ -96,18 +96,6 @@ def test_a_migration_gives_the_same_result_as_on_a_disk(
         assert objects_of(uri) == old
 
 
-def test_the_output_can_be_on_a_disk(place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    uri = upload(sample("agg-deltas-lz4-4.2", tmp_path), f"{place}/checkpoint")
-    old, copy = objects_of(uri), tmp_path / "copy"
-    compact(capsys, uri, *OLD, "--output", str(copy))
-    assert objects_of(uri) == old
-    compact(capsys, uri, *OLD)
-    assert (
-        run_json(capsys, "inspect", uri, "--entries", "1000")["entries"]
-        == (run_json(capsys, "inspect", str(copy), "--entries", "1000")["entries"])
-    )
-
-
 @pytest.mark.parametrize(
     ("name", "place"),
     [*product(COMPACTABLE, PLACES)] if FULL else [("visits-4.2", "moto"), ("rocksdb-ids-4.2", "hdfs")],
@@ -271,7 +259,3 @@ def test_errors_explain_missing_and_unsupported_places(
     code, words = said("compact", f"{bucket}/table", "--ttl", "1h")
     assert code == 3
     assert "is a Delta table in an object store or HDFS" in words
-    uri = upload(sample("agg-deltas-lz4-4.2", tmp_path / "other"), f"{bucket}/checkpoint")
-    code, words = said("compact", uri, *OLD, "--engine", "local", "--output", f"{bucket}/copy", "--stopped")
-    assert code == 3
-    assert f"{bucket}/copy: only a local path is possible here" in words

@@ -40,7 +40,7 @@ def test_an_impossible_destination_is_refused(commands: Commands, checkpoint: Pa
     old, around = tree(checkpoint), sorted(tmp_path.iterdir())
     refused = commands.run(*compact(checkpoint, "--output", str(destination)))
     assert refused.code == 2
-    assert "--output" in refused.err
+    assert "--output" in refused.err or "must not contain each other" in refused.err
     assert tree(checkpoint) == old
     assert not (checkpoint / "_ttlsnap").exists()
     assert sorted(tmp_path.iterdir()) == around

@@ -14,8 +14,7 @@ from ttlsnap.errors import BusyError, CorruptionError
 from ttlsnap.publishing.preflight import refuse_immovable
 from ttlsnap.publishing.reading import refuse_shared_folders
 from ttlsnap.publishing.runs import Runs
-from ttlsnap.storage.directory import each
-from ttlsnap.storage.local import LocalDirectory
+from ttlsnap.storage.directory import Directory, each
 from ttlsnap.storage.trees import find_existing
 from ttlsnap.stores.open import lineage_of
 from ttlsnap.stores.partitions import StorePartition
@@ -116,8 +115,9 @@ class PlannedRun(StateRun[AnyReport]):
                 "Nothing was changed. Stop the query first"
             )
 
-    def fill_copy(self, staging: LocalDirectory, home: str) -> None:
+    def fill_copy(self, staging: Directory, home: str) -> None:
         reused_files = {(r.operator, r.partition, r.store): r.reused for r in self.results if r.staged is not None}
+        state_files: list[str] = []
         for operator in self.checkpoint.operators:
             for store in operator.stores:
                 for partition in store.partitions:
@@ -126,8 +126,9 @@ class PlannedRun(StateRun[AnyReport]):
                     if kept_files is None:
                         lineage = lineage_of(self.checkpoint, self.plan.state_store, store, partition)
                         kept_files = tuple(file.path for file in lineage.files)
-                    copy_state_files(self.files, staging, kept_files)
+                    state_files += kept_files
         copy_all_but_state(self.files, staging, home)
+        copy_state_files(self.files, staging, home, state_files)
         renew_ledgers(self.checkpoint, self.plan.history, Staging(staging, ""), self.id, done=self.ledgers)
 
 

@@ -13,24 +13,30 @@ from ttlsnap.storage.new_access import access_of_new
 from ttlsnap.storage.uris import is_local
 
 
-def begin_copy(source: Directory, staging: LocalDirectory) -> None:
+def begin_copy(source: Directory, target: Directory) -> None:
     """Create the folder of the copy for this user alone; missing folders above it get the source's access."""
-    missing = [folder for folder in Path(staging.root).parents if not folder.exists()]
-    access = _access_of_root(source)
-    staging.mkdirs("")
-    for folder in missing:
-        LocalDirectory(str(folder)).set_access("", access)
-    staging.set_access("", own_access(PRIVATE_FOLDER))
+    missing: list[Path] = []
+    if isinstance(target, LocalDirectory):
+        missing = [folder for folder in Path(target.root).parents if not folder.exists()]
+    target.mkdirs("")
+    if missing:
+        access = _access_of_root(source)
+        for folder in missing:
+            LocalDirectory(str(folder)).set_access("", access)
+    target.set_access("", own_access(PRIVATE_FOLDER))
 
 
-def share_copy(source: Directory, staging: LocalDirectory) -> bool:
-    """Give the copy the access of the source. Return False if this user may not give it to the source's owner.
+def share_copy(source: Directory, target: Directory) -> bool:
+    """Give a complete copy on a disk the access of the source. Return False if this user may not give it away.
 
     The copy is never more readable than its source, whatever the folders above it allow. Its owner may write to it,
-    even if the source is read-only, as backups often are.
+    even if the source is read-only, as backups often are. If the source has no owners, the copy is like other files of
+    this user.
     """
-    is_shared = _share_below(source, staging, "")
-    return staging.set_access("", _for_owner(_access_of_root(source), PRIVATE_FOLDER)) and is_shared
+    if not isinstance(target, LocalDirectory):
+        return True
+    is_shared = _share_below(source, target, "")
+    return target.set_access("", _for_owner(_access_of_root(source), PRIVATE_FOLDER)) and is_shared
 
 
 def _for_owner(access: Access, mode: int) -> Access:
@@ -75,16 +81,3 @@ def _describe_owner(source: str, copy: str) -> str:
 
 def _access_of_root(source: Directory) -> Access:
     return source.effective_access("") or own_access(0o777 & ~umask())
-
-
-def begin_copy_at(target: Directory) -> None:
-    """Let only this user into a copy until it is complete, where the storage has permissions."""
-    target.set_access("", own_access(PRIVATE_FOLDER))
-
-
-def share_copy_at(source: Directory, target: Directory) -> tuple[str, ...]:
-    """Give a complete copy the access of the source, if both have owners. Return what its query needs."""
-    is_given = True
-    if isinstance(target, LocalDirectory) and is_local(source.root):
-        is_given = share_copy(source, target)
-    return describe_copy(source, target, given=is_given)

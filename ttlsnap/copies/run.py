@@ -22,7 +22,7 @@ import xxhash
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.logs import COPY_MARK, read_logs
 from ttlsnap.clock import iso_of
-from ttlsnap.copies.access import begin_copy_at, share_copy_at
+from ttlsnap.copies.access import begin_copy, describe_copy, share_copy
 from ttlsnap.copies.earlier import EarlierCopy
 from ttlsnap.copies.manifest import (
     MANIFEST,
@@ -224,7 +224,7 @@ class _Copy:
         """Raise the fence, and record what is copied."""
         target = self._target
         if facts is None:
-            begin_copy_at(target)
+            begin_copy(self._source, target)
         old_facts, source_id = facts, selection.checkpoint.query_id
         facts = CopyFacts(
             made_at=iso_of(datetime.now(UTC)),
@@ -304,7 +304,8 @@ class _Copy:
 
         Once the fence is gone, a query may use the copy, and another call must not go on with it. So it goes last.
         """
-        warnings = share_copy_at(self._source, self._target)
+        is_given = share_copy(self._source, self._target)
+        warnings = describe_copy(self._source, self._target, given=is_given)
         self._target.remove_tree(UNFINISHED)
         self._target.remove(fence)
         self._target.sync(layout.OFFSETS)

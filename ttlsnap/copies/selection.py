@@ -8,7 +8,7 @@ a file that was read already, and a newer snapshot or schema for the current one
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
@@ -90,6 +90,17 @@ def select_files(files: Directory, batch: int | None, home: str, query_id: str |
     refuse_shared_folders(files, [store.directory(partition) for store in stores for partition in store.partitions])
     state = _stat_state(files, [partition.lineage for partition in partitions])
     infos = {**_list_others(files, checkpoint), **_list_metadata(files, checkpoint), **state}
+    selected = choose_files(files, infos, home, query_id)
+    return Selection(checkpoint, runs, partitions, tuple(selected), query_id or checkpoint.query_id)
+
+
+def choose_files(
+    files: Directory, infos: Mapping[str, FileInfo], home: str, query_id: str | None = None
+) -> list[SelectedFile]:
+    """Return those of the files that a copy at ``home`` has, with their content there if it is another one.
+
+    A checksum that would not be read there, or not fit, is left out.
+    """
     # Only Hadoop's local file system reads its checksum files.
     keeps_hidden_checksums = is_local(files.root) and is_local(home)
     selected: dict[str, SelectedFile] = {}
@@ -101,7 +112,7 @@ def select_files(files: Directory, batch: int | None, home: str, query_id: str |
         is_kept = owner is None or owner.content is None
         if path not in selected and is_kept and (keeps_hidden_checksums or not info.name.startswith(".")):
             selected[path] = SelectedFile(path, info)
-    return Selection(checkpoint, runs, partitions, tuple(selected.values()), query_id or checkpoint.query_id)
+    return list(selected.values())
 
 
 def _open(files: Directory, batch: int | None) -> tuple[Checkpoint, tuple[StorePartition, ...]]:
@@ -164,7 +175,7 @@ def _list_others(files: Directory, checkpoint: Checkpoint) -> dict[str, FileInfo
         elif info.name == layout.SOURCES:
             infos |= _list_sources(files, checkpoint)
         elif info.name not in (OWN, layout.STATE):
-            infos |= _list_tree(files, info.name)
+            infos |= list_below(files, info.name)
     return {path: info for path, info in infos.items() if _is_old_enough(path, checkpoint.batch.id)}
 
 
@@ -176,7 +187,7 @@ def _is_old_enough(path: str, batch: int) -> bool:
 
 def _list_sources(files: Directory, checkpoint: Checkpoint) -> dict[str, FileInfo]:
     """Return the files of all sources. Raise CorruptionError if a log does not have all that was read."""
-    infos = _list_tree(files, layout.SOURCES)
+    infos = list_below(files, layout.SOURCES)
     positions = read_file_logs(files, checkpoint.batch.id, {})
     sources = find_sources(files, positions)
     is_exact = are_exact(sources, positions)
@@ -207,9 +218,9 @@ def _list_metadata(files: Directory, checkpoint: Checkpoint) -> dict[str, FileIn
     for operator in checkpoint.operators:
         folder = layout.operator_directory(operator.id)
         for name in ("_metadata", "_stateSchema"):
-            infos |= _list_tree(files, f"{folder}/{name}")
+            infos |= list_below(files, f"{folder}/{name}")
         for store in operator.stores:
-            infos |= _list_tree(files, f"{store.directory(0)}/_metadata")
+            infos |= list_below(files, f"{store.directory(0)}/_metadata")
     return {path: info for path, info in infos.items() if _is_old_enough(path, checkpoint.batch.id)}
 
 
@@ -224,7 +235,7 @@ def _stat_state(files: Directory, lineages: Iterable[Lineage]) -> dict[str, File
     return infos
 
 
-def _list_tree(files: Directory, folder: str, folders_above: tuple[str, ...] = ()) -> dict[str, FileInfo]:
+def list_below(files: Directory, folder: str, folders_above: tuple[str, ...] = ()) -> dict[str, FileInfo]:
     """Return all files below a folder. Raise RefusedError for a link to a folder above it: the copy would not end."""
     if not files.has_folders:
         return files.list_tree(folder)
@@ -235,6 +246,6 @@ def _list_tree(files: Directory, folder: str, folders_above: tuple[str, ...] = (
         )
     infos: dict[str, FileInfo] = {}
     for info in files.list(folder):
-        path = f"{folder}/{info.name}"
-        infos |= _list_tree(files, path, (*folders_above, real_path)) if info.is_dir else {path: info}
+        path = f"{folder}/{info.name}".lstrip("/")
+        infos |= list_below(files, path, (*folders_above, real_path)) if info.is_dir else {path: info}
     return infos

@@ -24,7 +24,6 @@ from ttlsnap.migration.plan import MigrationPlan, StoreMigration, old_documents,
 from ttlsnap.publishing.preflight import refuse_immovable
 from ttlsnap.publishing.reading import refuse_shared_folders
 from ttlsnap.storage.directory import Directory
-from ttlsnap.storage.local import LocalDirectory
 from ttlsnap.stores.open import lineages_of
 from ttlsnap.stores.protocols import StagedFile
 from ttlsnap.transaction.change import Change
@@ -51,15 +50,16 @@ def change_of(
     )
 
 
-def fill_copy(plan: MigrationPlan, staging: LocalDirectory, home: str) -> None:
-    """Add everything else to ``staging``, which has the new partitions and will be moved to ``home``."""
+def fill_copy(plan: MigrationPlan, staging: Directory, home: str) -> None:
+    """Add everything else to ``staging``, which has the new partitions. The final place of the copy is ``home``."""
     source = plan.checkpoint.files
+    migrated_operators = {store.operator for store in plan.stores}
+    other_stores = [
+        store for one in plan.checkpoint.operators if one.id not in migrated_operators for store in one.stores
+    ]
+    lineages = [lineage for store in other_stores for lineage in lineages_of(plan.checkpoint, plan.state_store, store)]
     copy_all_but_state(source, staging, home)
-    for operator in plan.checkpoint.operators:
-        if operator.id not in {store.operator for store in plan.stores}:
-            for store in operator.stores:
-                for lineage in lineages_of(plan.checkpoint, plan.state_store, store):
-                    copy_state_files(source, staging, [file.path for file in lineage.files])
+    copy_state_files(source, staging, home, [file.path for lineage in lineages for file in lineage.files])
     for path, data in new_documents(plan, staging, home).items():
         _remove_with_checksums(staging, path)
         staging.mkdirs(path.rpartition("/")[0])
@@ -77,7 +77,7 @@ def fill_copy(plan: MigrationPlan, staging: LocalDirectory, home: str) -> None:
         _remove_with_checksums(staging, path)
 
 
-def _remove_with_checksums(staging: LocalDirectory, path: str) -> None:
+def _remove_with_checksums(staging: Directory, path: str) -> None:
     for name in (path, *layout.all_checksums(path)):
         staging.remove(name)
 

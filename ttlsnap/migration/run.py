@@ -47,7 +47,6 @@ from ttlsnap.printable import shell_word
 from ttlsnap.publishing.journal import staged_path
 from ttlsnap.publishing.runs import Runs
 from ttlsnap.storage.directory import Directory, each
-from ttlsnap.storage.local import LocalDirectory
 from ttlsnap.storage.open import open_directory
 from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.protocols import StagedFile, Staging
@@ -205,7 +204,7 @@ class Migration(StateRun[MigrationReport]):
         self._renew_ledgers(staging)
         return change_of(self.plan, self._settle(staging), self._ledgers, planned_batch=self.options.planned_batch)
 
-    def fill_copy(self, staging: LocalDirectory, home: str) -> None:
+    def fill_copy(self, staging: Directory, home: str) -> None:
         place = Staging(staging, "")
         self._settle(place)
         fill_copy(self.plan, staging, home)

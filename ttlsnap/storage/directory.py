@@ -147,7 +147,7 @@ def walk(files: Directory, path: str) -> dict[str, FileInfo]:
     """Return all files in a folder and in those below it, by their paths, from a listing of each folder."""
     infos: dict[str, FileInfo] = {}
     for info in files.list(path):
-        inner_path = f"{path}/{info.name}"
+        inner_path = f"{path}/{info.name}".lstrip("/")
         infos |= walk(files, inner_path) if info.is_dir else {inner_path: info}
     return infos
 

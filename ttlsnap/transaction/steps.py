@@ -20,7 +20,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Generic, TypeVar
 
 from ttlsnap.archives.places import AllowedPlaces
@@ -29,7 +28,6 @@ from ttlsnap.checkpoint import Checkpoint, layout, open_checkpoint
 from ttlsnap.checkpoint.listing import Listing
 from ttlsnap.checkpoint.logs import read_logs
 from ttlsnap.checkpoint.own_paths import find_moved_schemas
-from ttlsnap.copies.access import begin_copy, describe_copy, share_copy
 from ttlsnap.errors import FencedError, tidy_after_error
 from ttlsnap.publishing.archives import deliver_all
 from ttlsnap.publishing.cleanup import (
@@ -45,18 +43,11 @@ from ttlsnap.publishing.liveness import longest_gap_ms
 from ttlsnap.publishing.preflight import refuse_in_place, refuse_running
 from ttlsnap.publishing.runs import Runs, refuse_if_interrupted
 from ttlsnap.publishing.swap import refuse_activity, refuse_if_changed, swap
-from ttlsnap.storage.directory import OWN, Directory
-from ttlsnap.storage.local import LocalDirectory
+from ttlsnap.storage.directory import Directory
 from ttlsnap.storage.open import for_reading, open_directory
 from ttlsnap.storage.uris import is_local
 from ttlsnap.transaction.change import Change
-from ttlsnap.transaction.copy import (
-    check_destination,
-    discard_copy,
-    finish_copy,
-    staging_directory,
-    write_report,
-)
+from ttlsnap.transaction.copy import Destination, write_report
 from ttlsnap.transaction.options import RunOptions
 from ttlsnap.transaction.report import RunReport
 from ttlsnap.transaction.scratch import claim_scratch, discard_old_scratch, existing_folder
@@ -280,8 +271,8 @@ class StateRun(Run, Generic[AnyReport]):
         return self.change().journal(self.runs, self.id, self.checkpoint.logs, self.before)
 
     @abstractmethod
-    def fill_copy(self, staging: LocalDirectory, home: str) -> None:
-        """Add everything but new state to ``staging``, which will be moved to ``home``."""
+    def fill_copy(self, staging: Directory, home: str) -> None:
+        """Add everything but new state to ``staging``. The final place of the copy is ``home``."""
 
     @property
     def seconds(self) -> float:
@@ -334,7 +325,9 @@ def _carry_out(run: StateRun[AnyReport], scratch: str | None) -> AnyReport:
     only_read = options.output is not None
     refusals = [*run.refusals]
     refusals += refuse_running(run.runs, run.checkpoint.query_id, options.stopped, only_read, dry_run)
-    destination = check_destination(files.root, options.output) if options.output is not None else None
+    destination = None
+    if options.output is not None:
+        destination = Destination.check(files, options.output, run.id, run.checkpoint.logs)
     if destination is None:
         run.refuse_unmovable()
         plans_batch = options.planned_batch and run.plans_batch
@@ -361,23 +354,22 @@ def _foresee(run: StateRun[AnyReport], refusals: Sequence[str], scratch: str | N
     return replace(run.whole_report.unpublished(), refused=bool((*refusals, *more_refusals)))
 
 
-def _copy(run: StateRun[AnyReport], destination: LocalDirectory, scratch: str | None) -> AnyReport:
+def _copy(run: StateRun[AnyReport], destination: Destination, scratch: str | None) -> AnyReport:
     """Write a copy of the checkpoint with the new state."""
-    files, staging = run.files, staging_directory(destination, run.id)
-    with tidy_after_error(partial(discard_copy, staging)):
-        begin_copy(files, staging)
-        _stage(run, WorkPlace(staging.root, "", f"{staging.root}/{OWN}/scratch"), scratch)
-        run.report = replace(run.report, published=True, output=destination.root, backup=None)
+    files, staging, home = run.files, destination.staging, destination.files.root
+    with destination.hold(), tidy_after_error(destination.discard):
+        destination.begin()
+        _stage(run, WorkPlace(staging.root, "", destination.scratch), scratch)
+        run.report = replace(run.report, published=True, output=home, backup=None)
         run.refuse_unwanted(staging)
         if not run.confirm(run.whole_report):
-            discard_copy(staging)
+            destination.discard()
             return run.whole_report.unpublished()
-        run.fill_copy(staging, destination.root)
+        run.fill_copy(staging, home)
         write_report(run.runs, staging, run.id, run.document())
         refuse_if_interrupted(files)  # the lock may not keep out other machines
         refuse_if_changed(files, run.before)
         run.check()
-        is_shared = share_copy(files, staging)
-        finish_copy(staging, destination)
-    run.warnings += [*run.deliver(destination), *describe_copy(files, destination, given=is_shared)]
+        warnings = destination.finish()
+    run.warnings += [*run.deliver(destination.files), *warnings]
     return run.whole_report
