@@ -52,13 +52,14 @@ def test_an_output_is_the_same_everywhere(place: str, tmp_path: Path) -> None:
     shutil.rmtree(on_disk)
     assert compacted(str(local), str(on_disk)).output == str(on_disk)
     for number, source in enumerate((uri, str(local))):
-        report = compacted(source, f"{place}/new-{number}")
-        assert diff(report.output, str(on_disk)).differs is False
-        assert (report.output, report.published) == (f"{place}/new-{number}", True)
+        new = f"{place}/new-{number}"
+        report = compacted(source, new)
+        assert diff(new, str(on_disk)).differs is False
+        assert (report.output, report.published) == (new, True)
         # In a remote place, Spark reads no checksum files of Hadoop's local file system.
-        assert objects_of(report.output) == without_checksums(files_of(on_disk))
-        assert own_files(report.output) == [f"_ttlsnap/runs/{report.run}/report.json"]
-        assert doctor(report.output).problems == ()
+        assert objects_of(new) == without_checksums(files_of(on_disk))
+        assert own_files(new) == [f"_ttlsnap/runs/{report.run}/report.json"]
+        assert doctor(new).problems == ()
     assert objects_of(uri) == old
 
 

@@ -20,7 +20,6 @@ import io
 import os
 import shutil
 import socket
-import tempfile
 import time
 from collections.abc import Hashable, Iterator
 from functools import cache, partial
@@ -51,12 +50,12 @@ from ttlsnap.storage.directory import (
     walk,
 )
 from ttlsnap.storage.new_access import access_of_new, access_of_new_folder
+from ttlsnap.storage.spool import open_spool
 
 HELD_S = 15.0  # so long a confirmed lock is certainly ours: a quarter of the name node's limit
 # The client has no class for this exception of the name node, so its name in the text decides.
 _NOT_EMPTY = "PathIsNotEmptyDirectoryException"
 _PIECE = 8 << 20
-_IN_MEMORY = 64 << 20
 
 
 class HdfsDirectory:
@@ -230,10 +229,11 @@ class HdfsDirectory:
 
         Until then its content is in memory, or on the local disk.
         """
-        with tempfile.SpooledTemporaryFile(_IN_MEMORY) as file:
-            yield cast("BinaryIO", file)
+        with open_spool(f"{self.root}/{path}") as file:
+            yield file
+            file.flush()
             file.seek(0)
-            self._upload(cast("BinaryIO", file), path)
+            self._upload(file, path)
 
     def rename(self, source: str, target: str, *, overwrite: bool = False) -> None:
         """Rename a file. The name node refuses if another one has the new name, unless it may be overwritten."""

@@ -25,7 +25,6 @@ import io
 import json
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from datetime import timedelta
@@ -44,6 +43,7 @@ from ttlsnap.storage.access import Access
 from ttlsnap.storage.conditional import COPY, delete, delete_version, version_of
 from ttlsnap.storage.directory import LOCK, OWN, SCRATCH, Directory, FileInfo, each, has_changed, scratch_name
 from ttlsnap.storage.lease import MAX_LOCK_BYTES, Lease, Owner, refuse_if_alive
+from ttlsnap.storage.spool import open_spool
 from ttlsnap.storage.uris import OBJECT_STORES, split_uri
 
 if TYPE_CHECKING:
@@ -58,7 +58,6 @@ _NO_RETRIES: RetryConfig = {"max_retries": 0}
 _MARK = b"This object is being moved by ttlsnap: "
 _MARK_BYTES = len(_MARK) + 32
 _PIECE = 8 << 20
-_IN_MEMORY = 64 << 20
 # The addresses at which a client asks for the role of its machine, in AWS and elsewhere.
 _METADATA = ("169.254.169.254", "169.254.170.2", "metadata.google.internal")
 _TRUNCATED = "request or response body error"
@@ -224,9 +223,10 @@ class ObjectDirectory:
 
         Until then its content is in memory, or on the local disk.
         """
-        with tempfile.SpooledTemporaryFile(_IN_MEMORY) as file:
-            yield cast("BinaryIO", file)
-            self._upload(cast("BinaryIO", file), path)
+        with open_spool(f"{self.root}/{path}") as file:
+            yield file
+            file.flush()
+            self._upload(file, path)
 
     def _upload(self, file: BinaryIO, path: str) -> None:
         def put() -> None:
