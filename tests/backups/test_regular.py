@@ -269,6 +269,8 @@ def test_only_untouched_backups_of_this_checkpoint_are_removed(
             "would be in the same folder",
         ),
         ('[[target]]\npath = "c*"\nbackup = {to = "c-backups/{name}/{batch}"}\n', "also matches"),
+        ('[[target]]\npath = "ck"\nbackup = {to = "b/{batch}"}\n[[target]]\npath = "*/[1-9]*"\n', "also matches"),
+        ('[[target]]\npath = "ck"\nbackup = {to = "b/{batch}"}\n[[target]]\npath = "*/??"\n', "also matches"),
         ('[[target]]\npath = "**/ck*"\nbackup = {to = "b/{name}/{batch}"}\n', "also matches"),
     ],
 )

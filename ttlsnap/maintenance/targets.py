@@ -28,6 +28,10 @@ class MatchedTarget:
     trouble: TtlsnapError | None = None
 
 
+_BATCHES = (*range(10), 10, 42, 99, 100, 999, 1000, 12_345, 123_456, 1_234_567)
+"""Batches whose backups no glob of a policy may match, as examples of all."""
+
+
 def targets_of(policy: Policy) -> list[MatchedTarget]:
     """Return the places of a policy, each once: if several targets match a place, the first one applies.
 
@@ -53,7 +57,7 @@ def _targets_by_place(policy: Policy) -> dict[str, MatchedTarget]:
 def _refuse_backups_as_targets(policy: Policy, target_of_place: Mapping[str, MatchedTarget]) -> None:
     """Raise UsageError if two targets have their backups in one folder, or if a target is, or finds, a backup."""
     target_of_folder: dict[str, MatchedTarget] = {}
-    place_of_backup: dict[str, str] = {}
+    places_of_backups: dict[str, list[str]] = {}
     for target in target_of_place.values():
         if target.policy.backup is None or target.trouble is not None:
             continue
@@ -63,7 +67,11 @@ def _refuse_backups_as_targets(policy: Policy, target_of_place: Mapping[str, Mat
                 f"{policy.path}: the backups of {other.path} and {target.path} would be in the same folder, {folder}. "
                 "Name a folder for each, for example with {name} in backup, to"
             )
-        place_of_backup[target.path] = place_of(target.policy.backup.place_of(target.path, 0))
+        # The folder may be a link, or have another scheme. The names in it are only those of batches.
+        first, *others = (target.policy.backup.place_of(target.path, batch) for batch in _BATCHES)
+        real_folder = place_of(first).rpartition("/")[0]
+        names = [place.rpartition("/")[2] for place in others]
+        places_of_backups[target.path] = [*_with_parents(place_of(first)), *(f"{real_folder}/{name}" for name in names)]
     pairs = [(place, folder) for place in target_of_place for folder in _with_parents(place)]
     pairs += [(place, folder) for folder in target_of_folder for place in _with_parents(folder)]
     for place, folder in pairs:
@@ -72,8 +80,7 @@ def _refuse_backups_as_targets(policy: Policy, target_of_place: Mapping[str, Mat
                 f"{policy.path}: {place} is a target, so {folder} cannot have the backups of "
                 f"{target_of_folder[folder].path}. Name another folder in backup, to"
             )
-    for path, backup_place in place_of_backup.items():
-        names = _with_parents(backup_place)
+    for path, names in places_of_backups.items():
         for other_policy in policy.targets:
             found = next((name for name in names if _would_find(policy.folder, other_policy, name)), None)
             if found is not None:
