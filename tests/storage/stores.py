@@ -74,7 +74,7 @@ def store_server(name: str, folder: Path) -> Iterator[Store]:
 
 
 def _wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
-    """Wait until the server answers anything."""
+    """Wait until the server answers, and is ready: MinIO answers 503 before."""
     until = time.monotonic() + 60
     while True:
         assert process.poll() is None and time.monotonic() < until, log.read_text()[-3000:]
@@ -83,8 +83,8 @@ def _wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
             contextlib.closing(HTTPConnection("127.0.0.1", port, timeout=5)) as connection,
         ):
             connection.request("GET", "/")
-            connection.getresponse().read()
-            return
+            if connection.getresponse().status < 500:
+                return
         time.sleep(0.1)
 
 
