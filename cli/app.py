@@ -29,6 +29,7 @@ from ttlsnap.cli import (
     maintain,
     migrate,
     recover,
+    rewind,
     rollback,
     transformers,
 )
@@ -71,6 +72,7 @@ for _command in (
     maintain,
     recover,
     rollback,
+    rewind,
     history,
     copy,
     doctor,

@@ -148,11 +148,13 @@ def copy(
     if others and not replacing.replace:
         raise UsageError(f"{others[0]} needs --replace")
     options: dict[str, Any] = {"batch": batch, "new_id": new_id, "verify": verify, "onto": onto, "dry_run": dry_run}
-    with _Progress(consents=replacing.yes, asks=replacing.asks(dry_run=dry_run), stopped=replacing.stopped) as progress:
+    question = f"Replace the state of {target} by that of {source}?"
+    asks = replacing.asks(dry_run=dry_run)
+    with CopyProgress("copying", question, consents=replacing.yes, asks=asks, stopped=replacing.stopped) as progress:
         report = run(source, target, **options, **replacing.arguments(), parallelism=parallelism, listener=progress)
     if report.replaced and dry_run and not replacing.yes:
-        asks = Foreseen("a run asks before it replaces the state. If nobody can be asked, add --yes")
-        report = replace(report, warnings=(*report.warnings, asks))
+        question = Foreseen("a run asks before it replaces the state. If nobody can be asked, add --yes")
+        report = replace(report, warnings=(*report.warnings, question))
     if output_format is Format.JSON:
         print_json(report.to_json())
     else:
@@ -194,18 +196,22 @@ def _lines(report: CopyReport) -> list[str]:
     return lines
 
 
-class _Progress:
-    """The progress of a copy, on stderr and only on a terminal, and the question before a checkpoint is replaced."""
+class CopyProgress:
+    """The progress of a copy, on stderr and only on a terminal, and the question before a checkpoint is replaced.
 
-    def __init__(self, *, consents: bool, asks: bool, stopped: bool) -> None:
+    ``title`` says what is done.
+    """
+
+    def __init__(self, title: str, question: str, *, consents: bool, asks: bool, stopped: bool) -> None:
+        self._title, self._question = title, question
         self._consents, self._asks, self._stopped = consents, asks, stopped
         self._progress: Progress | None = None
         self._task: TaskID | None = None
         if sys.stderr.isatty() and not verbosity.quiet:
-            columns = (TextColumn("copying"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+            columns = (TextColumn(title), BarColumn(), DownloadColumn(), TransferSpeedColumn())
             self._progress = Progress(*columns, console=console(stderr=True), transient=True)
 
-    def __enter__(self) -> _Progress:
+    def __enter__(self) -> CopyProgress:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -217,7 +223,7 @@ class _Progress:
             if self._task is not None:
                 self._progress.remove_task(self._task)
             self._progress.start()
-            self._task = self._progress.add_task("copying", total=size)
+            self._task = self._progress.add_task(self._title, total=size)
 
     def arrived(self, files: int, size: int) -> None:
         if self._progress is not None and self._task is not None:
@@ -228,11 +234,8 @@ class _Progress:
             return True
         if not self._asks:
             raise RefusedError(
-                f"the state of {report.target} after batch {report.source_batch} would be replaced, and nobody can be "
-                "asked. Nothing was changed. To agree, add --yes"
+                f"the state of {report.target} would be replaced by that after batch {report.source_batch}, and nobody "
+                "can be asked. Nothing was changed. To agree, add --yes"
             )
         self.__exit__()
-        return ask_person(
-            f"Replace the state of {report.target} by batch {report.source_batch} of {report.source}?",
-            stopped=self._stopped,
-        )
+        return ask_person(self._question, stopped=self._stopped)

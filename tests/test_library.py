@@ -50,6 +50,8 @@ PROMISED = {
     "read_state": "spark, path, *, operator=None, store=None, state=None, table=None, batch=None, columns=None, "
     "where=(), timestamp=None, time=None, now='checkpoint', schemas=None",
     "recover": "target, *, prefer_undo=False, expired_to=None, confirm=None",
+    "rewind": "target, batch, *, dry_run=False, stopped=False, planned_batch=True, scratch=None, parallelism=None, "
+    "listener=None",
     "rollback": "target, *, stopped=False, expired_to=None, confirm=None",
 }
 FUNCTIONS = {name: getattr(ttlsnap, name) for name in PROMISED if name in ttlsnap.__all__}

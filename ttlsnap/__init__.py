@@ -23,6 +23,7 @@ from ttlsnap.versions import VERSION as __version__
 
 if TYPE_CHECKING:
     from ttlsnap.archives.receivers import ExpiredCallback
+    from ttlsnap.backups.rewinding import rewind
     from ttlsnap.backups.run import copy
     from ttlsnap.checkpoint import Checkpoint, open_checkpoint
     from ttlsnap.clock import Clock, TimeCharacteristic, clock_at
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     )
 
 _HOMES = {
+    "backups.rewinding": ("rewind",),
     "backups.run": ("copy",),
     "copies.report": ("CopyReport",),
     "checkpoint": ("Checkpoint", "open_checkpoint"),
@@ -164,6 +166,7 @@ __all__ = [
     "plan_compaction",
     "prune",
     "recover",
+    "rewind",
     "rollback",
 ]
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ttlsnap import diff, rollback
+from ttlsnap.backups.rewinding import rewind
 from ttlsnap.backups.run import copy
 
 from ..compaction.stories import MORE_WHOLE, WHOLE, rocksdb, settled
@@ -43,27 +44,48 @@ def test_a_query_goes_on_from_its_backup(judge: Judge, tmp_path: Path, query: Qu
     assert diff(str(checkpoint.path), str(clone.path)).differs is False
 
 
+@pytest.mark.parametrize("query", narrow(QUERIES, 1, 0), ids=lambda query: f"{query.operator}-{query.provider}")
+def test_a_query_goes_on_from_an_earlier_batch(judge: Judge, tmp_path: Path, query: Query) -> None:
+    checkpoint = judge.write(query, WHOLE, layout="snapshot")
+    clone = judge.at(checkpoint, tmp_path / "clone")
+    if checkpoint.out.exists():
+        clone.out = Path(shutil.copytree(checkpoint.out, tmp_path / "out"))
+    copied = copy(str(checkpoint.path), str(clone.path), new_id=True)
+    before = judge.restart(checkpoint, MORE_WHOLE)
+    report = rewind(str(checkpoint.path), copied.batch, stopped=True)
+    assert report.batch > report.source_batch == copied.batch
+    planned, *found = judge.restart(checkpoint, [])
+    wanted = judge.restart(clone, MORE_WHOLE)
+    assert (planned.batch, planned.rows) == (report.batch + 1, ())
+    assert before and found == numbered_from(wanted, report.batch + 2)
+    assert diff(str(checkpoint.path), str(clone.path)).differs is False
+
+
 @pytest.mark.parametrize(
-    "query",
+    ("query", "rewinds"),
     narrow(
         [
-            rocksdb("agg_update", changelog=True),
-            Query("agg_update"),
-            rocksdb("visits", changelog=False, checkpoint_format=2),
+            (rocksdb("agg_update", changelog=True), False),
+            (Query("agg_update"), True),
+            (rocksdb("visits", changelog=False, checkpoint_format=2), False),
+            (rocksdb("visits", changelog=False, checkpoint_format=2), True),
         ]
     ),
-    ids=lambda query: f"{query.operator}-{query.provider}",
+    ids=str,
 )
 def test_an_idle_query_stops_and_its_successor_reads_again_what_came_after_the_backup(
-    judge: Judge, tmp_path: Path, query: Query
+    judge: Judge, tmp_path: Path, query: Query, rewinds: bool
 ) -> None:
     deltas = query.provider == "hdfs" or query.changelog
     checkpoint = judge.write(query, WHOLE[:-2], layout="deltas" if deltas else "snapshot")
     backup, clone = tmp_path / "backup", judge.at(checkpoint, tmp_path / "clone")
-    copy(str(checkpoint.path), str(backup))
+    batch = copy(str(checkpoint.path), str(backup)).batch
     judge.start(checkpoint, WHOLE[-2:])
     settled(checkpoint.path)
-    copy(str(backup), str(checkpoint.path), replace=True, stopped=True)
+    if rewinds:
+        rewind(str(checkpoint.path), batch, stopped=True)
+    else:
+        copy(str(backup), str(checkpoint.path), replace=True, stopped=True)
     ends_untouched(judge, checkpoint, list(MORE_WHOLE[0]))
     judge.restart(checkpoint, MORE_WHOLE[1:])
     copy(str(backup), str(clone.path), new_id=True)

@@ -228,7 +228,7 @@ def test_a_place_that_cannot_be_a_copy_is_refused(tmp_path: Path, place: str, wo
 def test_a_batch_that_cannot_be_restored_names_those_that_can(tmp_path: Path) -> None:
     source = sample(AGG, tmp_path)
     (source / "state/0/1/4.delta").unlink()  # the sample has snapshots of no version
-    with pytest.raises(UsageError, match=r"4\.delta is missing.* Batch 5 cannot be copied; these can: 0 to 2"):
+    with pytest.raises(UsageError, match=r"4\.delta is missing.* Batch 5 cannot be restored; these can: 0 to 2"):
         copy(str(source), str(tmp_path / "copy"), batch=5)
     (source / "commits/1").unlink()
     with pytest.raises(UsageError, match=r"not retained.* these can: 0, 2"):

@@ -56,6 +56,14 @@ def restore_from(backup: Path, checkpoint: Path | str) -> list[str]:
     ]
 
 
+def rewind(checkpoint: Path | str, batch: int) -> list[str]:
+    """Return the command that goes back to an earlier batch."""
+    return [
+        *("rewind", str(checkpoint), "--batch", str(batch)),
+        *("--parallelism", "1", "--stopped", "--yes", "--format", "json"),
+    ]
+
+
 def repair(checkpoint: Path | str) -> list[str]:
     """Return the command that removes a torn offset."""
     return ["doctor", str(checkpoint), "--fix", "torn-offset", "--parallelism", "1", "--stopped", "--yes"]

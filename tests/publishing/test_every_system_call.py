@@ -19,7 +19,7 @@ from ttlsnap.storage.open import open_directory
 from ..judge.spark import Checkpoint
 from ..matrix import FULL
 from .faults import EIO, KILL, Faults, Point, Step, Workshop, errors, faults, kills, told_well
-from .stories import compact, fill, migrate, repair, restore_from
+from .stories import compact, fill, migrate, repair, restore_from, rewind
 from .syscalls import Call
 from .trees import copy, is_fenced, newest, tree
 
@@ -260,6 +260,22 @@ def restore(workshop: Workshop, rich: Checkpoint, backup: Path) -> Step:
     step = workshop.step("restore", rich.path, lambda path: restore_from(backup, path))
     assert step.old != step.new
     return step
+
+
+@pytest.fixture(scope="module")
+def rewound(workshop: Workshop, rich: Checkpoint) -> Step:
+    """Return a rewind by one batch."""
+    batch = newest(rich.path / "commits") - 1
+    step = workshop.step("rewind", rich.path, lambda path: rewind(path, batch))
+    assert step.old != step.new
+    return step
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_an_interrupted_rewind_leaves_the_old_or_the_new_state(
+    workshop: Workshop, rewound: Step, fault: Faults
+) -> None:
+    workshop.check(rewound, fault(rewound.calls))
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -1,5 +1,7 @@
 """``copy --replace``: a checkpoint gets the state and the positions of a copy, in a run that can be rolled back.
 
+``rewind`` does the same with an earlier batch of the checkpoint itself, which it still retains.
+
 The numbers of batches do not go back (see ``numbers``). If the checkpoint is at batch M and the copy at N:
 
     state of version N + 1          becomes version M + 1, in new files
@@ -31,12 +33,12 @@ from ttlsnap.compaction.task import Progress
 from ttlsnap.copies.manifest import read_begun, read_manifest
 from ttlsnap.copies.report import CopyReport
 from ttlsnap.copies.run import CopyListener, CopyRequest, SilentCopyListener, require_apart
-from ttlsnap.copies.selection import SelectedFile, Selection, find_changed, select_files
+from ttlsnap.copies.selection import SelectedFile, Selection, find_changed, find_replaced, select_files
 from ttlsnap.copies.transfer import Sender
 from ttlsnap.copies.verify import NOT_LISTED, find_alterations
 from ttlsnap.engines.local import PartitionReading, read_all
 from ttlsnap.engines.progress import SilentWorkListener
-from ttlsnap.errors import AlteredCopyError, BusyError, CorruptionError, RefusedError, explain_errors
+from ttlsnap.errors import AlteredCopyError, BusyError, CorruptionError, RefusedError, UsageError, explain_errors
 from ttlsnap.publishing.archives import deliver_all
 from ttlsnap.publishing.first_run import describe_first_run
 from ttlsnap.publishing.journal import Journal, staged_path
@@ -67,13 +69,28 @@ def replace_state(request: CopyRequest) -> CopyReport:
 
     Raise a ``TtlsnapError``. The checkpoint is then as it was, unless the message names ``ttlsnap recover``.
     """
-    started = time.monotonic()
-    scratch = existing_folder(request.scratch) if request.scratch is not None else None
     source, files = open_directory(request.source), open_directory(request.target)
     require_apart(source, files)
-    selection = select_files(for_reading(source), request.batch, files.root)
-    _verify(for_reading(source), selection)
+    return _replace(request, source, files)
+
+
+def rewind_state(request: CopyRequest) -> CopyReport:
+    """Give the checkpoint ``target``, which is also the ``source``, the state and the positions of its ``batch``.
+
+    Return a report. Raise a ``TtlsnapError`` as ``replace_state`` does.
+    """
+    files = open_directory(request.target)
+    return _replace(request, files, files)
+
+
+def _replace(request: CopyRequest, source: Directory, files: Directory) -> CopyReport:
+    started = time.monotonic()
+    scratch = existing_folder(request.scratch) if request.scratch is not None else None
     with nullcontext() if request.dry_run else files.lock():
+        selection = select_files(for_reading(source), request.batch, files.root)
+        _verify(for_reading(source), selection)
+        if source is files:
+            _refuse_last(selection)
         run = Replacement(source, selection, refuse_if_interrupted(files), request)
         refusals = run.refusals()
         if request.dry_run:
@@ -83,6 +100,16 @@ def replace_state(request: CopyRequest) -> CopyReport:
         run.published = change_in_place(run, scratch)
         first_run = describe_first_run(run.runs) if run.published else None
     return replace(run.report, first_run=first_run, seconds=_since(started))
+
+
+def _refuse_last(selection: Selection) -> None:
+    """Raise UsageError if there is nothing to go back to."""
+    logs = selection.checkpoint.logs
+    if selection.batch == logs.offsets[-1]:
+        raise UsageError(
+            f"batch {selection.batch} is the last one of {selection.checkpoint.files.root}, so there is nothing to "
+            "rewind. Name an earlier batch"
+        )
 
 
 def _since(started: float) -> float:
@@ -178,6 +205,13 @@ class Replacement(Run):
         ).journal(self.runs, self.id, logs, self.before)
 
     def check(self) -> None:
+        if self._source is self.files:
+            if (changed_path := find_replaced(self.files, self._selection)) is not None:
+                raise BusyError(
+                    f"{self.files.root}/{changed_path} was replaced while ttlsnap worked: the query is running. "
+                    "Nothing was changed. Stop the query first"
+                )
+            return
         changed_path = find_changed(self._source, self._selection)
         if changed_path is not None:
             raise BusyError(

@@ -84,7 +84,7 @@ def select_files(files: Directory, batch: int | None, home: str, query_id: str |
         if not batches:
             raise
         others = ", ".join(f"{first} to {last}" if first < last else str(first) for first, last in batches)
-        raise UsageError(f"{error.text}. Batch {batch} cannot be copied; these can: {others}") from error
+        raise UsageError(f"{error.text}. Batch {batch} cannot be restored; these can: {others}") from error
     refuse_hidden_batches(runs, checkpoint.logs)
     stores = [store for operator in checkpoint.operators for store in operator.stores]
     refuse_shared_folders(files, [store.directory(partition) for store in stores for partition in store.partitions])
@@ -145,6 +145,11 @@ def find_changed(source: Directory, selection: Selection) -> str | None:
         return layout.RUNS
     if not logs.commits or logs.commits[-1] < selection.batch:
         return layout.commit_file(selection.batch)
+    return find_replaced(source, selection)
+
+
+def find_replaced(source: Directory, selection: Selection) -> str | None:
+    """Return the path of a chosen file that is there, and was replaced; None if there is none."""
     infos = stat_files(source, [file.path for file in selection.files])
     return next(
         (

@@ -1,0 +1,128 @@
+"""``ttlsnap rewind``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ttlsnap.cli.copy import CopyProgress
+from ttlsnap.cli.exit_codes import ExitCodeOption, end_as_run, require_dry_run
+from ttlsnap.cli.groups import separate
+from ttlsnap.cli.help import Command
+from ttlsnap.cli.options import RUN, ConsentOptions, Format, FormatOption
+from ttlsnap.cli.output import number, place, print_json, print_warning, say, size
+from ttlsnap.cli.published import describe_published
+from ttlsnap.errors import Foreseen
+
+if TYPE_CHECKING:
+    from ttlsnap.copies.report import CopyReport
+
+EXAMPLES = """
+Examples:
+  # what the checkpoint would go back to
+  ttlsnap rewind ck --batch 40 --dry-run
+
+  # the state and the positions as they were after batch 40
+  ttlsnap rewind ck --batch 40 --stopped
+
+  # a copy as of batch 40, and leave the checkpoint as it is
+  ttlsnap copy ck new --batch 40
+"""
+
+
+def register(app: typer.Typer) -> None:
+    app.command("rewind", cls=Command, epilog=EXAMPLES)(separate(rewind))
+
+
+def rewind(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="CHECKPOINT",
+            help="A checkpoint: a local path, or a URI (file, s3, gs, abfss, hdfs).",
+            show_default=False,
+        ),
+    ],
+    batch: Annotated[
+        int,
+        typer.Option(
+            "--batch", metavar="N", min=0, help="The batch to go back to, whose state must still be retained."
+        ),
+    ],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what a run would do, and change nothing.")] = False,
+    exit_code: ExitCodeOption = False,
+    *,
+    consent: ConsentOptions,
+    scratch: Annotated[
+        str | None,
+        typer.Option(
+            "--scratch",
+            metavar="DIR",
+            help="RocksDB: a local folder for the work. Default: in the checkpoint, or TMPDIR if that is remote.",
+            rich_help_panel=RUN,
+        ),
+    ] = None,
+    parallelism: Annotated[
+        int | None,
+        typer.Option(
+            "--parallelism",
+            metavar="N",
+            min=1,
+            help="How many partitions to build at the same time. Default: as many as are useful.",
+            rich_help_panel=RUN,
+        ),
+    ] = None,
+    output_format: FormatOption = Format.TEXT,
+) -> None:
+    """Go back to an earlier batch: its state together with its positions in the sources.
+
+    Stop the query first. When it starts again, it reads once more what came after that batch, and nothing is counted
+    twice or lost in the state. Sinks get these rows again. Batch numbers do not go back. [bold]ttlsnap rollback[/bold]
+    undoes it.
+    """
+    from ttlsnap.backups.rewinding import rewind as run
+
+    require_dry_run(wanted=exit_code, dry_run=dry_run)
+    question = f"Set {target} back to batch {batch}? The query then reads again what came after it."
+    with CopyProgress(
+        "rewinding", question, consents=consent.yes, asks=consent.asks(dry_run=dry_run), stopped=consent.stopped
+    ) as progress:
+        report = run(
+            target,
+            batch,
+            dry_run=dry_run,
+            scratch=scratch,
+            parallelism=parallelism,
+            listener=progress,
+            **consent.arguments(),
+        )
+    if dry_run and not consent.yes:
+        asks = Foreseen("a run asks before it replaces the state. If nobody can be asked, add --yes")
+        report = replace(report, warnings=(*report.warnings, asks))
+    if output_format is Format.JSON:
+        print_json(report.to_json())
+    else:
+        for warning in report.warnings:
+            print_warning(warning)
+        for line in _lines(report):
+            say(line)
+    if exit_code:
+        end_as_run(report.warnings)
+
+
+def _lines(report: CopyReport) -> list[str]:
+    what = f"{place(report.target)} back to batch {report.source_batch}"
+    amount = f"{number(report.files)} files, {size(report.bytes)}"
+    reads_again = f"the query reads again what came after batch {report.source_batch}"
+    numbers = f"Its batches go on with number {report.batch + 1}."
+    if report.dry_run:
+        return [f"Would set {what}: {amount}", f"Then {reads_again}. {numbers}"]
+    if not report.complete:
+        return ["Nothing was changed."]
+    return [
+        f"Set {what}: {amount}",
+        f"When it starts, {reads_again}. {numbers}",
+        *describe_published(report),
+    ]

@@ -1,0 +1,128 @@
+"""``rewind`` with sample checkpoints: it is a restore from a copy of the checkpoint itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ttlsnap import diff, doctor, history, rollback
+from ttlsnap.backups.rewinding import rewind
+from ttlsnap.backups.run import copy
+from ttlsnap.checkpoint.logs import read_logs
+from ttlsnap.copies.run import SilentCopyListener
+from ttlsnap.errors import BusyError, RefusedError, TtlsnapError, UsageError
+from ttlsnap.storage.open import open_directory
+
+from ..cli.running import Ttlsnap
+from ..publishing.trees import tree
+from ..samples import NAMES, bytes_of, sample, without_own
+
+AGG = "agg-deltas-lz4-4.2"
+
+
+def make_backup(checkpoint: Path, place: Path) -> int | None:
+    """Copy the oldest batch but the last one that can be restored. Return its number; None if there is none."""
+    logs = read_logs(open_directory(str(checkpoint)))
+    for batch in [batch for batch in logs.commits if batch < logs.offsets[-1]]:
+        try:
+            return copy(str(checkpoint), str(place), batch=batch).batch
+        except TtlsnapError:
+            continue
+    return None
+
+
+def files_but_state(checkpoint: Path) -> dict[str, str]:
+    """Return the content of all files of a checkpoint, except state and the ids of its files, which are random."""
+    found = without_own(bytes_of(checkpoint))
+    return {path: content for path, content in found.items() if path.split("/")[0] not in ("state", "commits")}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_rewind_is_a_restore_from_a_copy_of_that_batch(tmp_path: Path, name: str) -> None:
+    rewound, restored, backup = sample(name, tmp_path / "a"), sample(name, tmp_path / "b"), tmp_path / "backup"
+    batch = make_backup(restored, backup)
+    before = tree(rewound)
+    if batch is None:
+        with pytest.raises(TtlsnapError):
+            rewind(str(rewound), 0, stopped=True)
+        assert tree(rewound) == before
+        return
+    has_limit = name.startswith("limit")  # Spark cannot run a query with a global limit without data
+    report = rewind(str(rewound), batch, stopped=True, planned_batch=not has_limit)
+    copy(str(backup), str(restored), replace=True, stopped=True, planned_batch=not has_limit)
+    assert files_but_state(rewound) == files_but_state(restored)
+    if name != "no-schema-3.0":
+        assert diff(str(rewound), str(restored)).differs is False
+        assert diff(str(rewound), str(backup)).differs is False
+    assert (report.source, report.target, report.source_batch) == (str(rewound), str(rewound), batch)
+    assert [problem.code for problem in doctor(str(rewound)).problems] == [
+        problem.code for problem in doctor(str(restored)).problems
+    ]
+    assert [entry.kind for entry in history(str(rewound))][-1] == "restore"
+    rollback(str(rewound), stopped=True)
+    assert tree(rewound) == before
+
+
+@pytest.mark.parametrize(
+    ("batch", "message"),
+    [(6, "is the last one of"), (7, "is not retained"), (99, "Batch 99 cannot be restored; these can: 0 to 6")],
+)
+def test_a_batch_to_which_nothing_can_go_back_is_refused(tmp_path: Path, batch: int, message: str) -> None:
+    checkpoint = sample(AGG, tmp_path)
+    before = bytes_of(checkpoint)
+    with pytest.raises(UsageError, match=message):
+        rewind(str(checkpoint), batch, stopped=True)
+    assert without_own(bytes_of(checkpoint)) == before
+
+
+def test_a_batch_whose_state_is_not_complete_is_refused(tmp_path: Path) -> None:
+    checkpoint = sample(AGG, tmp_path)
+    (checkpoint / "state/0/0/3.delta").unlink()
+    before = bytes_of(checkpoint)
+    with pytest.raises(UsageError, match=r"Batch 4 cannot be restored; these can: 0 to 1"):
+        rewind(str(checkpoint), 4, stopped=True)
+    assert without_own(bytes_of(checkpoint)) == before
+
+
+@pytest.mark.parametrize("path", ["state/0/0/2.delta", "sources/0/1", "commits/7"])
+def test_a_query_that_runs_meanwhile_is_noticed(tmp_path: Path, path: str) -> None:
+    checkpoint = sample(AGG, tmp_path)
+
+    class Meanwhile(SilentCopyListener):
+        def confirm(self, report: object) -> bool:
+            (checkpoint / path).write_text("another")
+            return True
+
+    with pytest.raises(BusyError, match="Nothing was changed"):
+        rewind(str(checkpoint), 4, stopped=True, listener=Meanwhile())
+    assert (checkpoint / path).read_text() == "another"
+    assert read_logs(open_directory(str(checkpoint))).fence is None
+
+
+def test_a_dry_run_says_what_a_run_does(tmp_path: Path, ttlsnap: Ttlsnap, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TTLSNAP_STOPPED")
+    checkpoint = sample(AGG, tmp_path)
+    before = bytes_of(checkpoint)
+    foreseen = ttlsnap("rewind", checkpoint, "--batch", "4", "--dry-run", "--stopped", "--exit-code")
+    assert (foreseen.code, "Would set" in foreseen.out, "add --yes" in foreseen.err) == (4, True, True)
+    assert ttlsnap("rewind", checkpoint, "--batch", "4", "--dry-run", "--stopped", "--yes", "--exit-code").code == 0
+    assert bytes_of(checkpoint) == before
+    asked = ttlsnap("rewind", checkpoint, "--batch", "4", "--stopped")
+    assert (asked.code, "nobody can be asked" in " ".join(asked.err.split())) == (4, True)
+    done = ttlsnap("rewind", checkpoint, "--batch", "4", "--stopped", "--yes", "--format", "json")
+    document = json.loads(done.out)
+    assert (done.code, document["replaced"], document["batch"], document["source_batch"]) == (0, True, 6, 4)
+
+
+def test_a_checkpoint_whose_query_has_just_committed_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TTLSNAP_STOPPED")
+    checkpoint = sample(AGG, tmp_path)
+    (checkpoint / "commits/6").touch()
+    before = bytes_of(checkpoint)
+    with pytest.raises(RefusedError, match="the query may be running"):
+        rewind(str(checkpoint), 4)
+    assert without_own(bytes_of(checkpoint)) == before

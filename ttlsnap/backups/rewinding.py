@@ -1,0 +1,55 @@
+"""The public function ``rewind``: an earlier batch of a checkpoint becomes its last one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ttlsnap.backups.replacing import rewind_state
+from ttlsnap.copies.report import CopyReport
+from ttlsnap.copies.run import CopyListener, CopyRequest
+from ttlsnap.keywords import takes
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewindRequest:
+    """The arguments of ``rewind``.
+
+    ``target`` is the checkpoint: a path, or a URI of an object store or HDFS. ``batch`` is an earlier batch whose state
+    it still retains. ``stopped`` and ``planned_batch`` are as for ``compact``. ``scratch`` is a local folder for the
+    work, and ``parallelism`` the number of partitions that are built at the same time.
+    """
+
+    target: str = field(kw_only=False)
+    batch: int = field(kw_only=False)
+    dry_run: bool = False
+    stopped: bool = False
+    planned_batch: bool = True
+    scratch: str | None = None
+    parallelism: int | None = None
+    listener: CopyListener | None = None
+
+
+@takes(RewindRequest)
+def rewind(request: RewindRequest) -> CopyReport:
+    """Give the checkpoint ``target`` the state and the positions that it had after ``batch``.
+
+    Its query must be stopped. When it starts again, it reads once more what came after that batch. The numbers of its
+    batches go on, and ``rollback`` undoes the run. In the report, the checkpoint is both the source and the target.
+
+    Raise a ``TtlsnapError`` (see ``ttlsnap.errors``). The checkpoint is then as it was, unless the message names
+    ``ttlsnap recover``.
+    """
+    return rewind_state(
+        CopyRequest(
+            request.target,
+            request.target,
+            batch=request.batch,
+            dry_run=request.dry_run,
+            replace=True,
+            stopped=request.stopped,
+            planned_batch=request.planned_batch,
+            scratch=request.scratch,
+            parallelism=request.parallelism,
+            listener=request.listener,
+        )
+    )
