@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from pathlib import Path
 
 import pytest
 
+from ttlsnap.backups.rewinding import rewind
 from ttlsnap.backups.run import copy
 
 from ..compaction.stories import MORE_WHOLE, WHOLE
 from ..judge.queries import Query
 from ..judge.spark import Judge
+from ..matrix import rotating
 
 
 def files_of(out: Path) -> set[str]:
@@ -46,15 +49,18 @@ def test_a_sink_skips_the_numbers_that_it_knows(
 
 
 @pytest.mark.wide
-@pytest.mark.parametrize("sink", ["parquet", "delta"])
+@pytest.mark.parametrize(("sink", "rewinds"), rotating([*product(["parquet", "delta"], [False, True])], 2, "sinks"))
 def test_a_sink_writes_again_what_is_read_again_after_a_restore_in_place(
-    judge: Judge, tmp_path: Path, sink: str
+    judge: Judge, tmp_path: Path, sink: str, rewinds: bool
 ) -> None:
     checkpoint = judge.write(Query("agg_append", sink=sink), WHOLE)
-    copy(str(checkpoint.path), str(tmp_path / "backup"))
+    batch = copy(str(checkpoint.path), str(tmp_path / "backup")).batch
     first = judge.restart(checkpoint, MORE_WHOLE)
     before = files_of(checkpoint.out)
-    copy(str(tmp_path / "backup"), str(checkpoint.path), replace=True, stopped=True)
+    if rewinds:
+        rewind(str(checkpoint.path), batch, stopped=True)
+    else:
+        copy(str(tmp_path / "backup"), str(checkpoint.path), replace=True, stopped=True)
     again = judge.restart(checkpoint, [])
     assert files_of(checkpoint.out) > before
     assert [batch.rows for batch in first if batch.rows] == [batch.rows for batch in again if batch.rows]
