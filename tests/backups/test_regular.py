@@ -286,6 +286,22 @@ def test_a_policy_with_a_wrong_backup_does_nothing(
     assert bytes_of(tmp_path) == before
 
 
+def test_a_backup_of_a_damaged_state_takes_no_other_ones_place(
+    tmp_path: Path, source: Source, maintain: Maintain
+) -> None:
+    backup = 'to = "backups/{batch}"\nkeep = 1'
+    source.commit(source.batches[0])
+    assert maintain(backup)[0] == 0
+    source.commit(source.batches[1])
+    newest = sorted(source.path.glob("state/0/0/*.delta"))[-1]
+    newest.write_bytes(newest.read_bytes()[:20])
+    code, target = maintain(backup)
+    assert (code, target["policy_backup"]["status"]) == (5, "failed")
+    assert f"{newest.name}" in json.dumps(target)
+    found = [(one.status, one.batch) for one in backups_in(tmp_path / "backups")]
+    assert found == [("complete", source.batches[0]), ("unfinished", source.batches[1])]
+
+
 def test_the_text_the_metrics_and_the_history_name_the_backups(
     tmp_path: Path, source: Source, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -244,6 +244,34 @@ def test_damage_is_reported_and_nothing_is_published(tmp_path: Path) -> None:
     assert not (target / MANIFEST).exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "pattern"),
+    [(AGG, "state/0/1/*.delta"), (AGG, "sources/0/2"), (AGG, "offsets/5"), ("rocksdb-ids-4.2", "state/0/1/SSTs/*.sst")],
+)
+@pytest.mark.parametrize("is_short", [False, True])
+def test_a_file_that_does_not_match_its_checksum_is_damage(
+    tmp_path: Path, name: str, pattern: str, is_short: bool
+) -> None:
+    source, target = sample(name, tmp_path), tmp_path / "copy"
+    path = sorted(source.glob(pattern))[-1]
+    data = bytearray(path.read_bytes())
+    data[len(data) // 3] ^= 0xFF
+    path.write_bytes(data[: len(data) // 2] if is_short else data)
+    before = bytes_of(source)
+    with pytest.raises(CorruptionError, match=path.name):
+        copy(str(source), str(target))
+    assert not (target / MANIFEST).exists()
+    assert bytes_of(source) == before
+
+
+def test_a_stale_checksum_of_spark_is_no_damage(tmp_path: Path) -> None:
+    source = sample("agg-snapshot-zstd-4.1", tmp_path)
+    checksum = sorted(source.glob("state/0/1/[0-9]*.snapshot.crc"))[-1]
+    checksum.with_name(f".{checksum.name}.crc").unlink(missing_ok=True)
+    checksum.write_text(checksum.read_text().replace('"value":', '"value":1'))
+    copy(str(source), str(tmp_path / "copy"), verify=True)
+
+
 def test_the_command_says_what_it_did(tmp_path: Path, ttlsnap: Ttlsnap) -> None:
     source, target = sample(AGG, tmp_path), tmp_path / "copy"
     assert "Would copy" in ttlsnap("copy", source, target, "--dry-run").out

@@ -11,6 +11,9 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import ExitStack
+from functools import partial
 from typing import BinaryIO
 
 import google_crc32c
@@ -33,7 +36,7 @@ def open_checked(files: Directory, path: str) -> BinaryIO:
 
     Raises CorruptionError naming the checksum file and the position; ChecksumError if only Spark's does not match.
     """
-    _verify(files, path)
+    verify(files, path)
     return files.open(path)
 
 
@@ -42,24 +45,56 @@ def read_checked(files: Directory, path: str, limit: int) -> bytes:
 
     Raises StorageError if it is longer than ``limit`` bytes.
     """
-    _verify(files, path)
+    verify(files, path)
     return files.read(path, limit)
 
 
-def _verify(files: Directory, path: str) -> None:
+def verify(files: Directory, path: str) -> None:
+    """Compare a file with its checksum files, as ``open_checked`` does."""
     info = files.stat(path)
     if info is None:
         raise CorruptionError(f"{files.root}/{path} is missing")
+    checksums = [name for name in layout.checksum_files(path) if files.stat(name) is not None]
+    if not checksums:
+        return
+    with files.open(path) as file:
+        for _ in verified(files, path, info.size, checksums, iter(partial(file.read, _PIECE), b"")):
+            pass
+
+
+def verified(
+    files: Directory, path: str, size: int, checksums: Collection[str], pieces: Iterable[bytes]
+) -> Iterator[bytes]:
+    """Yield the pieces of a file of ``size`` bytes, and compare them with its checksum files, which are ``checksums``.
+
+    Raises as ``open_checked``, before the end at the latest.
+    """
     hadoop_checksum, spark_checksum = layout.checksum_files(path)
-    if (hadoop_info := files.stat(hadoop_checksum)) is not None:
-        _verify_hadoop(files, path, hadoop_checksum, hadoop_info.size, info.size)
-    if files.stat(spark_checksum) is not None:
-        _verify_spark(files, path, spark_checksum, info.size)
+    with ExitStack() as stack:
+        sums: list[_HadoopSums | _SparkSum] = []
+        if hadoop_checksum in checksums:
+            checksum_size = files.stat(hadoop_checksum)
+            file = stack.enter_context(files.open(hadoop_checksum))
+            sums.append(
+                _HadoopSums(files, path, hadoop_checksum, file, checksum_size.size if checksum_size else 0, size)
+            )
+        if spark_checksum in checksums:
+            sums.append(_SparkSum(files, path, spark_checksum, size))
+        for piece in pieces:
+            for sum_of_file in sums:
+                sum_of_file.add(piece)
+            yield piece
+        for sum_of_file in sums:
+            sum_of_file.end()
 
 
-def _verify_hadoop(files: Directory, path: str, checksum_path: str, checksum_size: int, size: int) -> None:
-    where = f"{files.root}/{checksum_path}"
-    with files.open(checksum_path) as checksum_file, files.open(path) as file:
+class _HadoopSums:
+    """The checksums of Hadoop of the pieces of a file; ``checksum_file`` has those that are right."""
+
+    def __init__(
+        self, files: Directory, path: str, checksum_path: str, checksum_file: BinaryIO, checksum_size: int, size: int
+    ) -> None:
+        where = f"{files.root}/{checksum_path}"
         head = checksum_file.read(_head.size)
         if len(head) < _head.size or not head.startswith(_MAGIC):
             raise CorruptionError(f"{where} is not a Hadoop checksum file; remove it if {path} is known to be good")
@@ -71,16 +106,29 @@ def _verify_hadoop(files: Directory, path: str, checksum_path: str, checksum_siz
             )
         if step > _MAX_STEP:
             raise CorruptionError(f"{where}: it has a checksum for each {step:,} bytes, which Hadoop does not write")
-        start, piece_size = 0, max(1, _PIECE // step) * step
-        while piece := file.read(piece_size):
-            wrong_index = _first_wrong(piece, step, checksum_file.read(4 * -(-len(piece) // step)))
-            if wrong_index is not None:
-                wrong_start = start + wrong_index * step
-                span = f"bytes {wrong_start} to {min(size, wrong_start + step)}"
-                raise CorruptionError(
-                    quotes_nothing(f"{files.root}/{path}: {span} do not match the checksum in {checksum_path}")
-                )
-            start += len(piece)
+        self._where, self._checksum_path, self._file = f"{files.root}/{path}", checksum_path, checksum_file
+        self._step, self._size, self._start, self._rest = step, size, 0, b""
+
+    def add(self, piece: bytes) -> None:
+        data = self._rest + piece if self._rest else piece
+        whole = len(data) - len(data) % self._step
+        self._rest = data[whole:]
+        self._compare(data[:whole] if self._rest else data)
+
+    def end(self) -> None:
+        self._compare(self._rest)
+
+    def _compare(self, data: bytes) -> None:
+        if not data:
+            return
+        wrong_index = _first_wrong(data, self._step, self._file.read(4 * -(-len(data) // self._step)))
+        if wrong_index is not None:
+            wrong_start = self._start + wrong_index * self._step
+            span = f"bytes {wrong_start} to {min(self._size, wrong_start + self._step)}"
+            raise CorruptionError(
+                quotes_nothing(f"{self._where}: {span} do not match the checksum in {self._checksum_path}")
+            )
+        self._start += len(data)
 
 
 def _first_wrong(data: bytes, step: int, expected: bytes) -> int | None:
@@ -100,28 +148,34 @@ def _first_wrong(data: bytes, step: int, expected: bytes) -> int | None:
     return are_right.index(False)
 
 
-def _verify_spark(files: Directory, path: str, checksum_path: str, size: int) -> None:
-    where = f"{files.root}/{checksum_path}"
-    try:
-        # On a local disk, Spark's checksum file has a checksum file of Hadoop's itself: ``.name.crc.crc``.
-        document = parse_json(read_checked(files, checksum_path, 1 << 20))
-        algorithm, expected_checksum, expected_size = (
-            document["algorithm"],
-            int(document["value"]),
-            document["mainFileSize"],
-        )
-    except (ValueError, KeyError, TypeError, OverflowError) as error:
-        raise CorruptionError(f"{where} is not a checksum file that Spark wrote ({error!r})") from error
-    if algorithm != "CRC32C":
-        raise UnsupportedError(f"{where}: the checksum algorithm {algorithm!r} is unknown (known: CRC32C)")
-    checksum = 0
-    with files.open(path) as file:
-        while piece := file.read(_PIECE):
-            checksum = google_crc32c.extend(checksum, piece)
-    # Spark writes the CRC as a signed int.
-    if expected_size != size or expected_checksum & 0xFFFFFFFF != checksum:
-        message = (
-            f"{files.root}/{path} does not match the checksum in {checksum_path}. ttlsnap doctor shows whether only "
-            "the checksum is wrong"
-        )
-        raise ChecksumError(quotes_nothing(message), path, checksum_path)
+class _SparkSum:
+    """The checksum of Spark of a whole file."""
+
+    def __init__(self, files: Directory, path: str, checksum_path: str, size: int) -> None:
+        where = f"{files.root}/{checksum_path}"
+        try:
+            # On a local disk, Spark's checksum file has a checksum file of Hadoop's itself: ``.name.crc.crc``.
+            document = parse_json(read_checked(files, checksum_path, 1 << 20))
+            algorithm, self._expected, expected_size = (
+                document["algorithm"],
+                int(document["value"]),
+                document["mainFileSize"],
+            )
+        except (ValueError, KeyError, TypeError, OverflowError) as error:
+            raise CorruptionError(f"{where} is not a checksum file that Spark wrote ({error!r})") from error
+        if algorithm != "CRC32C":
+            raise UnsupportedError(f"{where}: the checksum algorithm {algorithm!r} is unknown (known: CRC32C)")
+        self._where, self._path, self._checksum_path = f"{files.root}/{path}", path, checksum_path
+        self._has_right_size, self._checksum = expected_size == size, 0
+
+    def add(self, piece: bytes) -> None:
+        self._checksum = google_crc32c.extend(self._checksum, piece)
+
+    def end(self) -> None:
+        # Spark writes the CRC as a signed int.
+        if not self._has_right_size or self._expected & 0xFFFFFFFF != self._checksum:
+            message = (
+                f"{self._where} does not match the checksum in {self._checksum_path}. ttlsnap doctor shows whether "
+                "only the checksum is wrong"
+            )
+            raise ChecksumError(quotes_nothing(message), self._path, self._checksum_path)

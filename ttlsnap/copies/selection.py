@@ -35,13 +35,15 @@ from ttlsnap.stores.partitions import StorePartition
 class SelectedFile:
     """A file of the source. ``content`` is what the copy has in its place, if that is something else.
 
-    ``parts`` are logs of a source whose entries it has, one after the other.
+    ``parts`` are logs of a source whose entries it has, one after the other. ``checksums`` has Hadoop's
+    checksum file of it in the source, if there is one. (Spark's can be stale without any damage.)
     """
 
     path: str
     info: FileInfo
     content: bytes | None = None
     parts: tuple[str, ...] = ()
+    checksums: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,8 @@ def choose_files(
     selected: dict[str, SelectedFile] = {}
     for path, info in infos.items():
         if layout.strip_checksum(path) == path:
-            selected[path] = SelectedFile(path, info, _content_for(files, path, home, query_id))
+            checksums = tuple(name for name in layout.checksum_files(path)[:1] if name in infos)
+            selected[path] = SelectedFile(path, info, _content_for(files, path, home, query_id), checksums=checksums)
     for path, info in infos.items():
         owner = selected.get(layout.strip_checksum(path))
         is_kept = owner is None or owner.content is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -10,10 +11,12 @@ from dataclasses import replace
 
 import xxhash
 
+from ttlsnap.checkpoint.file_checksums import verified
 from ttlsnap.copies.earlier import EarlierCopy
 from ttlsnap.copies.manifest import CopiedFile
 from ttlsnap.copies.selection import SelectedFile
-from ttlsnap.errors import BusyError, StorageError
+from ttlsnap.errors import BusyError, CorruptionError, StorageError, explain_errors
+from ttlsnap.printable import shell_word
 from ttlsnap.storage.directory import Directory
 from ttlsnap.storage.local import LocalDirectory
 from ttlsnap.storage.trees import make_folders
@@ -21,6 +24,7 @@ from ttlsnap.storage.trees import make_folders
 _PIECE = 8 << 20
 _MOST_BYTES = 256 << 20
 """The most bytes of files that are on their way at the same time, if they are not larger themselves."""
+_RENAMED_S = 0.5
 _THREADS = 4
 """The threads between local disks: some wait for the disk, while others compute digests."""
 
@@ -92,13 +96,31 @@ class Sender:
             yield file.content
             return
         if not file.parts:
-            yield from self._read(file.path)
+            yield from self._read_verified(file)
         for number, path in enumerate(file.parts):
             pieces = self._read(path)
             # The first line is the version, which all parts have.
             version, newline, entries = next(pieces, b"").partition(b"\n")
             yield newline + entries if number else version + newline + entries
             yield from pieces
+
+    def _read_verified(self, file: SelectedFile) -> Iterator[bytes]:
+        """Yield the content of a file. Raise CorruptionError if it does not match its checksum file."""
+        source, pieces = self._source, self._read(file.path)
+        try:
+            yield from verified(source, file.path, file.info.size, file.checksums, pieces)
+        except (CorruptionError, StorageError) as error:
+            if isinstance(error, StorageError) and all(source.stat(name) is not None for name in file.checksums):
+                raise
+            # Spark renames a file and its checksum file into place one after the other.
+            time.sleep(_RENAMED_S)
+            info = source.stat(file.path)
+            if info is None or (info.size, info.mtime_ns) != (file.info.size, file.info.mtime_ns):
+                raise ChangedError(f"{source.root}/{file.path} was replaced before it was copied") from None
+            with explain_errors(f"See: ttlsnap doctor {shell_word(source.root)}", CorruptionError):
+                for _ in verified(source, file.path, info.size, file.checksums, self._read(file.path)):
+                    pass
+            raise ChangedError(f"a checksum file of {source.root}/{file.path} was replaced") from None
 
     def _read(self, path: str) -> Iterator[bytes]:
         try:

@@ -36,8 +36,10 @@ from rocksdict import (
     WriteOptions,
 )
 
+from ttlsnap.checkpoint.file_checksums import verify
 from ttlsnap.errors import CorruptionError, StorageError, TtlsnapError, UnsupportedError
 from ttlsnap.storage.directory import Directory
+from ttlsnap.storage.uris import is_local
 from ttlsnap.stores.rocksdb.archive import SnapshotMetadata, extract
 from ttlsnap.stores.rocksdb.footers import check_footer
 from ttlsnap.unsaferow.rows import Rows
@@ -158,12 +160,14 @@ def assemble(
     """Assemble the database of the snapshot ``path`` in ``folder``, with links to SST files that are on a disk.
 
     For a staged snapshot, ``home`` is its final path, and ``places_of_tables`` has the present place of each table by
-    the table's path. Return the snapshot's metadata. Hadoop's checksums of tables are not verified, because RocksDB has
-    one for each block.
+    the table's path. Return the snapshot's metadata. Checksum files of tables are verified, too: Spark does not read a
+    table that does not match, although RocksDB has a checksum for each block.
     """
     metadata = extract(files, path, folder, home)
     for name, file in metadata.tables.items():
         source_files, place = places_of_tables[file.path] if places_of_tables else (files, file.path)
+        if is_local(source_files.root):
+            verify(source_files, place)
         source_files.make_local(place, folder / name)
         check_footer(folder / name, f"{source_files.root}/{place}")
     keep_harmless_options(folder, delimiter, f"{files.root}/{path}")
