@@ -459,7 +459,8 @@ class Migration(StateRun[MigrationReport]):
             misfit_text = ", ".join(f"{count:,} of {place}" for place, count in sorted(misfits.items()))
             raise RefusedError(
                 f"{self.plan.checkpoint.target}: some values do not fit the new schema: {misfit_text}. Nothing was "
-                "changed. Drop or rewrite these entries first (ttlsnap compact --transformer), or keep the old type"
+                "changed. Drop these entries, or rewrite their values, first (ttlsnap compact --transformer), or keep "
+                "the old type"
             )
 
     def _require_proof(self, splits_of_stores: Sequence[Sequence[Split]]) -> None:
