@@ -125,3 +125,14 @@ def _importer() -> str:
             return name
         frame = frame.f_back
     return ""
+
+
+def place_of_error(error: BaseException) -> str:
+    """Return where in the user's code an error was raised, as `` at FILE:LINE``; empty if it was not raised there."""
+    trace, place = error.__traceback__, ""
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if not file.startswith((str(Path(__file__).parent), "<")) and "site-packages" not in file:
+            place = f" at {Path(file).name}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return place

@@ -181,7 +181,7 @@ def test_an_output_may_be_empty_or_missing(ttlsnap: Ttlsnap, tmp_path: Path) -> 
         (("--transformer", "own_rules:unfit"), "a new value does not fit"),
         (("--transformer", "own_rules:half"), "value.count is 0.5, and would be stored as 0"),
         (("--transformer", "own_rules:epoch"), "value.max is 1700000000.0, and would be stored as datetime"),
-        (("--transformer", "own_rules:leaves"), "SystemExit: 0"),
+        (("--transformer", "own_rules:leaves"), "SystemExit at own_rules.py:23: 0"),
         (("--transformer", "leaving_rules:F"), "cannot be loaded: SystemExit"),
     ],
 )

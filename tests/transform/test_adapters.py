@@ -140,7 +140,7 @@ def test_an_error_of_a_factory_names_the_class_of_its_author() -> None:
         def create(self, state: StateDescriptor, clock: Clock) -> Any:
             raise ValueError("no")
 
-    with pytest.raises(TransformerError, match=r"Failing\.create raised ValueError: no"):
+    with pytest.raises(TransformerError, match=r"Failing\.create raised ValueError at test_adapters\.py:\d+: no"):
         create(as_factory(Failing()), STATE, CLOCK)
 
 

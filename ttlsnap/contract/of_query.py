@@ -46,7 +46,7 @@ from ttlsnap.keywords import public
 from ttlsnap.operators import aggregation, deduplication, scala_order, session_window
 from ttlsnap.storage.open import read_given
 from ttlsnap.suggestions import did_you_mean
-from ttlsnap.user_code import find_names, import_named, list_found, search_in_current_folder
+from ttlsnap.user_code import find_names, import_named, list_found, place_of_error, search_in_current_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -364,19 +364,8 @@ def _call(build: Build, spark: SparkSession, schemas: Mapping[str, str], empty: 
     except TtlsnapError:
         raise
     except Exception as error:
-        name, location = getattr(build, "__qualname__", str(build)), _last_place(error)
+        name, location = getattr(build, "__qualname__", str(build)), place_of_error(error)
         raise UsageError(f"{name} raised {type(error).__name__}{location}: {first_lines(error)}") from error
-
-
-def _last_place(error: BaseException) -> str:
-    """Return where in the user's code an error was raised, as `` at FILE:LINE``; empty if it was not raised there."""
-    trace, place = error.__traceback__, ""
-    while trace is not None:
-        file = trace.tb_frame.f_code.co_filename
-        if not file.startswith((str(Path(__file__).parent), "<")) and "site-packages" not in file:
-            place = f" at {Path(file).name}:{trace.tb_lineno}"
-        trace = trace.tb_next
-    return place
 
 
 def _run(script: str, arguments: Sequence[str]) -> None:
@@ -391,7 +380,9 @@ def _run(script: str, arguments: Sequence[str]) -> None:
     except TtlsnapError:
         raise
     except Exception as error:
-        raise UsageError(f"{script} raised {type(error).__name__}{_last_place(error)}: {first_lines(error)}") from error
+        raise UsageError(
+            f"{script} raised {type(error).__name__}{place_of_error(error)}: {first_lines(error)}"
+        ) from error
     finally:
         sys.argv, sys.path[:] = old_arguments, old_path
 

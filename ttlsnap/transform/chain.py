@@ -19,6 +19,7 @@ from ttlsnap.errors import USERS_ERRORS, TransformerError, TtlsnapError
 from ttlsnap.quoting import quote
 from ttlsnap.transform.adapters import as_transformer
 from ttlsnap.transform.protocols import CollectionStrategy, TimeSummary, Transformer, TransformerFactory
+from ttlsnap.user_code import place_of_error
 
 Entries = TypeVar("Entries", bound=StateEntries)
 Answer = TypeVar("Answer")
@@ -53,7 +54,8 @@ def create(factory: TransformerFactory, state: StateDescriptor, clock: Clock) ->
         raise
     except USERS_ERRORS as error:
         name = factory.written_as.__name__
-        raise TransformerError(f"{state}: {name}.create raised {type(error).__name__}: {error}") from error
+        raised = f"{name}.create raised {type(error).__name__}{place_of_error(error)}"
+        raise TransformerError(f"{state}: {raised}: {error}") from error
     return None if transformer is None else as_transformer(transformer)
 
 
@@ -177,7 +179,7 @@ def _answer(method: Callable[[StateEntries], Answer], before: StateEntries) -> A
         raise
     except USERS_ERRORS as error:
         raise TransformerError(
-            f"{state}: the transformer raised {type(error).__name__}: "
+            f"{state}: the transformer raised {type(error).__name__}{place_of_error(error)}: "
             + quote(error)
             + f" (in {quantity(len(before), 'entry', 'entries')}, the first with key "
             + quote(_first_key(before))

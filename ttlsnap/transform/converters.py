@@ -19,6 +19,7 @@ from ttlsnap.quoting import quote
 from ttlsnap.schema.arrow import arrow_type
 from ttlsnap.schema.types import StructType
 from ttlsnap.transform.protocols import as_dictionaries, describe_failure, require_exact, require_whole
+from ttlsnap.user_code import place_of_error
 
 Conversion = Callable[[dict[str, Any], dict[str, Any]], Mapping[str, Any]]
 _MARK = "__ttlsnap_for_new_query__"
@@ -101,7 +102,9 @@ def convert_values(converter: ConvertsValues, entries: StateEntries, schema: Str
     except TransformerError:
         raise
     except USERS_ERRORS as error:
-        raise TransformerError(f"{entries.state}: {type(error).__name__}: " + quote(error)) from error
+        raise TransformerError(
+            f"{entries.state}: {type(error).__name__}{place_of_error(error)}: " + quote(error)
+        ) from error
     expected = f"{len(entries)} structs with the fields {', '.join(schema.names)}"
     if not isinstance(structs, pa.StructArray) or len(structs) != len(entries) or structs.null_count:
         raise TransformerError(f"{entries.state}: the converter returned {type(structs).__name__}; return {expected}")

@@ -28,6 +28,7 @@ from ttlsnap.quoting import quote
 from ttlsnap.schema import types as T
 from ttlsnap.schema.fields import distinct_names
 from ttlsnap.transform.exact import find_inexact
+from ttlsnap.user_code import place_of_error
 
 
 class StateSnapshotTransformer(Protocol):
@@ -283,7 +284,7 @@ class _EntryTransformer(Transformer):
 
 def describe_failure(key: object, error: BaseException) -> str:
     """Return in words that a function of the user's raised an error for the entry with this key."""
-    return "key " + quote(repr(key)) + f": {type(error).__name__}: " + quote(error)
+    return "key " + quote(repr(key)) + f": {type(error).__name__}{place_of_error(error)}: " + quote(error)
 
 
 def require_exact(values: Sequence[Any], new: pa.Array) -> None:
