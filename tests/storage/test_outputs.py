@@ -162,7 +162,7 @@ def test_an_output_is_complete_or_fenced(proxy: Proxy, bucket: str, tmp_path: Pa
     changes = [*range(1, count + 1)]
     ends = set()
     pinned = [1, count - 3, count - 2, count - 1, count]
-    for number in rotating(changes, 8, "changes of an output", pinned=lambda change: change in pinned):
+    for number in rotating(changes, 6, "changes of an output", pinned=lambda change: change in pinned):
         for fault in ("lost", "unanswered"):
             interrupt(proxy, source, place, number, fault, dies=True)
             found = objects_of(place)
