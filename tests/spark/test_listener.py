@@ -329,7 +329,7 @@ def test_a_listener_measures_a_query_over_connect(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         cwd=tmp_path,
-        timeout=180,
+        timeout=600,
         check=False,
     )
     assert "WARNED query visits: the state of operator 0 (stateStoreSave) has 30 rows" in done.stdout, done.stderr
