@@ -26,7 +26,7 @@ from ..matrix import FULL, rotating
 from ..samples import sample
 from .conftest import PLACES
 from .places import download, files_of, objects_of, upload
-from .proxy import CHANGING, Proxy, Request
+from .proxy import CHANGING, Proxy, Request, fine
 
 
 def compacted(source: str, output: str, **options: Any) -> CompactionReport:
@@ -107,7 +107,7 @@ def test_what_exists_is_not_touched(proxy: Proxy, bucket: str, tmp_path: Path) -
         assert open_directory(place).list_tree("").keys() == {path}
         open_directory(place).remove(path)
     uri = upload(source, f"{bucket}/checkpoint")
-    for inside in (uri, f"{uri}/new", f"{uri}/state/new"):
+    for inside in (uri, f"{uri}/new", f"{uri}/state/new", f"{uri}/new".replace("s3://", "s3a://")):
         with pytest.raises(UsageError, match=r"exists and is not|must not contain each other"):
             compacted(uri, inside)
     with open_directory(place).lock(), pytest.raises(BusyError, match="another ttlsnap is working"):
@@ -126,6 +126,31 @@ def test_a_person_who_declines_gets_no_new_checkpoint(proxy: Proxy, bucket: str,
     assert not compacted(str(source), f"{bucket}/new", listener=Declines()).published
     assert any(path.startswith("offsets/") for path in found)  # the fence was there
     assert open_directory(f"{bucket}/new").list("") == []
+
+
+def test_a_batch_that_is_begun_meanwhile_does_not_take_the_place_of_the_fence(
+    proxy: Proxy, bucket: str, tmp_path: Path
+) -> None:
+    source = sample("agg-deltas-lz4-4.2", tmp_path)
+
+    place, fences = f"{bucket}/new", list[bytes]()
+
+    def look(request: Request) -> str | None:
+        if request.method == "PUT" and request.path.endswith("/sources/0/5"):
+            proxy.fault = fine
+            fences.append(open_directory(place).read("offsets/7", 1000))
+        return None
+
+    class Meanwhile(SilentListener):
+        def confirm(self, report: CompactionReport) -> bool:
+            shutil.copy(source / "offsets/6", source / "offsets/7")
+            proxy.fault = look
+            return True
+
+    with pytest.raises(BusyError):
+        compacted(str(source), place, listener=Meanwhile())
+    assert [fence[:13] for fence in fences] == [b"ttlsnap fence"]
+    assert not objects_of(place)
 
 
 def changes_of(proxy: Proxy, source: Path, place: str) -> int:

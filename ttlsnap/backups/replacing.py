@@ -90,7 +90,7 @@ def _replace(request: CopyRequest, source: Directory, files: Directory) -> CopyR
         selection = select_files(for_reading(source), request.batch, files.root)
         _verify(for_reading(source), selection)
         if source is files:
-            _refuse_last(selection)
+            _refuse_rewind(selection, files)
         run = Replacement(source, selection, refuse_if_interrupted(files), request)
         refusals = run.refusals()
         if request.dry_run:
@@ -102,13 +102,26 @@ def _replace(request: CopyRequest, source: Directory, files: Directory) -> CopyR
     return replace(run.report, first_run=first_run, seconds=_since(started))
 
 
-def _refuse_last(selection: Selection) -> None:
-    """Raise UsageError if there is nothing to go back to."""
-    logs = selection.checkpoint.logs
-    if selection.batch == logs.offsets[-1]:
+def _refuse_rewind(selection: Selection, files: Directory) -> None:
+    """Raise an error if there is nothing to go back to, or if the sink may have a batch that is not committed.
+
+    A sink that has such a batch skips it when its number comes again. Then Spark does not compute the state of that
+    number, and the next batch does not find it. Spark writes the state of a batch before the sink ends it, so without
+    any file of that state, the sink does not have it.
+    """
+    last_batch = selection.checkpoint.logs.commits[-1]
+    if selection.batch == last_batch:
         raise UsageError(
-            f"batch {selection.batch} is the last one of {selection.checkpoint.files.root}, so there is nothing to "
-            "rewind. Name an earlier batch"
+            f"batch {last_batch} is the last one of {files.root} that is committed, so there is nothing to rewind. "
+            "Name an earlier batch. To undo a run of ttlsnap, use ttlsnap rollback"
+        )
+    begun_files = (path for path in list_activity(files) if path.startswith(f"{layout.STATE}/"))
+    begun = next((path for path in begun_files if (layout.batch_of(path) or 0) > last_batch), None)
+    if begun is not None:
+        raise RefusedError(
+            f"{files.root}/{begun} is of batch {last_batch + 1}, which was begun and not committed. The sink may have "
+            "it, and would skip another one with this number. Nothing was changed. Start the query, let it commit the "
+            "batch, and stop it. Then repeat the command"
         )
 
 

@@ -127,7 +127,7 @@ class PlannedRun(StateRun[AnyReport]):
                         lineage = lineage_of(self.checkpoint, self.plan.state_store, store, partition)
                         kept_files = tuple(file.path for file in lineage.files)
                     state_files += kept_files
-        copy_all_but_state(self.files, staging, home)
+        copy_all_but_state(self.files, staging, home, self.checkpoint.logs)
         copy_state_files(self.files, staging, home, state_files)
         renew_ledgers(self.checkpoint, self.plan.history, Staging(staging, ""), self.id, done=self.ledgers)
 

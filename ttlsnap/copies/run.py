@@ -45,6 +45,7 @@ from ttlsnap.printable import shell_word
 from ttlsnap.storage.directory import OWN, Directory
 from ttlsnap.storage.open import for_reading, open_directory
 from ttlsnap.storage.trees import stat_files, sync_names
+from ttlsnap.storage.uris import is_within
 
 _ATTEMPTS = 5
 _PAUSE_S = 0.1
@@ -128,8 +129,7 @@ def make_copy(request: CopyRequest) -> CopyReport:
 
 def require_apart(source: Directory, target: Directory) -> None:
     """Raise UsageError if one of the directories is within the other."""
-    inner, outer = sorted((f"{source.root}/", f"{target.root}/"), key=len, reverse=True)
-    if inner.startswith(outer):
+    if is_within(source.root, target.root) or is_within(target.root, source.root):
         raise UsageError(f"{target.root} and the checkpoint {source.root} must not contain each other")
 
 

@@ -58,7 +58,7 @@ def fill_copy(plan: MigrationPlan, staging: Directory, home: str) -> None:
         store for one in plan.checkpoint.operators if one.id not in migrated_operators for store in one.stores
     ]
     lineages = [lineage for store in other_stores for lineage in lineages_of(plan.checkpoint, plan.state_store, store)]
-    copy_all_but_state(source, staging, home)
+    copy_all_but_state(source, staging, home, plan.checkpoint.logs)
     copy_state_files(source, staging, home, [file.path for lineage in lineages for file in lineage.files])
     for path, data in new_documents(plan, staging, home).items():
         _remove_with_checksums(staging, path)

@@ -147,13 +147,23 @@ def copy_state_files(source: Directory, staging: Directory, home: str, paths: It
     _send(source, staging, home, infos)
 
 
-def copy_all_but_state(source: Directory, staging: Directory, home: str) -> None:
-    """Copy everything except state files and ttlsnap's own folder. ``home`` is the final place of the copy."""
+def copy_all_but_state(source: Directory, staging: Directory, home: str, logs: Logs) -> None:
+    """Copy everything except state files and ttlsnap's own folder. ``home`` is the final place of the copy.
+
+    It gets the ``logs`` that the run began with. A later one would take the place of the fence.
+    """
     infos: dict[str, FileInfo] = {}
     for info in source.list(""):
         if info.name != OWN:
             infos |= list_below(source, info.name) if info.is_dir else {info.name: info}
-    _send(source, staging, home, {path: info for path, info in infos.items() if not _is_state_file(path)})
+    known = {*map(layout.offset_file, logs.offsets), *map(layout.commit_file, logs.commits)}
+
+    def is_copied(path: str) -> bool:
+        path = layout.strip_checksum(path)
+        is_log = path.startswith((f"{layout.OFFSETS}/", f"{layout.COMMITS}/")) and layout.batch_of(path) is not None
+        return path in known if is_log else not _is_state_file(path)
+
+    _send(source, staging, home, {path: info for path, info in infos.items() if is_copied(path)})
 
 
 def _send(source: Directory, staging: Directory, home: str, infos: Mapping[str, FileInfo]) -> None:
