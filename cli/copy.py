@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +13,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 from ttlsnap.cli.exit_codes import ExitCodeOption, end_as_run, require_dry_run
 from ttlsnap.cli.groups import given, separate
 from ttlsnap.cli.help import Command
-from ttlsnap.cli.options import RUN, ConsentOptions, Format, FormatOption
+from ttlsnap.cli.options import RUN, ConsentOptions, Format, FormatOption, WorkFolderOption
 from ttlsnap.cli.output import ask_person, console, number, place, print_json, print_warning, say, size, verbosity
 from ttlsnap.cli.published import describe_published
 from ttlsnap.errors import Foreseen, RefusedError, UsageError
@@ -55,15 +56,7 @@ class ReplacingOptions(ConsentOptions):
             rich_help_panel=REPLACE,
         ),
     ] = False
-    scratch: Annotated[
-        str | None,
-        typer.Option(
-            "--scratch",
-            metavar="DIR",
-            help="RocksDB: a local folder for the work. Default: in the checkpoint, or TMPDIR if that is remote.",
-            rich_help_panel=RUN,
-        ),
-    ] = None
+    scratch: WorkFolderOption = None
 
     def arguments(self) -> dict[str, Any]:
         """Return the options as keyword arguments of the library."""
@@ -152,15 +145,30 @@ def copy(
     asks = replacing.asks(dry_run=dry_run)
     with CopyProgress("copying", question, consents=replacing.yes, asks=asks, stopped=replacing.stopped) as progress:
         report = run(source, target, **options, **replacing.arguments(), parallelism=parallelism, listener=progress)
-    if report.replaced and dry_run and not replacing.yes:
-        question = Foreseen("a run asks before it replaces the state. If nobody can be asked, add --yes")
-        report = replace(report, warnings=(*report.warnings, question))
+    if report.replaced:
+        show_report(with_question(report, replacing), _describe_replaced, output_format, exit_code=exit_code)
+    else:
+        show_report(report, _lines, output_format, exit_code=exit_code)
+
+
+def with_question(report: CopyReport, consent: ConsentOptions) -> CopyReport:
+    """Return the report of a dry run with a warning that a run would ask; any other report is returned unchanged."""
+    if not report.dry_run or consent.yes:
+        return report
+    question = Foreseen("a run asks before it replaces the state. If nobody can be asked, add --yes")
+    return replace(report, warnings=(*report.warnings, question))
+
+
+def show_report(
+    report: CopyReport, describe: Callable[[CopyReport], list[str]], output_format: Format, *, exit_code: bool
+) -> None:
+    """Print a report: as one document, or its warnings and the lines that ``describe`` returns."""
     if output_format is Format.JSON:
         print_json(report.to_json())
     else:
         for warning in report.warnings:
             print_warning(warning)
-        for line in _describe_replaced(report) if report.replaced else _lines(report):
+        for line in describe(report):
             say(line)
     if exit_code:
         end_as_run(report.warnings)

@@ -95,6 +95,15 @@ StoppedOption = Annotated[
         "recently, or in which a batch was begun and not committed.",
     ),
 ]
+WorkFolderOption = Annotated[
+    str | None,
+    typer.Option(
+        "--scratch",
+        metavar="DIR",
+        help="RocksDB: a local folder for the work. Default: in the checkpoint, or TMPDIR if that is remote.",
+        rich_help_panel=RUN,
+    ),
+]
 ParallelismOption = Annotated[
     int | None,
     typer.Option(

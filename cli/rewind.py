@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ttlsnap.cli.copy import CopyProgress
-from ttlsnap.cli.exit_codes import ExitCodeOption, end_as_run, require_dry_run
+from ttlsnap.cli.copy import CopyProgress, show_report, with_question
+from ttlsnap.cli.exit_codes import ExitCodeOption, require_dry_run
 from ttlsnap.cli.groups import separate
 from ttlsnap.cli.help import Command
-from ttlsnap.cli.options import RUN, ConsentOptions, Format, FormatOption
-from ttlsnap.cli.output import number, place, print_json, print_warning, say, size
+from ttlsnap.cli.options import RUN, ConsentOptions, Format, FormatOption, WorkFolderOption
+from ttlsnap.cli.output import number, place, size
 from ttlsnap.cli.published import describe_published
-from ttlsnap.errors import Foreseen
 
 if TYPE_CHECKING:
     from ttlsnap.copies.report import CopyReport
@@ -55,15 +53,7 @@ def rewind(
     exit_code: ExitCodeOption = False,
     *,
     consent: ConsentOptions,
-    scratch: Annotated[
-        str | None,
-        typer.Option(
-            "--scratch",
-            metavar="DIR",
-            help="RocksDB: a local folder for the work. Default: in the checkpoint, or TMPDIR if that is remote.",
-            rich_help_panel=RUN,
-        ),
-    ] = None,
+    scratch: WorkFolderOption = None,
     parallelism: Annotated[
         int | None,
         typer.Option(
@@ -98,18 +88,7 @@ def rewind(
             listener=progress,
             **consent.arguments(),
         )
-    if dry_run and not consent.yes:
-        asks = Foreseen("a run asks before it replaces the state. If nobody can be asked, add --yes")
-        report = replace(report, warnings=(*report.warnings, asks))
-    if output_format is Format.JSON:
-        print_json(report.to_json())
-    else:
-        for warning in report.warnings:
-            print_warning(warning)
-        for line in _lines(report):
-            say(line)
-    if exit_code:
-        end_as_run(report.warnings)
+    show_report(with_question(report, consent), _lines, output_format, exit_code=exit_code)
 
 
 def _lines(report: CopyReport) -> list[str]:

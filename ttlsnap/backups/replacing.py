@@ -26,7 +26,7 @@ from ttlsnap.backups.numbers import number_batches
 from ttlsnap.backups.source_logs import AdvancedLogs, advance_logs
 from ttlsnap.checkpoint import Checkpoint, layout
 from ttlsnap.checkpoint.checkpoint import query_id
-from ttlsnap.checkpoint.listing import list_activity
+from ttlsnap.checkpoint.listing import Listing, list_activity
 from ttlsnap.checkpoint.logs import MAX_LOG_BYTES, Logs, plan_next, read_logs, with_file_logs, with_unique_ids
 from ttlsnap.compaction.engine import settle
 from ttlsnap.compaction.task import Progress
@@ -89,9 +89,9 @@ def _replace(request: CopyRequest, source: Directory, files: Directory) -> CopyR
     with nullcontext() if request.dry_run else files.lock():
         selection = select_files(for_reading(source), request.batch, files.root)
         _verify(for_reading(source), selection)
-        if source is files:
-            _refuse_rewind(selection, files)
         run = Replacement(source, selection, refuse_if_interrupted(files), request)
+        if source is files:
+            _refuse_rewind(selection, run.before)
         refusals = run.refusals()
         if request.dry_run:
             run.stage(WorkPlace(files.root, None, scratch))
@@ -102,20 +102,20 @@ def _replace(request: CopyRequest, source: Directory, files: Directory) -> CopyR
     return replace(run.report, first_run=first_run, seconds=_since(started))
 
 
-def _refuse_rewind(selection: Selection, files: Directory) -> None:
+def _refuse_rewind(selection: Selection, before: Listing) -> None:
     """Raise an error if there is nothing to go back to, or if the sink may have a batch that is not committed.
 
     A sink that has such a batch skips it when its number comes again. Then Spark does not compute the state of that
     number, and the next batch does not find it. Spark writes the state of a batch before the sink ends it, so without
     any file of that state, the sink does not have it.
     """
-    last_batch = selection.checkpoint.logs.commits[-1]
+    files, last_batch = selection.checkpoint.files, selection.checkpoint.logs.commits[-1]
     if selection.batch == last_batch:
         raise UsageError(
             f"batch {last_batch} is the last one of {files.root} that is committed, so there is nothing to rewind. "
             "Name an earlier batch. To undo a run of ttlsnap, use ttlsnap rollback"
         )
-    begun_files = (path for path in list_activity(files) if path.startswith(f"{layout.STATE}/"))
+    begun_files = (path for path in before if path.startswith(f"{layout.STATE}/"))
     begun = next((path for path in begun_files if (layout.batch_of(path) or 0) > last_batch), None)
     if begun is not None:
         raise RefusedError(

@@ -254,6 +254,6 @@ def list_below(files: Directory, folder: str, folders_above: tuple[str, ...] = (
         )
     infos: dict[str, FileInfo] = {}
     for info in files.list(folder):
-        path = f"{folder}/{info.name}".lstrip("/")
+        path = f"{folder}/{info.name}"
         infos |= list_below(files, path, (*folders_above, real_path)) if info.is_dir else {path: info}
     return infos
