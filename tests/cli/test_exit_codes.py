@@ -26,7 +26,7 @@ def test_an_exception_in_a_transformer_has_exit_code_2(
     before = bytes_of(target)
     assert run(["compact", str(target), "--transformer", "failing_rule:fails", "--engine", "local", "--stopped"]) == 2
     error = capsys.readouterr().err
-    assert "ValueError: out of order" in error and "operator 0" in error
+    assert "ValueError at failing_rule.py:2: out of order" in error and "operator 0" in error
     assert bytes_of(target) == before
 
 

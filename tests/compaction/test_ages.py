@@ -156,5 +156,5 @@ def test_parts_whose_rules_end_at_different_ages_have_no_common_ages() -> None:
 
 
 def test_a_transformer_that_cannot_name_its_times_fails_with_its_name() -> None:
-    with pytest.raises(TransformerError, match=r"operator 0.*raised ValueError: no times"):
+    with pytest.raises(TransformerError, match=r"operator 0.*raised ValueError at test_ages.py:\d+: no times"):
         compact(str(SAMPLES / "agg-deltas-lz4-4.2"), [TimesFail()], now=NOW, dry_run=True, ages=True)

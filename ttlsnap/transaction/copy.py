@@ -160,7 +160,8 @@ def copy_all_but_state(source: Directory, staging: Directory, home: str, logs: L
 
     def is_copied(path: str) -> bool:
         path = layout.strip_checksum(path)
-        is_log = path.startswith((f"{layout.OFFSETS}/", f"{layout.COMMITS}/")) and layout.batch_of(path) is not None
+        folder, _, name = path.rpartition("/")
+        is_log = folder in (layout.OFFSETS, layout.COMMITS) and layout.parse_number(name) is not None
         return path in known if is_log else not _is_state_file(path)
 
     _send(source, staging, home, {path: info for path, info in infos.items() if is_copied(path)})
