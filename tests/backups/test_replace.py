@@ -19,7 +19,7 @@ from ..cli.running import Ttlsnap
 from ..compaction.joins import BATCHES, nullable
 from ..judge.queries import Query
 from ..judge.spark import Judge
-from ..publishing.trees import tree
+from ..publishing.trees import cut_off, tree
 from ..samples import NAMES, bytes_of, sample, without_own
 from .sources import read_one_source_twice
 
@@ -41,13 +41,15 @@ def make_backup(checkpoint: Path, place: Path) -> int:
 def test_a_checkpoint_gets_the_state_of_its_backup_and_a_rollback_takes_it_back(tmp_path: Path, name: str) -> None:
     checkpoint, backup = sample(name, tmp_path), tmp_path / "backup"
     batch = make_backup(checkpoint, backup)
-    before, last = tree(checkpoint), read_logs(open_directory(str(checkpoint)))
+    before = tree(checkpoint)
+    # Its sink may have the batch that was begun.
+    last = read_logs(open_directory(str(checkpoint))).commits[-1] + (name == BEGUN)
     # Spark cannot run a query with a global limit without data.
     has_limit = name.startswith("limit")
     report = copy(str(backup), str(checkpoint), replace=True, stopped=True, planned_batch=not has_limit)
     after = read_logs(open_directory(str(checkpoint)))
-    assert (report.replaced, report.source_batch, report.batch) == (True, batch, last.commits[-1])
-    assert (after.commits[-1], after.offsets[-1]) == (last.commits[-1], last.commits[-1] + (not has_limit))
+    assert (report.replaced, report.source_batch, report.batch) == (True, batch, last)
+    assert (after.commits[-1], after.offsets[-1]) == (last, last + (not has_limit))
     assert {problem.code for problem in doctor(str(checkpoint)).problems} <= HARMLESS
     if name != "no-schema-3.0":
         assert diff(str(backup), str(checkpoint)).differs is False
@@ -127,7 +129,7 @@ def read_entries(log: Path, numbers: Iterable[int]) -> list[str]:
 
 
 def test_a_batch_that_was_begun_becomes_the_planned_one(tmp_path: Path) -> None:
-    checkpoint, backup = sample(BEGUN, tmp_path), tmp_path / "backup"
+    checkpoint, backup = cut_off(sample(BEGUN, tmp_path)), tmp_path / "backup"
     copy(str(checkpoint), str(backup), batch=1)
     before = tree(checkpoint)
     report = restore(backup, checkpoint)

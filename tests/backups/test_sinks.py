@@ -8,13 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from ttlsnap import compact, migrate
 from ttlsnap.backups.rewinding import rewind
 from ttlsnap.backups.run import copy
+from ttlsnap.errors import RefusedError
 
 from ..compaction.stories import MORE_WHOLE, WHOLE
 from ..judge.queries import Query
-from ..judge.spark import Judge
+from ..judge.spark import Checkpoint, Judge
 from ..matrix import rotating
+from ..publishing.publishers import DropsAFifth
+from ..publishing.trees import newest, tree
 
 
 def files_of(out: Path) -> set[str]:
@@ -64,3 +68,54 @@ def test_a_sink_writes_again_what_is_read_again_after_a_restore_in_place(
     again = judge.restart(checkpoint, [])
     assert files_of(checkpoint.out) > before
     assert [batch.rows for batch in first if batch.rows] == [batch.rows for batch in again if batch.rows]
+
+
+def end_before_the_commit(checkpoint: Checkpoint) -> int:
+    """Remove the newest commit, as if the process had ended before writing it. The sink has the batch."""
+    last = newest(checkpoint.path / "commits")
+    for name in (str(last), f".{last}.crc"):
+        (checkpoint.path / "commits" / name).unlink()
+    return last
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize(("sink", "rewinds"), rotating([*product(["parquet", "delta"], [False, True])], 1, "begun"))
+def test_a_query_goes_on_after_a_batch_that_only_the_sink_has_ended(
+    judge: Judge, tmp_path: Path, sink: str, rewinds: bool
+) -> None:
+    checkpoint = judge.write(Query("agg_append", sink=sink), WHOLE)
+    batch = copy(str(checkpoint.path), str(tmp_path / "backup")).batch
+    first = judge.restart(checkpoint, MORE_WHOLE)
+    last, before = end_before_the_commit(checkpoint), tree(checkpoint.path)
+    whole, target = files_of(checkpoint.out), str(checkpoint.path)
+    with pytest.raises(RefusedError, match=f"batch {last} was begun and not committed"):
+        migrate(target, partitions=4, stopped=True)
+    with pytest.raises(RefusedError, match=f"batch {last} was begun and not committed"):
+        compact(target, [DropsAFifth(0)], output=str(tmp_path / "output"), stopped=True)
+    assert tree(checkpoint.path) == before
+    if rewinds:
+        report = rewind(target, batch, stopped=True)
+    else:
+        report = copy(str(tmp_path / "backup"), target, replace=True, stopped=True)
+    assert report.batch == last
+    again = judge.restart(checkpoint, [])
+    assert files_of(checkpoint.out) > whole
+    assert [batch.rows for batch in first if batch.rows] == [batch.rows for batch in again if batch.rows]
+
+
+@pytest.mark.wide
+def test_an_empty_file_closes_the_gap_in_the_log_of_a_file_sink(judge: Judge, tmp_path: Path) -> None:
+    checkpoint = judge.write(Query("agg_append", sink="parquet"), WHOLE)
+    batch = copy(str(checkpoint.path), str(tmp_path / "backup")).batch
+    judge.restart(checkpoint, MORE_WHOLE)
+    last = end_before_the_commit(checkpoint)
+    entry = checkpoint.out / f"_spark_metadata/{last}"
+    for path in (entry, entry.with_name(f".{last}.crc")):
+        path.unlink()  # nor has the sink ended the batch
+    report = rewind(str(checkpoint.path), batch, stopped=True)
+    (warning,) = report.warnings
+    assert f"a file of every batch up to {last} in _spark_metadata" in warning and "with the line v1" in warning
+    more = [[event] for events in MORE_WHOLE for event in events]
+    entry.write_text("v1\n")
+    judge.restart(checkpoint, more[:12])
+    assert (checkpoint.out / "_spark_metadata/9.compact").exists()

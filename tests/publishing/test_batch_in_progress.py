@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from ttlsnap import compact, history
-from ttlsnap.errors import BusyError
+from ttlsnap import compact, history, migrate, rollback
+from ttlsnap.errors import BusyError, RefusedError
 from ttlsnap.publishing.liveness import refuse_if_running
 from ttlsnap.publishing.runs import Runs
 from ttlsnap.storage.local import LocalDirectory
@@ -23,8 +24,8 @@ from ..compaction.stories import BATCHES, MORE, H, T
 from ..judge.queries import Query, stamp
 from ..judge.spark import Judge
 from .idle import CHANGELOG, HDFS, IDS, ROCKSDB
-from .publishers import PUBLISHERS, DropsAFifth, age, drop_some, remove_plan, repair, tear_offsets
-from .trees import copy, newest, tree
+from .publishers import PUBLISHERS, DropsAFifth, age, drop_some, remove_plan, repair, repartition, tear_offsets
+from .trees import copy, cut_off, newest, tree
 
 VERY_OLD_S = 30 * 86_400.0
 BEGUN = r"batch 3 was started but is not committed.*nothing shows how long.*may be running.*stopped(=| \(in a policy)"
@@ -50,7 +51,7 @@ def test_nothing_is_published_without_stopped_while_a_batch_is_begun(
     query = Query(**store)  # type: ignore[arg-type]
     layout = "snapshot" if query.provider == "rocksdb" else "deltas"
     written = inputs.write(query, BATCHES, layout=layout, uncommitted=MORE[0])
-    target = copy(written.path, tmp_path / "checkpoint")
+    target = cut_off(copy(written.path, tmp_path / "checkpoint"))
     drop_some(target, stopped=True)  # which a rollback could undo
     age(target, VERY_OLD_S)
     before = tree(target)
@@ -60,6 +61,32 @@ def test_nothing_is_published_without_stopped_while_a_batch_is_begun(
         assert tree(target) == before
     for number, command in enumerate(COMMANDS.values()):
         command(copy(target, tmp_path / str(number) / "checkpoint"), stopped=True)
+
+
+@pytest.mark.parametrize("store", [HDFS, ROCKSDB], ids=["hdfs", "rocksdb"])
+def test_the_state_of_a_batch_that_the_sink_may_have_stays(
+    inputs: Judge, tmp_path: Path, store: dict[str, object]
+) -> None:
+    query = Query(**store)  # type: ignore[arg-type]
+    layout = "snapshot" if query.provider == "rocksdb" else "deltas"
+    target = inputs.write(query, BATCHES, layout=layout, uncommitted=MORE[0]).path
+    before = tree(target)
+    commands = [drop_some, repartition, to_a_copy] if query.provider == "rocksdb" else [repartition, to_a_copy]
+    for command in commands:
+        with pytest.raises(RefusedError, match="batch 3 was begun and not committed, but all of its state"):
+            command(target, stopped=True)
+        assert tree(target) == before
+    assert migrate(str(target), partitions=3, stopped=True, dry_run=True).refused
+    if query.provider == "hdfs":
+        drop_some(target, stopped=True)
+        assert len([*target.glob("state/0/*/4.delta")]) == 2
+        return
+    whole = copy(target, tmp_path / "whole")
+    drop_some(cut_off(target), stopped=True)
+    for path in [*whole.glob("state/0/*/4.*"), *whole.glob("state/0/*/.4.*")]:  # now the sink may have the batch
+        shutil.copy(path, target / path.relative_to(whole))
+    with pytest.raises(RefusedError, match="it can only continue with the new state"):
+        rollback(str(target), stopped=True)
 
 
 def test_a_policy_states_that_the_query_is_stopped(inputs: Judge, tmp_path: Path, ttlsnap: Ttlsnap) -> None:

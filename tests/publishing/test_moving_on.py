@@ -24,9 +24,11 @@ from ttlsnap.publishing.runs import Runs
 from ttlsnap.storage.directory import Directory
 from ttlsnap.storage.open import open_directory
 
+from ..judge.queries import Query
+from ..judge.spark import Judge
 from .commands import Commands
 from .library import compact_with
-from .stories import compact
+from .stories import BATCHES, LATER, compact
 from .trees import is_fenced, tree
 
 Change = Callable[[Path], object]
@@ -249,7 +251,8 @@ def test_a_file_that_disappears_behind_the_fence_is_an_error(
     assert tree(checkpoint) == old
 
 
-def test_a_slow_batch_commits_on_the_compacted_state(checkpoint: Path) -> None:
+def test_a_slow_batch_commits_on_the_compacted_state(inputs: Judge) -> None:
+    checkpoint = inputs.write(Query(codec="zstd"), BATCHES, layout="snapshot", version="4.1", uncommitted=LATER[0]).path
     delta = (checkpoint / "state/0/1/4.delta").read_bytes()
     compact_with(checkpoint)
     commit(checkpoint)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import shutil
 from pathlib import Path
 
@@ -34,6 +35,24 @@ def is_fenced(checkpoint: Path) -> bool:
     """Return whether the newest offset file begins like a fence, so that Spark refuses it."""
     offsets = checkpoint / "offsets"
     return (offsets / str(newest(offsets))).read_bytes().startswith(FENCE)
+
+
+def cut_off(checkpoint: Path) -> Path:
+    """Remove the state of the begun batch from the last partition: the process ended before it was written.
+
+    So the sink cannot have that batch.
+    """
+    version = newest(checkpoint / "commits") + 2
+    partition = newest(checkpoint / "state/0")
+    removed = [
+        path
+        for path in checkpoint.glob(f"state/0/{partition}/**/*")
+        if re.fullmatch(rf"\.*{version}(_[0-9a-f-]+)?\.(delta|changelog|snapshot|zip)(\.crc)*", path.name)
+    ]
+    assert removed
+    for path in removed:
+        path.unlink()
+    return checkpoint
 
 
 def copy(checkpoint: Path, to: Path) -> Path:

@@ -57,7 +57,7 @@ def test_rollback_removes_snapshots_of_a_batch_that_started_since(checkpoint: Pa
     old = tree(checkpoint)
     compact_with(checkpoint)
     for name in ("4.snapshot", "4.snapshot.crc", "3.snapshot.crc"):
-        (checkpoint / "state/0/1" / name).write_bytes(b"computed from the new state")
+        (checkpoint / "state/0/0" / name).write_bytes(b"computed from the new state")
     roll_back(checkpoint)
     assert tree(checkpoint) == old
 

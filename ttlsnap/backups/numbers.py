@@ -1,7 +1,8 @@
 """The numbers of the batches of a checkpoint that gets the state of a backup. They never go back.
 
 A query that is idle has the old state in memory. It must find the number of its next batch taken, or it would go on
-with that state. And a sink skips a batch whose number it has seen.
+with that state. And a sink skips a batch whose number it has seen. So a batch that the sink may have counts as
+committed.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from ttlsnap.checkpoint import Logs, layout
 from ttlsnap.checkpoint.listing import Listing
 from ttlsnap.errors import CorruptionError
+from ttlsnap.publishing.in_progress import find_uncommitted
 from ttlsnap.publishing.runs import Runs
 
 
@@ -48,7 +50,7 @@ def number_batches(runs: Runs, logs: Logs, listing: Listing, backup_batch: int) 
     if not logs.commits:
         return Numbers(highest, False, None)
     last_committed = logs.commits[-1]
-    if highest <= last_committed + 1 and backup_batch <= last_committed:
+    if highest <= last_committed + 1 and backup_batch <= last_committed and find_uncommitted(logs, listing) is None:
         return Numbers(last_committed, logs.offsets[-1:] == (last_committed + 1,), None)
     return Numbers(highest, False, last_committed + 1)
 

@@ -26,7 +26,7 @@ from ttlsnap.backups.numbers import number_batches
 from ttlsnap.backups.source_logs import AdvancedLogs, advance_logs
 from ttlsnap.checkpoint import Checkpoint, layout
 from ttlsnap.checkpoint.checkpoint import query_id
-from ttlsnap.checkpoint.listing import Listing, list_activity
+from ttlsnap.checkpoint.listing import list_activity
 from ttlsnap.checkpoint.logs import MAX_LOG_BYTES, Logs, plan_next, read_logs, with_file_logs, with_unique_ids
 from ttlsnap.compaction.engine import settle
 from ttlsnap.compaction.task import Progress
@@ -41,6 +41,7 @@ from ttlsnap.engines.progress import SilentWorkListener
 from ttlsnap.errors import AlteredCopyError, BusyError, CorruptionError, RefusedError, UsageError, explain_errors
 from ttlsnap.publishing.archives import deliver_all
 from ttlsnap.publishing.first_run import describe_first_run
+from ttlsnap.publishing.in_progress import find_uncommitted
 from ttlsnap.publishing.journal import Journal, staged_path
 from ttlsnap.publishing.preflight import foresee, refuse_immovable, refuse_in_place, refuse_running
 from ttlsnap.publishing.runs import Runs, new_run_id, refuse_if_interrupted
@@ -91,7 +92,7 @@ def _replace(request: CopyRequest, source: Directory, files: Directory) -> CopyR
         _verify(for_reading(source), selection)
         run = Replacement(source, selection, refuse_if_interrupted(files), request)
         if source is files:
-            _refuse_rewind(selection, run.before)
+            _refuse_last_batch(selection)
         refusals = run.refusals()
         if request.dry_run:
             run.stage(WorkPlace(files.root, None, scratch))
@@ -102,26 +103,13 @@ def _replace(request: CopyRequest, source: Directory, files: Directory) -> CopyR
     return replace(run.report, first_run=first_run, seconds=_since(started))
 
 
-def _refuse_rewind(selection: Selection, before: Listing) -> None:
-    """Raise an error if there is nothing to go back to, or if the sink may have a batch that is not committed.
-
-    A sink that has such a batch skips it when its number comes again. Then Spark does not compute the state of that
-    number, and the next batch does not find it. Spark writes the state of a batch before the sink ends it, so without
-    any file of that state, the sink does not have it.
-    """
+def _refuse_last_batch(selection: Selection) -> None:
+    """Raise UsageError if the batch is the last one, so that there is nothing to go back to."""
     files, last_batch = selection.checkpoint.files, selection.checkpoint.logs.commits[-1]
     if selection.batch == last_batch:
         raise UsageError(
             f"batch {last_batch} is the last one of {files.root} that is committed, so there is nothing to rewind. "
             "Name an earlier batch. To undo a run of ttlsnap, use ttlsnap rollback"
-        )
-    begun_files = (path for path in before if path.startswith(f"{layout.STATE}/"))
-    begun = next((path for path in begun_files if (layout.batch_of(path) or 0) > last_batch), None)
-    if begun is not None:
-        raise RefusedError(
-            f"{files.root}/{begun} is of batch {last_batch + 1}, which was begun and not committed. The sink may have "
-            "it, and would skip another one with this number. Nothing was changed. Start the query, let it commit the "
-            "batch, and stop it. Then repeat the command"
         )
 
 
@@ -159,9 +147,22 @@ class Replacement(Run):
         self._query_id = _require_same_query(self.files, source, selection)
         self._logs = read_logs(self.files)
         self._numbers = number_batches(runs, self._logs, self.before, selection.batch)
+        if self._numbers.batch > max(self._logs.commits, default=-1):
+            self.warnings.append(self._describe_raised_number())
         self._partitions, self._unique_ids = _renumber(selection, self._numbers.batch + 1)
         self._staged: list[StagedFile] = []
         self.published = not request.dry_run
+
+    def _describe_raised_number(self) -> str:
+        batch, uncommitted = self._numbers.batch, find_uncommitted(self._logs, self.before)
+        reason = ""
+        if uncommitted is not None:
+            reason = f"batch {uncommitted} was not committed, but its state is written, so the sink may have it. "
+        return (
+            f"{reason}The last batch of the checkpoint is now batch {batch}. If its query writes files, their folder "
+            f"needs a file of every batch up to {batch} in _spark_metadata, after the last .compact file. Before you "
+            "start the query, create the missing ones, each with the line v1"
+        )
 
     def refusals(self) -> list[str]:
         """Raise a TtlsnapError if the checkpoint cannot be replaced now; in a dry run, return what it would say."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Literal
 
 from ttlsnap.archives.receivers import Receiver
@@ -58,6 +58,9 @@ class PlannedRun(StateRun[AnyReport]):
             snapshot = partition.lineage.new_snapshot
             paths += [snapshot, *self._replaced_deltas([snapshot]), *(file.path for file in partition.lineage.shared)]
         refuse_immovable(self.files, [name for path in paths for name in (path, *layout.all_checksums(path))])
+
+    def moved_later_state(self) -> Collection[str]:
+        return self._outliving()
 
     def change(self) -> Change:
         staged = [file for result in self.results for file in result.staged or ()]

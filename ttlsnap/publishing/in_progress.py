@@ -18,8 +18,10 @@ from ttlsnap.checkpoint.checkpoint import ALWAYS_NULLABLE, PROVIDERS, REAL_TIME_
 from ttlsnap.checkpoint.listing import Listing, list_metadata
 from ttlsnap.checkpoint.logs import PROVIDER, Logs, read_conf
 from ttlsnap.checkpoint.metadata import read_operator_metadata
-from ttlsnap.errors import CorruptionError, UnsupportedError
+from ttlsnap.errors import CorruptionError, RefusedError, UnsupportedError
 from ttlsnap.storage.directory import Directory
+
+LET_IT_COMMIT = "Start the query, let it commit the batch, and stop it. Then repeat the command"
 
 
 def find_begun(files: Directory, logs: Logs, listing: Listing) -> list[str]:
@@ -33,6 +35,40 @@ def find_begun(files: Directory, logs: Logs, listing: Listing) -> list[str]:
         path for path in {**listing, **list_metadata(files)} if (layout.batch_of(path) or 0) > last_committed
     ]
     return sorted(later_paths, key=lambda path: (path.endswith(".crc"), path))
+
+
+def find_uncommitted(logs: Logs, listing: Collection[str]) -> int | None:
+    """Return the batch after the last committed one if all of its state is written, and None otherwise.
+
+    The sink may have such a batch, and then skips it when it runs again. Spark does not compute the state of a batch
+    that the sink skips, so the next batch needs the state that is there. Spark writes the state of all partitions
+    before the sink ends a batch. So if one of them is missing, the sink does not have it.
+    """
+    if not logs.commits:
+        return None
+    batch = logs.commits[-1] + 1
+    folders, finished_folders = set[str](), set[str]()
+    for path in listing:
+        folder, _, name = path.rpartition("/")
+        parsed_name = layout.parse_state_file(name)
+        if parsed_name is not None:
+            folders.add(folder)
+            if parsed_name.version == batch + 1:
+                finished_folders.add(folder)
+    return batch if folders and folders == finished_folders else None
+
+
+def refuse_uncommitted(
+    files: Directory, logs: Logs, listing: Collection[str], moved: Collection[str], advice: str = LET_IT_COMMIT
+) -> None:
+    """Raise RefusedError if the sink may have a batch that is not committed, and its state is among the ``moved``."""
+    batch = find_uncommitted(logs, listing)
+    if batch is not None and find_uncommitted(logs, set(listing).difference(moved)) is None:
+        raise RefusedError(
+            f"{files.root}: batch {batch} was begun and not committed, but all of its state is written. So the sink "
+            "may have this batch, and would skip it when it runs again. The query then needs that state, and ttlsnap "
+            f"would move it away. Nothing was changed. {advice}"
+        )
 
 
 def may_be_in_real_time_mode(files: Directory, logs: Logs, listing: Listing, rewritten: Collection[str]) -> bool:

@@ -28,6 +28,7 @@ from ttlsnap.keywords import public
 from ttlsnap.printable import shell_word
 from ttlsnap.publishing.archives import allowed_places, record_take_back, take_back_if_allowed
 from ttlsnap.publishing.fence import fence_file, has_its_batch
+from ttlsnap.publishing.in_progress import refuse_uncommitted
 from ttlsnap.publishing.journal import (
     FileFacts,
     FileMove,
@@ -123,6 +124,9 @@ class Rollback(Run):
         # A planned batch that Spark has begun to run stays and is run again. The sink may already have its number.
         has_planned = self._planning_journal is not None and self._planning_journal.run == last_run.run
         is_ours = has_planned and not _has_later_state(files, self.before, last_run)
+        if self._last_committed == last_run.batch:
+            advice = "Start the query: it can only continue with the new state"
+            refuse_uncommitted(files, self._logs, self.before, [move.source for move in moves], advice)
         if last_run.replaces_logs and not is_ours:
             _refuse_begun(files, last_run, self._logs, self.before)
         infos = stat_files(files, [move.source for move in moves_back])

@@ -17,9 +17,10 @@ import json
 import shutil
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from ttlsnap.archives.places import AllowedPlaces
@@ -38,9 +39,10 @@ from ttlsnap.publishing.cleanup import (
     warn_of_only_copies,
 )
 from ttlsnap.publishing.first_run import describe_first_run
+from ttlsnap.publishing.in_progress import refuse_uncommitted
 from ttlsnap.publishing.journal import Journal, report_path, scratch_path, staged_path
 from ttlsnap.publishing.liveness import longest_gap_ms
-from ttlsnap.publishing.preflight import refuse_in_place, refuse_running
+from ttlsnap.publishing.preflight import foresee, refuse_in_place, refuse_running
 from ttlsnap.publishing.runs import Runs, refuse_if_interrupted
 from ttlsnap.publishing.swap import refuse_activity, refuse_if_changed, swap
 from ttlsnap.storage.directory import Directory
@@ -210,6 +212,10 @@ class StateRun(Run, Generic[AnyReport]):
         """Raise RefusedError if a file that the run may move cannot be moved."""
 
     @abstractmethod
+    def moved_later_state(self) -> Collection[str]:
+        """Return the state files of batches after the last committed one that a run in place moves to its backup."""
+
+    @abstractmethod
     def new_files(self) -> list[str]:
         """Return a path for every folder where the run may put new files."""
 
@@ -325,14 +331,16 @@ def _carry_out(run: StateRun[AnyReport], scratch: str | None) -> AnyReport:
     only_read = options.output is not None
     refusals = [*run.refusals]
     refusals += refuse_running(run.runs, run.checkpoint.query_id, options.stopped, only_read, dry_run)
+    moved_state, logs = run.before if only_read else run.moved_later_state(), run.checkpoint.logs  # a copy has none
+    refusals += foresee(partial(refuse_uncommitted, files, logs, run.before, moved_state), dry_run=dry_run)
     destination = None
     if options.output is not None:
-        destination = Destination.check(files, options.output, run.id, run.checkpoint.logs)
+        destination = Destination.check(files, options.output, run.id, logs)
     if destination is None:
         run.refuse_unmovable()
         plans_batch = options.planned_batch and run.plans_batch
         # The fence, and then the planned batch, is a new file, too.
-        new_files = [*run.new_files(), layout.offset_file(run.checkpoint.logs.offsets[-1] + 1)]
+        new_files = [*run.new_files(), layout.offset_file(logs.offsets[-1] + 1)]
         moved = find_moved_schemas(files, [one.id for one in run.checkpoint.operators], run.checkpoint.batch.id)
         if moved is not None and not (moved.is_here or run.names_schemas):
             run.warnings.append(moved.words)
