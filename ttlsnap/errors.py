@@ -142,9 +142,9 @@ class CorruptionError(TtlsnapError):
 
 
 class AlteredCopyError(CorruptionError):
-    """A copy of a checkpoint that is not what its manifest says (exit code 5)."""
+    """A copy of a checkpoint that is damaged, or not what its manifest says (exit code 5)."""
 
-    advice = "ttlsnap doctor COPY lists all files that differ."
+    advice = "ttlsnap doctor COPY lists what is wrong with a copy."
 
 
 class ChecksumError(CorruptionError):

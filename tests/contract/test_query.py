@@ -116,6 +116,7 @@ def test_a_contract_has_the_udf_of_a_key(spark: SparkSession) -> None:
     ("build", "options", "match"),
     [
         ("tests.contract.jobs:nosuch", {}, "cannot be loaded: tests.contract.jobs has no nosuch"),
+        ("jobs/sums.py:build", {}, r"names a file\. Name its module: jobs\.sums:build"),
         ("no_such_module:build", {}, "cannot be loaded: ModuleNotFoundError"),
         ("tests.contract.jobs:A_NUMBER", {}, "is int, not a function"),
         (jobs.no_state, {}, "the query has no state"),

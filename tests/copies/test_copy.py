@@ -334,7 +334,7 @@ def test_a_damaged_file_of_an_earlier_copy_is_found_by_verify_and_a_changed_one_
 
 @pytest.mark.parametrize(
     ("onto", "words"),
-    [("missing", "is not a complete copy"), ("visits", "is a copy of another query"), ("ck", "must not contain")],
+    [("missing", "does not exist"), ("visits", "is a copy of another query"), ("ck", "must not contain")],
 )
 def test_an_earlier_copy_must_be_one_of_the_same_checkpoint(tmp_path: Path, onto: str, words: str) -> None:
     source = sample(AGG, tmp_path).rename(tmp_path / "ck")

@@ -14,8 +14,8 @@ The query's id stays. What the checkpoint had in these places moves to the run's
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from contextlib import closing, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -88,7 +88,8 @@ def _replace(request: CopyRequest, source: Directory, files: Directory) -> CopyR
     started = time.monotonic()
     scratch = existing_folder(request.scratch) if request.scratch is not None else None
     with nullcontext() if request.dry_run else files.lock():
-        selection = select_files(for_reading(source), request.batch, files.root)
+        with _blame_copy(source, files):
+            selection = select_files(for_reading(source), request.batch, files.root)
         _verify(for_reading(source), selection)
         run = Replacement(source, selection, refuse_if_interrupted(files), request)
         if source is files:
@@ -101,6 +102,17 @@ def _replace(request: CopyRequest, source: Directory, files: Directory) -> CopyR
         run.published = change_in_place(run, scratch)
         first_run = describe_first_run(run.runs) if run.published else None
     return replace(run.report, first_run=first_run, seconds=_since(started))
+
+
+@contextmanager
+def _blame_copy(source: Directory, files: Directory) -> Iterator[None]:
+    """Raise AlteredCopyError for damage of a source that is another checkpoint than ``files``."""
+    try:
+        yield
+    except CorruptionError as error:
+        if source is files:
+            raise
+        raise AlteredCopyError(f"{error.message}. Nothing was changed. Use another copy") from error
 
 
 def _refuse_last_batch(selection: Selection) -> None:
@@ -180,9 +192,10 @@ class Replacement(Run):
 
     def stage(self, place: WorkPlace) -> None:
         """Build the state, and send the other files."""
-        others, size = self._advanced.files, sum(file.info.size for file in self._others)
-        self._listener.chosen(self._selection.batch, len(self._selection.files), self._selection.size)
-        self._build_state(place)
+        with _blame_copy(self._source, self.files):
+            others, size = self._advanced.files, sum(file.info.size for file in self._others)
+            self._listener.chosen(self._selection.batch, len(self._selection.files), self._selection.size)
+            self._build_state(place)
         if place.below is not None:
             self._send(others, place.below)
         self._listener.arrived(len(others), size)

@@ -102,7 +102,8 @@ class _HadoopSums:
         # The last piece may be shorter, and has a sum, too.
         if step <= 0 or checksum_size != _head.size + 4 * -(-size // step):
             raise CorruptionError(
-                f"{where} does not match the size of {path} ({size} bytes): one of the two is stale or truncated"
+                f"{files.root}/{path} ({size} bytes) is truncated or replaced, or its checksum file is stale: "
+                f"{checksum_path} does not match the size"
             )
         if step > _MAX_STEP:
             raise CorruptionError(f"{where}: it has a checksum for each {step:,} bytes, which Hadoop does not write")

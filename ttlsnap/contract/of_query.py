@@ -291,6 +291,9 @@ def _require_function(build: Build | str, schemas: Mapping[str, str]) -> None:
         _takes_one(build, schemas)
     else:
         module, _, attribute = build.partition(":")
+        if module.endswith(".py"):
+            name = module.removesuffix(".py").replace("/", ".")
+            raise UsageError(f"{build} names a file. Name its module: {name}:{attribute}")
         search_in_current_folder()
         with _loading(build):
             names = find_names(module)

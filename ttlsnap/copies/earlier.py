@@ -28,6 +28,8 @@ class EarlierCopy:
         """Return the copy in a directory. Raise UsageError if it has no manifest."""
         manifest = read_manifest(files)
         if manifest is None:
+            if files.stat("") is None:
+                raise UsageError(f"{files.root} does not exist. --onto needs an earlier copy")
             raise UsageError(f"{files.root} is not a complete copy: it has no manifest. --onto needs one")
         return cls(files, manifest, stat_files(files, manifest.files))
 

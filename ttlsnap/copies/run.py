@@ -11,9 +11,10 @@ Nothing is written to the source. Until the end, a fence keeps Spark from starti
 from __future__ import annotations
 
 import time
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Protocol
 from uuid import uuid4
 
@@ -40,7 +41,7 @@ from ttlsnap.copies.report import CopyReport
 from ttlsnap.copies.selection import SelectedFile, Selection, find_changed, select_files
 from ttlsnap.copies.transfer import Sender
 from ttlsnap.copies.verify import find_differences, find_others
-from ttlsnap.errors import BusyError, CorruptionError, RefusedError, UsageError
+from ttlsnap.errors import BusyError, CorruptionError, RefusedError, UsageError, tidy_after_error
 from ttlsnap.printable import shell_word
 from ttlsnap.storage.directory import OWN, Directory
 from ttlsnap.storage.open import for_reading, open_directory
@@ -121,9 +122,11 @@ def make_copy(request: CopyRequest) -> CopyReport:
     if request.dry_run:
         report = job.foresee()
     else:
-        target.mkdirs("")
-        with target.lock():
-            report = job.run()
+        is_new = target.stat("") is None
+        with tidy_after_error(partial(target.remove_folder, "")) if is_new else nullcontext():
+            target.mkdirs("")
+            with target.lock():
+                report = job.run()
     return replace(report, seconds=time.monotonic() - started)
 
 

@@ -148,9 +148,29 @@ def launch_session(builder: SparkSession.Builder, failure: Callable[[str], str])
         except Exception as error:
             raise TtlsnapError(failure("\n".join(filter(None, [first_lines(error), reasons()])))) from error
     try:
-        yield session
+        with _without_logs_of_errors():
+            yield session
     finally:
         session.stop()
+
+
+@contextlib.contextmanager
+def _without_logs_of_errors() -> Iterator[None]:
+    """Keep PySpark from logging each error that it raises, as it does from 4.0 on. ttlsnap reports the error."""
+    try:
+        from pyspark.logger import PySparkLogger
+    except ImportError:  # PySpark 3.5
+        yield
+        return
+    loggers = [PySparkLogger.getLogger(f"{kind}QueryContextLogger") for kind in ("DataFrame", "SQL")]
+    old_states = [logger.disabled for logger in loggers]
+    for logger in loggers:
+        logger.disabled = True
+    try:
+        yield
+    finally:
+        for logger, was_disabled in zip(loggers, old_states, strict=True):
+            logger.disabled = was_disabled
 
 
 @contextlib.contextmanager

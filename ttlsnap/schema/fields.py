@@ -58,7 +58,7 @@ def find_field(name: str, key: StructType, value: StructType) -> Field | None:
     """
     side, dot, field_names = name.partition(".")
     if side not in ("key", "value") or not dot:
-        hint = did_you_mean(name, [field.name for field in all_fields(key, value)])
+        hint = did_you_mean(name, [*(field.name for field in all_fields(key, value)), "@written"])
         raise UsageError(
             f"{name!r} is not a field name{hint}: it must begin with 'key.' or 'value.', as inspect shows it"
         )
