@@ -101,6 +101,24 @@ def test_an_ignored_signal_stays_ignored() -> None:
         signal.signal(signal.SIGTERM, old)
 
 
+def test_an_exception_that_a_destructor_loses_is_not_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    class Closes:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGINT)
+
+    class Breaks:
+        def __del__(self) -> None:
+            raise ValueError("not of a signal")
+
+    with catch_signals() as stop:
+        Closes()
+        assert stop.signum == signal.SIGINT
+        Breaks()
+    printed = capsys.readouterr().err
+    assert "ValueError: not of a signal" in printed
+    assert "KeyboardInterrupt" not in printed
+
+
 def test_a_suppressed_exception_is_raised_again() -> None:
     with catch_signals():
         with contextlib.suppress(KeyboardInterrupt):

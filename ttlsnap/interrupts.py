@@ -74,6 +74,7 @@ class Stop(Received):
             return
         if (logging := sys.modules.get("logging")) is not None:
             logging.disable(logging.ERROR)  # py4j would log the exception, with its traceback
+        sys.unraisablehook = _drop_interrupts  # Python would print an exception that a destructor loses, as well
         raise Terminated if self.signum == signal.SIGTERM else KeyboardInterrupt
 
 
@@ -97,7 +98,7 @@ def catch_signals(*, last: bool = False) -> Iterator[Stop]:
     if not _is_main_thread():
         yield stop
         return
-    old = _caught()
+    old, old_hook = _caught(), sys.unraisablehook
     _command = stop
     try:
         for number, _ in old:
@@ -107,7 +108,14 @@ def catch_signals(*, last: bool = False) -> Iterator[Stop]:
         _command = None
         if (logging := sys.modules.get("logging")) is not None:
             logging.disable(logging.NOTSET)
+        sys.unraisablehook = old_hook
         _restore([(number, _leave) for number, _ in old] if last else old)
+
+
+def _drop_interrupts(lost: Any) -> None:
+    """Print an exception that Python could not raise, unless it is that of a signal: ``raise_received`` raises it."""
+    if not isinstance(lost.exc_value, KeyboardInterrupt):
+        sys.__unraisablehook__(lost)
 
 
 def raise_received() -> None:
