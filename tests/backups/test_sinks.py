@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ttlsnap import compact, migrate
+from ttlsnap import compact, doctor, migrate
 from ttlsnap.backups.rewinding import rewind
 from ttlsnap.backups.run import copy
 from ttlsnap.errors import RefusedError
@@ -19,6 +19,8 @@ from ..judge.spark import Checkpoint, Judge
 from ..matrix import rotating
 from ..publishing.publishers import DropsAFifth
 from ..publishing.trees import newest, tree
+
+HOW = ("copy", "rewind", "doctor")
 
 
 def files_of(out: Path) -> set[str]:
@@ -53,18 +55,23 @@ def test_a_sink_skips_the_numbers_that_it_knows(
 
 
 @pytest.mark.wide
-@pytest.mark.parametrize(("sink", "rewinds"), rotating([*product(["parquet", "delta"], [False, True])], 2, "sinks"))
+@pytest.mark.parametrize(("sink", "how"), rotating([*product(["parquet", "delta"], HOW)], 2, "sinks"))
 def test_a_sink_writes_again_what_is_read_again_after_a_restore_in_place(
-    judge: Judge, tmp_path: Path, sink: str, rewinds: bool
+    judge: Judge, tmp_path: Path, sink: str, how: str
 ) -> None:
     checkpoint = judge.write(Query("agg_append", sink=sink), WHOLE)
     batch = copy(str(checkpoint.path), str(tmp_path / "backup")).batch
     first = judge.restart(checkpoint, MORE_WHOLE)
-    before = files_of(checkpoint.out)
-    if rewinds:
-        rewind(str(checkpoint.path), batch, stopped=True)
+    before, target = files_of(checkpoint.out), str(checkpoint.path)
+    if how == "copy":
+        copy(str(tmp_path / "backup"), target, replace=True, stopped=True)
+    elif how == "rewind":
+        rewind(target, batch, stopped=True)
     else:
-        copy(str(tmp_path / "backup"), str(checkpoint.path), replace=True, stopped=True)
+        for path in checkpoint.path.glob(f"state/*/0/**/{batch + 2}.*"):
+            path.unlink()
+        report = doctor(target, fix=["last-batch-lost"], stopped=True, confirm=lambda going_back: True)
+        assert report.fixed == ("last-batch-lost",)
     again = judge.restart(checkpoint, [])
     assert files_of(checkpoint.out) > before
     assert [batch.rows for batch in first if batch.rows] == [batch.rows for batch in again if batch.rows]

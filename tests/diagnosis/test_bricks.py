@@ -172,12 +172,12 @@ def test_a_missing_delta_is_found_and_repaired(judge: Judge, query: Query) -> No
     assert "state/0/1/3" in found.problem("missing-delta")["message"]
     assert judge.refusal(judge.copy(written), MORE[:1], fresh=True)
     fixed = fix(written.path, "last-batch-lost")
-    assert (fixed.code, fixed.codes) == (0, ["uncommitted-batch"])
-    assert (fixed.document["batch"], fixed.restorable) == (1, {2: True, 1: True})
+    assert (fixed.code, fixed.codes) == (0, ["planned-batch"])
+    assert (fixed.document["batch"], fixed.restorable) == (2, {3: True})
     got = judge.restart(written, MORE, fresh=True)
-    # The lost batch runs again over the same input, and later batches are as without the damage.
+    # What the lost batch had read is read again, and later batches are as without the damage.
     assert model.run(BATCHES[2:]) == last
-    assert got == last + model.run(MORE)
+    assert [batch.rows for batch in got if batch.rows] == [batch.rows for batch in last + model.run(MORE) if batch.rows]
     assert judge.state(written) == model.state()
     assert doctor(written.path).code == 0
 

@@ -84,16 +84,28 @@ def rewind_state(request: CopyRequest) -> CopyReport:
     return _replace(request, files, files)
 
 
+def go_back(files: Directory, batch: int, *, stopped: bool) -> str:
+    """Do what ``rewind_state`` does, for a repair that holds the lock already. Return the name of the run.
+
+    The backups of earlier runs stay. Where Spark cannot run a batch without data, none is planned.
+    """
+    request = CopyRequest(files.root, files.root, batch=batch, replace=True, stopped=stopped)
+    run = _plan(request, files, files)
+    if run.has_global_limit:
+        run = _plan(replace(request, planned_batch=False), files, files)
+    run.replaces_backups = False
+    run.refusals()
+    change_in_place(run)
+    return run.id
+
+
 def _replace(request: CopyRequest, source: Directory, files: Directory) -> CopyReport:
     started = time.monotonic()
     scratch = existing_folder(request.scratch) if request.scratch is not None else None
     with nullcontext() if request.dry_run else files.lock():
-        with _blame_copy(source, files):
-            selection = select_files(for_reading(source), request.batch, files.root)
-        _verify(for_reading(source), selection)
-        run = Replacement(source, selection, refuse_if_interrupted(files), request)
+        run = _plan(request, source, files)
         if source is files:
-            _refuse_last_batch(selection)
+            _refuse_last_batch(files, run.report.source_batch)
         refusals = run.refusals()
         if request.dry_run:
             run.stage(WorkPlace(files.root, None, scratch))
@@ -102,6 +114,13 @@ def _replace(request: CopyRequest, source: Directory, files: Directory) -> CopyR
         run.published = change_in_place(run, scratch)
         first_run = describe_first_run(run.runs) if run.published else None
     return replace(run.report, first_run=first_run, seconds=_since(started))
+
+
+def _plan(request: CopyRequest, source: Directory, files: Directory) -> Replacement:
+    with _blame_copy(source, files):
+        selection = select_files(for_reading(source), request.batch, files.root)
+    _verify(for_reading(source), selection)
+    return Replacement(source, selection, refuse_if_interrupted(files), request)
 
 
 @contextmanager
@@ -115,10 +134,10 @@ def _blame_copy(source: Directory, files: Directory) -> Iterator[None]:
         raise AlteredCopyError(f"{error.message}. Nothing was changed. Use another copy") from error
 
 
-def _refuse_last_batch(selection: Selection) -> None:
+def _refuse_last_batch(files: Directory, batch: int | None) -> None:
     """Raise UsageError if the batch is the last one, so that there is nothing to go back to."""
-    files, last_batch = selection.checkpoint.files, selection.checkpoint.logs.commits[-1]
-    if selection.batch == last_batch:
+    last_batch = max(read_logs(files).commits, default=None)
+    if batch == last_batch:
         raise UsageError(
             f"batch {last_batch} is the last one of {files.root} that is committed, so there is nothing to rewind. "
             "Name an earlier batch. To undo a run of ttlsnap, use ttlsnap rollback"
@@ -164,6 +183,11 @@ class Replacement(Run):
         self._partitions, self._unique_ids = _renumber(selection, self._numbers.batch + 1)
         self._staged: list[StagedFile] = []
         self.published = not request.dry_run
+
+    @property
+    def has_global_limit(self) -> bool:
+        """Whether the query has a global limit, with which Spark cannot run a batch without data."""
+        return any(operator.is_global_limit for operator in self._selection.checkpoint.operators)
 
     def _describe_raised_number(self) -> str:
         batch, uncommitted = self._numbers.batch, find_uncommitted(self._logs, self.before)

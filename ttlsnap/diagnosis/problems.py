@@ -150,8 +150,8 @@ CODES: dict[str, Kind] = {
     "last-batch-lost": Kind(
         "error",
         "If there is no copy to restore from, go back to batch {batch}: ttlsnap doctor {target} --fix last-batch-lost "
-        "(add --yes without a terminal). The later batches run again, so the sink receives their rows a second time. A "
-        "sink that remembers batch numbers may skip new rows of such a batch",
+        "(add --yes without a terminal). What the later batches had read is read again, so the sink gets their rows a "
+        "second time, in batches with new numbers",
         True,
     ),
     "nothing-restorable": Kind(

@@ -1,10 +1,10 @@
 """The repairs of ``doctor --fix``: files move to a backup, or are rewritten, with the journal and fence of publishing.
 
-Some of the repairs do the same: they go back to the state after a batch. The files of later batches (logs, state files,
-operator metadata) move to the run's backup, from which ``rollback`` restores them.
+Some of the repairs do the same: they go back to the state after the last committed batch. The files of later batches
+(logs, state files, operator metadata) move to the run's backup, from which ``rollback`` restores them.
 
-``last-batch-lost`` keeps the offsets of the first later batch, so that Spark runs it again with the same input. Spark
-plans the batches after it again. This repair gives up committed batches, so it asks first.
+``last-batch-lost`` gives up committed batches, so it asks first. Then it does what ``ttlsnap rewind`` does (see
+``backups.replacing``).
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ttlsnap.backups.replacing import go_back
 from ttlsnap.checkpoint import layout, open_checkpoint
 from ttlsnap.checkpoint.checkpoint import HDFS_PROVIDER, PROVIDERS, partition_folders, query_id, state_files
 from ttlsnap.checkpoint.listing import Listing
-from ttlsnap.checkpoint.logs import PROVIDER, Logs, read_conf, read_logs, shuffle_partitions
+from ttlsnap.checkpoint.logs import PROVIDER, Logs, read_conf, read_logs
 from ttlsnap.checkpoint.own_paths import SCHEMA_PATHS, SOURCE_PATHS, find_own_paths, operator_metadata
 from ttlsnap.diagnosis.folders import leftovers
 from ttlsnap.diagnosis.logs import examine_logs
 from ttlsnap.diagnosis.problems import CODES
 from ttlsnap.diagnosis.report import DoctorReport
-from ttlsnap.errors import CorruptionError, RefusedError, TtlsnapError, UnsupportedError, UsageError
+from ttlsnap.errors import CorruptionError, RefusedError, UnsupportedError, UsageError
 from ttlsnap.publishing.backups import HeldTable, find_held_tables
 from ttlsnap.publishing.hidden_batches import find_hidden_batches
 from ttlsnap.publishing.journal import Journal, facts_of, find_backup, staged_path
@@ -97,8 +98,26 @@ def repair(
     _refuse_out_of_order(names)
     _refuse_unknown_provider(files)
     refuse_if_running(runs, _query_id(files), stopped=stopped)
-    run = Repair(runs, report, before, list(dict.fromkeys(names)), confirm)
-    return run.id if change_in_place(run) else None
+    last_committed = read_logs(files).commits[-1]
+    if last_committed != report.batch:
+        raise RefusedError(f"{files.root}: batch {last_committed} was committed during the run: the query is running")
+    if "last-batch-lost" in names:
+        return _go_back_if_wanted(files, report, stopped, confirm)
+    run = Repair(runs, report, before, list(dict.fromkeys(names)))
+    change_in_place(run)
+    return run.id
+
+
+def _go_back_if_wanted(files: Directory, report: DoctorReport, stopped: bool, confirm: Confirm | None) -> str | None:
+    """Go back to the newest batch that can be restored. Return the name of the run, or None if ``confirm`` said no."""
+    batch = next(version.batch for version in report.versions if version.restorable == "yes")
+    given_up = tuple(number for number in read_logs(files).commits if number > batch)
+    going_back = GoingBack(files.root, "last-batch-lost", batch, given_up)
+    if confirm is None:
+        raise RefusedError(
+            f"{going_back}. Nothing was changed. To accept that without a terminal, add --yes (in Python: confirm=...)"
+        )
+    return go_back(files, batch, stopped=stopped) if confirm(going_back) else None
 
 
 def _refuse_unknown_provider(files: Directory) -> None:
@@ -116,31 +135,17 @@ def _refuse_unknown_provider(files: Directory) -> None:
 class Repair(Run):
     """A run of ``doctor --fix``."""
 
-    def __init__(
-        self, runs: Runs, report: DoctorReport, before: Listing, names: Sequence[str], confirm: Confirm | None
-    ) -> None:
+    def __init__(self, runs: Runs, report: DoctorReport, before: Listing, names: Sequence[str]) -> None:
         super().__init__(runs, new_run_id(), before)
-        files = runs.files
-        self._doctor_report, self._names, self._confirm = report, names, confirm
-        self._logs, self._batch = read_logs(files), report.batch
-        if self._logs.commits[-1] != report.batch:
-            raise RefusedError(
-                f"{files.root}: batch {self._logs.commits[-1]} was committed during the run: the query is running"
-            )
-        self._going_back: GoingBack | None = None
-        if "last-batch-lost" in names:
-            self._batch = next(version.batch for version in report.versions if version.restorable == "yes")
-            given_up = tuple(number for number in self._logs.commits if number > self._batch)
-            self._going_back = GoingBack(files.root, "last-batch-lost", self._batch, given_up)
-        self._moves = _Moves(files, self.id)
+        self._doctor_report, self._names = report, names
+        self._logs, self._batch = read_logs(runs.files), report.batch
+        self._moves = _Moves(runs.files, self.id)
 
     def stage(self, place: WorkPlace) -> None:
         moves = self._moves
         for name in self._names:
-            if name == "last-batch-lost":
-                _go_back(moves, self._batch, keep_next=_can_run_again(self.files, self._batch + 1))
-            elif name in ("unfinished-repartition", "torn-offset"):
-                _go_back(moves, self._batch, keep_next=False)
+            if name in ("unfinished-repartition", "torn-offset"):
+                _go_back(moves, self._batch)
             elif name in ("abandoned-repartition", "stale-snapshot"):
                 _move_leftovers(moves, name)
             elif name == "hidden-batch":
@@ -154,22 +159,13 @@ class Repair(Run):
         _relocate(moves, self._names)
 
     def is_wanted(self) -> bool:
-        """Return whether committed batches may be given up, if that is needed."""
-        return self._going_back is None or _confirm_going_back(self._going_back, self._confirm)
+        return True
 
     def document(self) -> dict[str, Any]:
         return {"fixed": list(self._names)}
 
     def journal(self) -> Journal:
         return self._moves.change(self._batch).journal(self.runs, self.id, self._logs, self.before)
-
-
-def _confirm_going_back(going_back: GoingBack, confirm: Confirm | None) -> bool:
-    if confirm is None:
-        raise RefusedError(
-            f"{going_back}. Nothing was changed. To accept that without a terminal, add --yes (in Python: confirm=...)"
-        )
-    return confirm(going_back)
 
 
 def _query_id(files: Directory) -> str | None:
@@ -181,19 +177,11 @@ def _query_id(files: Directory) -> str | None:
 
 
 def _refuse_out_of_order(names: Sequence[str]) -> None:
-    """Raise UsageError for other repairs beside ``last-batch-lost``, which moves all files of later batches away."""
+    """Raise UsageError for other repairs beside ``last-batch-lost``, which replaces all files but those with paths."""
     if "last-batch-lost" in names and len(set(names) - {SCHEMA_PATHS, SOURCE_PATHS}) > 1:
         raise UsageError(
-            "--fix last-batch-lost moves all files of later batches to the backup; use it without another --fix"
+            "--fix last-batch-lost moves all of the state and the logs to the backup; use it without another --fix"
         )
-
-
-def _can_run_again(files: Directory, batch: int) -> bool:
-    """Return whether Spark can run a batch again with the input of its offsets; it cannot repeat a repartition."""
-    try:
-        return shuffle_partitions(read_conf(files, batch)) == shuffle_partitions(read_conf(files, batch - 1))
-    except TtlsnapError:
-        return False
 
 
 class _Moves:
@@ -234,13 +222,13 @@ class _Moves:
         )
 
 
-def _go_back(moves: _Moves, batch: int, *, keep_next: bool) -> None:
-    """Move the files of batches after ``batch`` to the backup; ``keep_next`` keeps the first one's offsets."""
+def _go_back(moves: _Moves, batch: int) -> None:
+    """Move the files of batches after ``batch`` to the backup."""
     files = moves.files
-    for folder, newest_kept in ((layout.COMMITS, batch), (layout.OFFSETS, batch + keep_next)):
+    for folder in (layout.COMMITS, layout.OFFSETS):
         for info in files.list(folder):
             number = layout.parse_number(info.name)
-            if number is not None and number > newest_kept:
+            if number is not None and number > batch:
                 moves.set_aside(f"{folder}/{info.name}")
     for operator in _operators(files):
         for partition in partition_folders(files, operator):
@@ -248,7 +236,7 @@ def _go_back(moves: _Moves, batch: int, *, keep_next: bool) -> None:
                 if name.version > batch + 1:
                     moves.set_aside(path)
     for path in operator_metadata(files):
-        if int(path.rpartition("/")[2]) > batch + keep_next:
+        if int(path.rpartition("/")[2]) > batch:
             moves.set_aside(path)
     for path in list_ledgers(files):  # a key that a later batch wrote may be written again, at another time
         ledger = read_ledger(files, path)
