@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import cycle
 from pathlib import Path
 
 import pytest
 
 from ttlsnap.backups.run import copy
 from ttlsnap.checkpoint.logs import read_logs
+from ttlsnap.copies.report import CopyReport
 from ttlsnap.storage.open import open_directory
 
 from ..compaction.stories import BATCHES, MORE, MORE_WHOLE, WHOLE, rocksdb
 from ..judge.queries import Query
 from ..judge.spark import Judge
-from ..matrix import narrow
+from ..matrix import FULL, narrow, rotating
 from .queries import QUERIES
 from .test_copy import Doing, Interrupted
 
@@ -74,3 +79,46 @@ def test_a_copy_of_a_running_query_is_that_of_one_batch(
     clone = judge.at(written, place)
     judge.restart(clone, [])
     assert judge.state(clone) == judge.state(written)
+
+
+FEW_BATCHES = (("spark.sql.streaming.minBatchesToRetain", "3"),)
+LOADED = [
+    Query("agg_update", conf=FEW_BATCHES),
+    Query("dedup", conf=FEW_BATCHES),
+    replace(rocksdb("agg_update", changelog=True), conf=FEW_BATCHES),
+    replace(rocksdb("agg_append", changelog=True, checkpoint_format=2), conf=FEW_BATCHES),
+]
+COPIES = 25 if FULL else 3
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("query", rotating(LOADED, 1, "copies under load"), ids=lambda query: query.operator)
+def test_each_copy_of_a_query_under_load_continues_from_its_batch(judge: Judge, tmp_path: Path, query: Query) -> None:
+    written = judge.write(query, WHOLE, layout="snapshot")
+    judge.start(written, [])
+    has_ended = threading.Event()
+
+    def load() -> None:
+        for events in cycle(MORE_WHOLE):
+            if has_ended.wait(0.3):
+                return
+            judge.feed(written, events)
+
+    with ThreadPoolExecutor(1) as pool:
+        loading = pool.submit(load)
+        try:
+            reports: list[CopyReport] = []
+            for number in range(COPIES):
+                while reports and last_commit(written.path) == reports[-1].batch:
+                    time.sleep(0.05)
+                reports.append(copy(str(written.path), str(tmp_path / str(number)), verify=True))
+        finally:
+            has_ended.set()
+        loading.result()
+    judge.stop(written, when_done=True)
+    assert len({report.batch for report in reports}) == COPIES
+    for number, report in enumerate(reports):
+        clone = judge.at(written, tmp_path / str(number))
+        assert last_commit(clone.path) == report.batch
+        judge.restart(clone, [])
+        assert judge.state(clone) == judge.state(written)

@@ -32,6 +32,7 @@ LZ4 = "agg-deltas-lz4-4.2"
         ("s3://KEY:SECRET@bucket{}", 2, "a URI of s3: cannot have credentials"),
         ("s3a://KEY:SEC/RET+x@bucket{}", 2, "a URI of s3a: cannot have credentials"),
         ("hdfs://me:SECRET@host{}", 2, "a URI of hdfs: cannot have credentials"),
+        ("s3://bucket/a/../b{}", 2, "has a folder named . or .."),
         ("ftp://name/checkpoint", 3, "the scheme 'ftp' is not supported"),
         ("ftp://host:9000{}", 3, "the scheme 'ftp' is not supported"),
         ("dbfs:/checkpoint", 3, "use /dbfs/checkpoint"),

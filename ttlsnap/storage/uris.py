@@ -22,7 +22,8 @@ def split_uri(target: str) -> tuple[str, str, str]:
     """Return the scheme, the host and the path of a path or a URI. What is missing is empty.
 
     As in Hadoop's ``Path``, the path is literal: ``%20``, ``#`` and ``?`` mean themselves, and slashes count once.
-    Raise UsageError for a URI with credentials, which would be shown in reports and logs.
+    Raise UsageError for a URI with credentials, which would be shown in reports and logs. Raise it also for ``.`` and
+    ``..`` in a URI of an object store or HDFS: Hadoop resolves them, and the clients do not.
     """
     uri_match = _URI.fullmatch(target)
     assert uri_match is not None  # all parts are optional
@@ -35,6 +36,8 @@ def split_uri(target: str) -> tuple[str, str, str]:
             f"a URI of {scheme}: cannot have credentials. Set them in the environment, by the names of the provider's "
             "own tools, and leave them out of the URI"
         )
+    if scheme.lower() in REMOTE and {".", ".."} & {*path.split("/")}:
+        raise UsageError(f"{target} has a folder named . or .. in it. Write the path without it")
     return scheme.lower(), host, _SLASHES.sub("/", path)
 
 
