@@ -13,7 +13,7 @@ from ttlsnap import compact, diff, doctor, migrate
 from ttlsnap.backups.run import copy
 from ttlsnap.compaction.listener import SilentListener
 from ttlsnap.compaction.report import CompactionReport
-from ttlsnap.errors import BusyError, StorageError, TtlsnapError, UsageError
+from ttlsnap.errors import BusyError, RefusedError, StorageError, TtlsnapError, UsageError
 from ttlsnap.schema.units import parse_duration
 from ttlsnap.storage.directory import LOCK
 from ttlsnap.storage.open import open_directory
@@ -198,6 +198,8 @@ def test_an_output_is_complete_or_fenced(proxy: Proxy, bucket: str, tmp_path: Pa
                 open_directory(place).remove(LOCK)  # as if the lease had expired
                 with pytest.raises(UsageError, match="a copy that is not complete; if the command that writes it has"):
                     compacted(str(source), place)
+                with pytest.raises(RefusedError, match="a copy that is not complete; if the command that writes it"):
+                    copy(str(source), place)
                 assert objects_of(place) == found
             open_directory(place).remove_tree("")
     assert ends == {"fenced", "complete", "empty"}

@@ -21,7 +21,7 @@ from uuid import uuid4
 import xxhash
 
 from ttlsnap.checkpoint import layout
-from ttlsnap.checkpoint.logs import COPY_MARK, read_logs
+from ttlsnap.checkpoint.logs import COPY_MARK, fenced, is_copy_fence, read_logs
 from ttlsnap.clock import iso_of
 from ttlsnap.copies.access import begin_copy, describe_copy, share_copy
 from ttlsnap.copies.earlier import EarlierCopy
@@ -195,6 +195,9 @@ class _Copy:
         if manifest is not None:
             what = f"is a complete copy of {manifest.facts.source} as of batch {manifest.facts.batch}"
             return f"{target.root} exists already, and {what}. Name another place"
+        fence = read_logs(target).fence
+        if is_copy_fence(fence):
+            return fenced(target, fence).message  # an unfinished --output
         words = f"{target.root} exists already, and is not an unfinished copy. Name another place"
         if target.stat(layout.STATE) is not None:
             words += f". To restore {target.root} from {self._source.root}, add --replace"
