@@ -322,7 +322,7 @@ def test_the_text_names_the_repair_and_its_consequences(tmp_path: Path, capsys: 
         "1 to 2",
         "error: missing-delta",
         "--fix last-batch-lost",
-        "the sink receives their rows",
+        "the sink gets their rows",
     ):
         assert words in told
     assert look(str(target), parallelism=2).to_json() == json.loads(json.dumps(look(str(target)).to_json()))

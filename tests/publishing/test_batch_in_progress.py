@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 
 from ttlsnap import compact, history, migrate, rollback
+from ttlsnap.checkpoint import Logs
 from ttlsnap.errors import BusyError, RefusedError
+from ttlsnap.publishing.in_progress import find_uncommitted
 from ttlsnap.publishing.liveness import refuse_if_running
 from ttlsnap.publishing.runs import Runs
 from ttlsnap.storage.local import LocalDirectory
@@ -87,6 +89,22 @@ def test_the_state_of_a_batch_that_the_sink_may_have_stays(
         shutil.copy(path, target / path.relative_to(whole))
     with pytest.raises(RefusedError, match="it can only continue with the new state"):
         rollback(str(target), stopped=True)
+
+
+@pytest.mark.parametrize(
+    ("state", "batch"),
+    [
+        (["0/0/2.delta", "0/0/3.delta", "0/1/2.zip", "0/1/3_a1.changelog"], 2),
+        (["0/0/2.delta", "0/0/3.delta", "0/1/2.zip"], None),
+        (["0/0/2.delta", "0/1/2.delta"], None),
+        (["0/0/2.delta", "0/0/3.delta", "0/1/1.delta", "0/1/_metadata/schema"], 2),  # an old partition
+    ],
+)
+def test_a_batch_is_whole_if_all_partitions_of_the_one_before_have_its_state(
+    state: list[str], batch: int | None
+) -> None:
+    listing = [f"state/{path}".replace("_a1", f"_{UUID}") for path in state]
+    assert find_uncommitted(Logs((0, 1, 2), (0, 1), None), listing) == batch
 
 
 def test_a_policy_states_that_the_query_is_stopped(inputs: Judge, tmp_path: Path, ttlsnap: Ttlsnap) -> None:

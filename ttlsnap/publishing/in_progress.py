@@ -42,20 +42,19 @@ def find_uncommitted(logs: Logs, listing: Collection[str]) -> int | None:
 
     The sink may have such a batch, and then skips it when it runs again. Spark does not compute the state of a batch
     that the sink skips, so the next batch needs the state that is there. Spark writes the state of all partitions
-    before the sink ends a batch. So if one of them is missing, the sink does not have it.
+    before the sink ends a batch. So if one that the batch before had is missing, the sink does not have it.
     """
     if not logs.commits:
         return None
     batch = logs.commits[-1] + 1
-    folders, finished_folders = set[str](), set[str]()
+    folders_by_version: dict[int, set[str]] = {batch: set(), batch + 1: set()}
     for path in listing:
         folder, _, name = path.rpartition("/")
         parsed_name = layout.parse_state_file(name)
-        if parsed_name is not None:
-            folders.add(folder)
-            if parsed_name.version == batch + 1:
-                finished_folders.add(folder)
-    return batch if folders and folders == finished_folders else None
+        if parsed_name is not None and parsed_name.version in folders_by_version:
+            folders_by_version[parsed_name.version].add(folder)
+    folders, finished_folders = folders_by_version.values()
+    return batch if finished_folders and folders <= finished_folders else None
 
 
 def refuse_uncommitted(
