@@ -133,6 +133,8 @@ def _show(out: Console, report: DoctorReport) -> None:
         out.print(f"  repaired by run {report.run}: {', '.join(report.fixed)}")
         undo = f"ttlsnap rollback {shell_word(report.target)} --stopped"
         out.print(f"  To undo this before a newer batch is committed: {undo}")
+        for warning in report.warnings:
+            out.print(f"  {warning}")
     out.print()
     rows = table("versions", "batches", "restorable", right=("versions", "batches"))
     for run in version_runs(versions):

@@ -71,8 +71,8 @@ class RuleOptions:
         typer.Option(
             "--ttl",
             metavar="DURATION",
-            help="How long an entry lives: 90s, 36h, 7d, P7D. It expires when timestamp + ttl <= now. The units are s, "
-            "m (minutes), h, d and w; there are no months.",
+            help="How long an entry lives: 90s, 36h, 7d, P7D. It expires when timestamp + ttl <= now. The units are "
+            "ms, s, m (minutes), h, d and w; there are no months.",
             rich_help_panel=DROPPED,
         ),
     ] = None

@@ -199,7 +199,7 @@ def _show_backups(target: str, backups: Sequence[FoundBackup] | None) -> None:
     out.print(rows)
     complete = [backup.place for backup in backups if backup.status == "complete" and not backup.new_id]
     if complete:
-        say(f"To restore the newest: ttlsnap copy {shell_word(complete[-1])} {shell_word(target)} --replace")
+        say(f"To restore the newest: ttlsnap copy {shell_word(complete[-1])} {shell_word(target)} --replace --stopped")
 
 
 def _ask(target: str, backup: Backup) -> bool:

@@ -84,19 +84,19 @@ def rewind_state(request: CopyRequest) -> CopyReport:
     return _replace(request, files, files)
 
 
-def go_back(files: Directory, batch: int, *, stopped: bool) -> str:
-    """Do what ``rewind_state`` does, for a repair that holds the lock already. Return the name of the run.
+def go_back(files: Directory, request: CopyRequest) -> Run:
+    """Do what ``rewind_state`` does, for a repair that holds the lock already. Return the published run.
 
     The backups of earlier runs stay. Where Spark cannot run a batch without data, none is planned.
     """
-    request = CopyRequest(files.root, files.root, batch=batch, replace=True, stopped=stopped)
+    scratch = existing_folder(request.scratch) if request.scratch is not None else None
     run = _plan(request, files, files)
     if run.has_global_limit:
         run = _plan(replace(request, planned_batch=False), files, files)
     run.replaces_backups = False
     run.refusals()
-    change_in_place(run)
-    return run.id
+    change_in_place(run, scratch)
+    return run
 
 
 def _replace(request: CopyRequest, source: Directory, files: Directory) -> CopyReport:

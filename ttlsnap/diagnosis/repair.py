@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ttlsnap.backups.replacing import go_back
@@ -20,6 +20,7 @@ from ttlsnap.checkpoint.checkpoint import HDFS_PROVIDER, PROVIDERS, partition_fo
 from ttlsnap.checkpoint.listing import Listing
 from ttlsnap.checkpoint.logs import PROVIDER, Logs, read_conf, read_logs
 from ttlsnap.checkpoint.own_paths import SCHEMA_PATHS, SOURCE_PATHS, find_own_paths, operator_metadata
+from ttlsnap.copies.run import CopyRequest
 from ttlsnap.diagnosis.folders import leftovers
 from ttlsnap.diagnosis.logs import examine_logs
 from ttlsnap.diagnosis.problems import CODES
@@ -75,15 +76,15 @@ def repair(
     report: DoctorReport,
     before: Listing,
     names: Sequence[str],
-    stopped: bool,
+    request: CopyRequest,
     confirm: Confirm | None,
-) -> str | None:
+) -> Run | None:
     """Repair the problems in ``report`` whose codes are ``names``. The caller holds the lock on the checkpoint.
 
     ``before`` has the logs and state files as they were before they were examined. A repair that finds others is
-    undone.
+    undone. ``request`` is for going back.
 
-    Return the name of the run, or None if ``confirm`` said no. Raise RefusedError if committed batches would be given
+    Return the run, or None if ``confirm`` said no. Raise RefusedError if committed batches would be given
     up and there is no ``confirm``.
     """
     runs = refuse_if_interrupted(files)
@@ -97,19 +98,21 @@ def repair(
             )
     _refuse_out_of_order(names)
     _refuse_unknown_provider(files)
-    refuse_if_running(runs, _query_id(files), stopped=stopped)
+    refuse_if_running(runs, _query_id(files), stopped=request.stopped)
     last_committed = read_logs(files).commits[-1]
     if last_committed != report.batch:
         raise RefusedError(f"{files.root}: batch {last_committed} was committed during the run: the query is running")
     if "last-batch-lost" in names:
-        return _go_back_if_wanted(files, report, stopped, confirm)
+        return _go_back_if_wanted(files, report, request, confirm)
     run = Repair(runs, report, before, list(dict.fromkeys(names)))
     change_in_place(run)
-    return run.id
+    return run
 
 
-def _go_back_if_wanted(files: Directory, report: DoctorReport, stopped: bool, confirm: Confirm | None) -> str | None:
-    """Go back to the newest batch that can be restored. Return the name of the run, or None if ``confirm`` said no."""
+def _go_back_if_wanted(
+    files: Directory, report: DoctorReport, request: CopyRequest, confirm: Confirm | None
+) -> Run | None:
+    """Go back to the newest batch that can be restored. Return the run, or None if ``confirm`` said no."""
     batch = next(version.batch for version in report.versions if version.restorable == "yes")
     given_up = tuple(number for number in read_logs(files).commits if number > batch)
     going_back = GoingBack(files.root, "last-batch-lost", batch, given_up)
@@ -117,7 +120,7 @@ def _go_back_if_wanted(files: Directory, report: DoctorReport, stopped: bool, co
         raise RefusedError(
             f"{going_back}. Nothing was changed. To accept that without a terminal, add --yes (in Python: confirm=...)"
         )
-    return go_back(files, batch, stopped=stopped) if confirm(going_back) else None
+    return go_back(files, replace(request, batch=batch)) if confirm(going_back) else None
 
 
 def _refuse_unknown_provider(files: Directory) -> None:

@@ -34,7 +34,8 @@ class VersionReport(Document):
 class DoctorReport(Result):
     """The result of ``doctor``. ``batch`` is the last committed batch, ``entries`` the number in the newest version.
 
-    ``fixed`` are the codes that the run ``run`` repaired; the other fields are from after the repair.
+    ``fixed`` are the codes that the run ``run`` repaired, and ``warnings`` those of this run. The other fields are from
+    after the repair.
     """
 
     JSON_ORDER = "target query_id batch entries"
@@ -47,6 +48,7 @@ class DoctorReport(Result):
     entries: int = 0
     fixed: tuple[str, ...] = ()
     run: str | None = None
+    warnings: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:

@@ -13,6 +13,7 @@ from ttlsnap.checkpoint.logs import read_logs, shuffle_partitions
 from ttlsnap.checkpoint.recognize import require_checkpoint
 from ttlsnap.checkpoint.starting import WITHOUT_METADATA
 from ttlsnap.copies.manifest import MANIFEST
+from ttlsnap.copies.run import CopyRequest
 from ttlsnap.copies.verify import find_alterations
 from ttlsnap.diagnosis.folders import examine_folders, examine_links, examine_own_paths, leftovers
 from ttlsnap.diagnosis.last_run import LastRun, examine_last_run, is_run_lost, judge_newest
@@ -63,13 +64,17 @@ def doctor(
     report = _examine(files, parallelism, scratch, listener)
     if not fix:
         return report
+    request = CopyRequest(
+        files.root, files.root, replace=True, stopped=stopped, scratch=scratch, parallelism=parallelism
+    )
     with files.lock():
-        run = repair(files, report, listing_before, fix, stopped, confirm)
+        run = repair(files, report, listing_before, fix, request, confirm)
     if run is None:
         return report
-    with explain_errors(f"The repair was published as run {run}, and stays. To look again, run doctor without --fix."):
+    published = f"The repair was published as run {run.id}, and stays. To look again, run doctor without --fix."
+    with explain_errors(published):
         report_after = _examine(files, parallelism, scratch, listener)
-    return replace(report_after, fixed=tuple(dict.fromkeys(fix)), run=run)
+    return replace(report_after, fixed=tuple(dict.fromkeys(fix)), run=run.id, warnings=tuple(run.warnings))
 
 
 def _examine(files: Directory, parallelism: int | None, scratch: str | None, listener: WorkListener) -> DoctorReport:

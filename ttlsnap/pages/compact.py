@@ -246,11 +246,11 @@ def notes(document: Document) -> Iterator[tuple[str, bool]]:
         operator = operator or "the table"
         if "partitions" in state:
             way_texts = [f"{number(count)} {_WAYS[way]}" for way, count in state["partitions"].items() if count]
-            yield f"{operator}, partitions: {', '.join(way_texts)}", False
+            yield f"{name or operator}, partitions: {', '.join(way_texts)}", False
             if document["totals"]["dropped"] and state["bytes_after"] > state["bytes_before"]:
                 yield (
-                    f"{operator}: the new files are larger than the old ones. A rewritten partition has at least one "
-                    "table of RocksDB, and changelogs with few entries are smaller than that",
+                    f"{name or operator}: the new files are larger than the old ones. A rewritten partition has at "
+                    "least one table of RocksDB, and changelogs with few entries are smaller than that",
                     False,
                 )
         if state["null_timestamps"]:
@@ -278,7 +278,7 @@ def notes(document: Document) -> Iterator[tuple[str, bool]]:
                 False,
             )
         if state["dropped"] and state["dropped"] == state["entries"] and state["role"] == "primary":
-            yield f"{operator}: every entry is dropped. Check the field and its unit", True
+            yield f"{name or operator}: every entry is dropped. Check the field and its unit", True
 
 
 def describe_unclosed(state: Document) -> str:
