@@ -11,6 +11,7 @@ import ast
 import importlib
 import importlib.util
 import os
+import subprocess
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -103,6 +104,28 @@ def list_found() -> Found:
     A module that was only looked for (``find_names``), or whose import failed, is not among it.
     """
     return tuple((finder.folder, tuple(sorted(finder.found & sys.modules.keys()))) for finder in _finders())
+
+
+def list_unknown_elsewhere() -> list[str]:
+    """Return the imported top-level modules that a new Python process would not find.
+
+    They are in folders that only this process has on its path, as the current folder in ``python -m pytest``, or the
+    folder of a test.
+    """
+    command = [sys.executable, "-P", "-c", "import sys; print(*sys.path, sep='\\0', end='')"]
+    paths = subprocess.run(command, capture_output=True, check=True, text=True).stdout.split("\0")
+    own_folders = {os.path.abspath(path) for path in sys.path} - {os.path.abspath(path) for path in paths}  # noqa: PTH100
+    return [
+        name
+        for name, module in list(sys.modules.items())
+        if "." not in name and name != "__main__" and _folder_of(module) in own_folders
+    ]
+
+
+def _folder_of(module: ModuleType) -> str | None:
+    """Return the folder on the path in which a top-level module is; None if it has no file."""
+    places = [*getattr(module, "__path__", ()), getattr(module, "__file__", None)]
+    return os.path.dirname(os.path.abspath(places[0])) if isinstance(places[0], str) else None  # noqa: PTH100, PTH120
 
 
 def find_again(found: Found) -> None:

@@ -139,6 +139,14 @@ def test_invalid_queries_are_refused(spark: SparkSession, build: Any, options: d
         made(spark, build, options.pop("schemas", jobs.EVENTS), **options)
 
 
+def test_a_query_of_a_module_beside_a_test_has_a_contract(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "jobs_beside_a_test.py").write_text(Path(jobs.__file__).read_text())
+    monkeypatch.syspath_prepend(tmp_path)
+    assert made(spark, "jobs_beside_a_test:last", output_mode="update", conf=ROCKSDB).operators
+
+
 def test_a_schema_can_be_a_file(spark: SparkSession, tmp_path: Path) -> None:
     """``state_contract`` of pytest passes its arguments on to the same function."""
     path = tmp_path / "events.ddl"

@@ -181,7 +181,7 @@ def test_a_text_in_place_of_the_hooks_is_not_shown(tmp_path: Path, capsys: pytes
     (tmp_path / "policy.toml").write_text('on_failure = "curl hunter2"\n[[target]]\npath = "target"\n')
     assert run(["maintain", str(tmp_path / "policy.toml")]) == 2
     error = capsys.readouterr().err
-    assert "on_failure must be object, and its value is not shown" in error and "hunter2" not in error
+    assert "on_failure must be a table, and its value is not shown" in error and "hunter2" not in error
 
 
 @pytest.mark.parametrize("option", ["--plan", None])
@@ -244,12 +244,12 @@ def test_a_webhook_that_does_not_answer_is_given_up(
     ("hooks", "told"),
     [
         ("", "on_failure needs a command or a webhook"),
-        ('command = "notify hunter2"', "on_failure, command must be array, and its value is not shown"),
-        ('command = ["a", ["hunter2"]]', "on_failure, command 2 must be string, and its value is not shown"),
-        ('command = {a = "hunter2"}', "on_failure, command must be array"),
-        ('webhook = ["https://a/hunter2"]', "on_failure, webhook must be string"),
+        ('command = "notify hunter2"', "on_failure, command must be a list, and its value is not shown"),
+        ('command = ["a", ["hunter2"]]', "on_failure, command 2 must be a text in quotes, and its value is not shown"),
+        ('command = {a = "hunter2"}', "on_failure, command must be a list"),
+        ('webhook = ["https://a/hunter2"]', "on_failure, webhook must be a text in quotes"),
         ("command = []", "on_failure, command must contain at least 1 items"),
-        ("command = [3]", "on_failure, command 1 must be string"),
+        ("command = [3]", "on_failure, command 1 must be a text in quotes"),
         ('webhook = "file:///etc/hunter2"', "webhook is not an address such as https://example.com/hook"),
         ('webhook = "https://a:hunter2@example.com/"', "webhook has a user or a password before the host"),
         ('webhook = "https://a:hunter2"', "webhook is not an address"),

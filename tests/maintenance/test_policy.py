@@ -112,7 +112,7 @@ def test_a_target_without_rules_gets_one_rule_for_everything(tmp_path: Path) -> 
         ('[[target]]\npath = "${NOWHERE}"\n', "2: the environment has no variable NOWHERE"),
         ('[[target]]\npath = "${"\n', "2: ${ begins an environment variable"),
         ('[[target]]\npath = "a"\nschema = "x"\n', "3: --schema 'x': write OPERATOR.STORE="),
-        ("target = [3]\n", "1: target 1 must be object, not 3"),
+        ("target = [3]\n", "1: target 1 must be a table, not 3"),
         ('[[target]]\npath = "a"\ntombstone_share = 0.5\n', '3: tombstone_share needs strategy = "rocksdb"'),
         ('[[target]]\npath = "a"\nstrategy = "rocksdb"\ntombstone_share = 2\n', "4: target 1, tombstone_share must be"),
         ('[[target]]\npath = "a"\nstrategy = "rocksdb"\nrewrite = "full"\n', "1: strategy = "),
@@ -147,9 +147,15 @@ def test_values_from_the_environment_are_checked_but_never_shown(tmp_path: Path,
     [
         ("max_files = nan", "nan is not a valid number"),
         ("max_files = inf", "inf is not a valid number"),
-        ("max_files = 1.0", "target 1, max_files must be integer, not 1.0"),
-        ("now = 2026-01-01T00:00:00Z", "target 1, now must be string, not 2026-01-01 00:00:00+00:00, without quotes"),
-        ("[[target.rule]]\nkey_prefix = [1.0]", "key_prefix must be string or array, of texts and numbers, not [1.0]"),
+        ("max_files = 1.0", "target 1, max_files must be a whole number, not 1.0"),
+        (
+            "now = 2026-01-01T00:00:00Z",
+            "target 1, now must be a text in quotes, not 2026-01-01 00:00:00+00:00, without quotes",
+        ),
+        (
+            "[[target.rule]]\nkey_prefix = [1.0]",
+            "key_prefix must be string or array, of texts and numbers, not [1.0]",
+        ),
     ],
 )
 def test_numbers_and_times_of_wrong_types_are_errors(tmp_path: Path, line: str, told: str) -> None:
@@ -159,7 +165,7 @@ def test_numbers_and_times_of_wrong_types_are_errors(tmp_path: Path, line: str, 
 
 def test_a_table_in_place_of_an_array_is_an_error(tmp_path: Path) -> None:
     (problem,) = problems(tmp_path, '[target]\npath = "a"\n')
-    assert problem.endswith("target must be array; each begins with [[target]], not {'path': 'a'}")
+    assert problem.endswith("target must be a list; each begins with [[target]], not {'path': 'a'}")
 
 
 def test_a_transformer_of_a_rule_replaces_the_ttl_of_its_target(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +47,14 @@ from ttlsnap.keywords import public
 from ttlsnap.operators import aggregation, deduplication, scala_order, session_window
 from ttlsnap.storage.open import read_given
 from ttlsnap.suggestions import did_you_mean
-from ttlsnap.user_code import find_names, import_named, list_found, place_of_error, search_in_current_folder
+from ttlsnap.user_code import (
+    find_names,
+    import_named,
+    list_found,
+    list_unknown_elsewhere,
+    place_of_error,
+    search_in_current_folder,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -87,9 +95,12 @@ def contract_of_query(
     with _session(session, conf or {}) as spark, tempfile.TemporaryDirectory(prefix="ttlsnap-") as folder:
         empty = _empty_sources(spark, Path(folder))
         with record_functions() as recording:
-            returned = _call(_load(build) if isinstance(build, str) else build, spark, schemas_by_name, empty)
+            function = _load(build) if isinstance(build, str) else build
+            with _sent_whole():
+                returned = _call(function, spark, schemas_by_name, empty)
         frame, mode = _streaming(returned, output_mode)
-        return _contract(spark, Started(frame, mode, None), recording, Path(folder))
+        with _sent_whole():
+            return _contract(spark, Started(frame, mode, None), recording, Path(folder))
 
 
 @public
@@ -323,18 +334,24 @@ def _load(name: str) -> Build:
             value = getattr(value, part)
     if not callable(value):
         raise UsageError(f"{name} is {type(value).__name__}, not a function")
-    _send_whole()
     function: Build = value
     return function
 
 
-def _send_whole() -> None:
+@contextlib.contextmanager
+def _sent_whole() -> Iterator[None]:
     """Let Spark's workers get objects of modules that are not installed with their code, such as data sources."""
     from pyspark import cloudpickle
 
-    for _, names in list_found():
-        for name in names:
-            cloudpickle.register_pickle_by_value(sys.modules[name])
+    names = {*chain.from_iterable(names for _, names in list_found()), *list_unknown_elsewhere()}
+    modules = [sys.modules[name] for name in names - cloudpickle.list_registry_pickle_by_value()]
+    for module in modules:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        yield
+    finally:
+        for module in modules:
+            cloudpickle.unregister_pickle_by_value(module)
 
 
 def _takes_one(build: Build, schemas: Mapping[str, str]) -> bool:

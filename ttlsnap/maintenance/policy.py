@@ -53,6 +53,14 @@ _VARIABLE = re.compile(r"\$(?:\$|\{(?:([A-Za-z_][A-Za-z0-9_]*)\})?)")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _LINE = re.compile(r"\(at line (\d+), column \d+\)$")
 _OF_JSON = (str, int, float, list, dict)
+_IN_TOML = {
+    "be array": "be a list",
+    "be boolean": "be true or false",
+    "be integer": "be a whole number",
+    "be object": "be a table",
+    "be string": "be a text in quotes",
+}
+"""What the messages of the schema mean for somebody who writes TOML."""
 _LIMITS = tuple(limit.name for limit in fields(Incremental))
 _STRATEGY_KEYS = ("strategy", "buckets", "tombstone_share", *_LIMITS)
 _CHANGES = ("partitions", "provider", "settings")
@@ -239,6 +247,7 @@ class _Reader:
             self._wrong(place, f"{_describe_place(place)} lacks {missing_name}")
         else:
             requirement = str(error).partition(" must ")[2]
+            requirement = _IN_TOML.get(requirement, requirement)
             if error.rule == "oneOf":
                 kinds = [definition.get("type") for definition in _flat(error.rule_definition)]
                 requirement = f"be {' or '.join(str(kind) for kind in kinds)}"
