@@ -601,18 +601,19 @@ VARIABLE_REMOVED = Outcome(
     SILENT,
     'to remove the values, call handle.deleteIfExists("{old}") in init',
 )
+_SAME_OR_NOT = ". If {new} is the same variable, add --renamed {old}={new}; if it is another one, ignore this finding"
 VARIABLE_RENAMED, VARIABLE_RENAMED_SAME_CODE, VARIABLE_MAYBE_RENAMED = (
     Outcome(
         "variable-renamed",
         verdict,
         f"{phrase} Spark does not carry its values over",
         "silent: the new variable is empty",
-        "keep the name {old}; if {new} is another variable, ignore this finding",
+        f"keep the name {{old}}{instead}",
     )
-    for verdict, phrase in (
-        (_INCOMPATIBLE, "--renamed says that {new} is the variable {old}."),
-        (_INCOMPATIBLE, "the variable {old} is missing, {new} is new, and the code is the same."),
-        (_UNKNOWN, "the variable {old} is missing and {new} is new: was it renamed?"),
+    for verdict, phrase, instead in (
+        (_INCOMPATIBLE, "--renamed says that {new} is the variable {old}.", ""),
+        (_INCOMPATIBLE, "the variable {old} is missing, {new} is new, and the code is the same.", _SAME_OR_NOT),
+        (_UNKNOWN, "the variable {old} is missing and {new} is new: was it renamed?", _SAME_OR_NOT),
     )
 )
 VARIABLES_SWAPPED = Outcome(
