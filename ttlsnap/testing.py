@@ -47,8 +47,12 @@ def assert_restorable(
     renamed: Mapping[str, str] | None = None,
     ignore: tuple[str, ...] | str = (),
     ignore_file: Path | str | None = None,
+    strict: bool = False,
 ) -> None:
     """Raise AssertionError with the report unless the query of ``new`` can restore from the state of ``old`` as it is.
+
+    With ``strict``, raise it also if something could not be compared, as ``check --strict`` does: a checkpoint, for
+    example, does not record windows, aggregates and functions.
 
     ``old`` and ``new`` are each a contract, or the path of a contract, a checkpoint or a Delta table. ``ignore`` has
     ``code`` or ``code:where`` of findings that do not count, as in ``check --ignore``. Those of ``ignore_file`` do not
@@ -72,5 +76,5 @@ def assert_restorable(
         state=state,
         ignores=gather_ignores(ignore, find_default_file() if ignore_file is None else Path(ignore_file)),
     )
-    if report.verdict is not Verdict.AS_IS:
+    if report.verdict is not Verdict.AS_IS or (strict and report.unseen):
         raise AssertionError("\n" + REPORTS["text"](report))

@@ -69,6 +69,13 @@ def test_pytest_ignores_what_the_file_of_the_command_has(repository: Path) -> No
         assert_restorable("old.json", "new.json", ignore_file="empty.toml")
 
 
+def test_pytest_fails_for_what_could_not_be_compared_if_it_is_strict(repository: Path) -> None:
+    assert_restorable("old.json", "old.json", strict=True)
+    assert_restorable("old.json", "old.json", renamed={"nowhere": "anywhere"})
+    with pytest.raises(AssertionError, match=r"not compared: .*nowhere"):
+        assert_restorable("old.json", "old.json", renamed={"nowhere": "anywhere"}, strict=True)
+
+
 def test_pytest_says_that_its_call_ignores_a_finding(repository: Path) -> None:
     code, *others = sorted({finding.code for finding in check(OLD, NEW, direction="full").findings})
     assert others
