@@ -232,8 +232,8 @@ BREAKS = (
     Break(
         "the deltas of a new snapshot stay",
         "compaction/planned_run.py",
-        "set_aside=[*self._replaced_deltas([file.target for file in staged]), *self._outliving()],",
-        "set_aside=self._outliving(),",
+        "set_aside=[*self._replaced_deltas([file.target for file in staged]), *self.moved_later_state()],",
+        "set_aside=self.moved_later_state(),",
         "test_publish.py",
     ),
     Break(

@@ -13,7 +13,6 @@ import pytest
 
 from ttlsnap import copy as copy_checkpoint
 from ttlsnap import export
-from ttlsnap.checkpoint import layout
 from ttlsnap.copies.manifest import MANIFEST, CopyFacts, Manifest, read_manifest
 from ttlsnap.storage.open import open_directory
 
@@ -264,14 +263,10 @@ def restore(workshop: Workshop, rich: Checkpoint, backup: Path) -> Step:
 
 
 @pytest.fixture(scope="module")
-def rewound(workshop: Workshop, rich: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> Step:
-    """Return a rewind by one batch, after which a batch was begun that wrote no state."""
-    start = copy(rich.path, tmp_path_factory.mktemp("rewind") / "start")
-    last = newest(rich.path / "commits")
-    for path in list(start.glob("state/**/*")):
-        if (layout.batch_of(path.relative_to(start).as_posix()) or 0) > last:
-            path.unlink()
-    step = workshop.step("rewind", start, lambda path: rewind(path, last - 1))
+def rewound(workshop: Workshop, rich: Checkpoint) -> Step:
+    """Return a rewind by one batch."""
+    batch = newest(rich.path / "commits") - 1
+    step = workshop.step("rewind", rich.path, lambda path: rewind(path, batch))
     assert step.old != step.new
     return step
 

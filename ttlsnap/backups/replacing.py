@@ -43,7 +43,7 @@ from ttlsnap.publishing.archives import deliver_all
 from ttlsnap.publishing.first_run import describe_first_run
 from ttlsnap.publishing.in_progress import find_uncommitted
 from ttlsnap.publishing.journal import Journal, staged_path
-from ttlsnap.publishing.preflight import foresee, refuse_immovable, refuse_in_place, refuse_running
+from ttlsnap.publishing.preflight import find_global_limit, foresee, refuse_immovable, refuse_in_place, refuse_running
 from ttlsnap.publishing.runs import Runs, new_run_id, refuse_if_interrupted
 from ttlsnap.storage.directory import Directory, each
 from ttlsnap.storage.open import for_reading, open_directory
@@ -90,9 +90,9 @@ def go_back(files: Directory, request: CopyRequest) -> Run:
     The backups of earlier runs stay. Where Spark cannot run a batch without data, none is planned.
     """
     scratch = existing_folder(request.scratch) if request.scratch is not None else None
-    run = _plan(request, files, files)
-    if run.has_global_limit:
-        run = _plan(replace(request, planned_batch=False), files, files)
+    selection = _select(request, files, files)
+    request = replace(request, planned_batch=find_global_limit(selection.checkpoint) is None)
+    run = Replacement(files, selection, refuse_if_interrupted(files), request)
     run.replaces_backups = False
     run.refusals()
     change_in_place(run, scratch)
@@ -103,9 +103,10 @@ def _replace(request: CopyRequest, source: Directory, files: Directory) -> CopyR
     started = time.monotonic()
     scratch = existing_folder(request.scratch) if request.scratch is not None else None
     with nullcontext() if request.dry_run else files.lock():
-        run = _plan(request, source, files)
+        selection = _select(request, source, files)
+        run = Replacement(source, selection, refuse_if_interrupted(files), request)
         if source is files:
-            _refuse_last_batch(files, run.report.source_batch)
+            _refuse_last_batch(files, selection.batch)
         refusals = run.refusals()
         if request.dry_run:
             run.stage(WorkPlace(files.root, None, scratch))
@@ -116,11 +117,11 @@ def _replace(request: CopyRequest, source: Directory, files: Directory) -> CopyR
     return replace(run.report, first_run=first_run, seconds=_since(started))
 
 
-def _plan(request: CopyRequest, source: Directory, files: Directory) -> Replacement:
+def _select(request: CopyRequest, source: Directory, files: Directory) -> Selection:
     with _blame_copy(source, files):
         selection = select_files(for_reading(source), request.batch, files.root)
     _verify(for_reading(source), selection)
-    return Replacement(source, selection, refuse_if_interrupted(files), request)
+    return selection
 
 
 @contextmanager
@@ -183,11 +184,6 @@ class Replacement(Run):
         self._partitions, self._unique_ids = _renumber(selection, self._numbers.batch + 1)
         self._staged: list[StagedFile] = []
         self.published = not request.dry_run
-
-    @property
-    def has_global_limit(self) -> bool:
-        """Whether the query has a global limit, with which Spark cannot run a batch without data."""
-        return any(operator.is_global_limit for operator in self._selection.checkpoint.operators)
 
     def _describe_raised_number(self) -> str:
         batch, uncommitted = self._numbers.batch, find_uncommitted(self._logs, self.before)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 from ttlsnap.archives.receivers import Receiver
@@ -59,9 +59,6 @@ class PlannedRun(StateRun[AnyReport]):
             paths += [snapshot, *self._replaced_deltas([snapshot]), *(file.path for file in partition.lineage.shared)]
         refuse_immovable(self.files, [name for path in paths for name in (path, *layout.all_checksums(path))])
 
-    def moved_later_state(self) -> Collection[str]:
-        return self._outliving()
-
     def change(self) -> Change:
         staged = [file for result in self.results for file in result.staged or ()]
         tables = [path for result in self.results for path in result.superseded]
@@ -73,12 +70,12 @@ class PlannedRun(StateRun[AnyReport]):
             batch=self.checkpoint.batch.id,
             staged=staged,
             ledgers=self.ledgers,
-            set_aside=[*self._replaced_deltas([file.target for file in staged]), *self._outliving()],
+            set_aside=[*self._replaced_deltas([file.target for file in staged]), *self.moved_later_state()],
             preserved=[*tables, *sorted(checksums)],
             planned=plan_next(self.files, self.checkpoint.batch) if plans_batch else None,
         )
 
-    def _outliving(self) -> list[str]:
+    def moved_later_state(self) -> list[str]:
         """Return the snapshots of an uncommitted batch, which Spark runs again.
 
         It then replaces its deltas, but not its snapshots. The second run may differ in every partition of every

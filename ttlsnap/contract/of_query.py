@@ -92,15 +92,18 @@ def contract_of_query(
     """
     schemas_by_name = _read_schemas({"": schemas} if isinstance(schemas, str) else schemas)
     _require_function(build, schemas_by_name)
-    with _session(session, conf or {}) as spark, tempfile.TemporaryDirectory(prefix="ttlsnap-") as folder:
+    with (
+        _session(session, conf or {}) as spark,
+        tempfile.TemporaryDirectory(prefix="ttlsnap-") as folder,
+        contextlib.ExitStack() as stack,
+    ):
         empty = _empty_sources(spark, Path(folder))
         with record_functions() as recording:
             function = _load(build) if isinstance(build, str) else build
-            with _sent_whole():
-                returned = _call(function, spark, schemas_by_name, empty)
+            stack.enter_context(_sent_whole())
+            returned = _call(function, spark, schemas_by_name, empty)
         frame, mode = _streaming(returned, output_mode)
-        with _sent_whole():
-            return _contract(spark, Started(frame, mode, None), recording, Path(folder))
+        return _contract(spark, Started(frame, mode, None), recording, Path(folder))
 
 
 @public

@@ -99,22 +99,22 @@ def repair(
     _refuse_out_of_order(names)
     _refuse_unknown_provider(files)
     refuse_if_running(runs, _query_id(files), stopped=request.stopped)
-    last_committed = read_logs(files).commits[-1]
-    if last_committed != report.batch:
-        raise RefusedError(f"{files.root}: batch {last_committed} was committed during the run: the query is running")
+    logs = read_logs(files)
+    if logs.commits[-1] != report.batch:
+        raise RefusedError(f"{files.root}: batch {logs.commits[-1]} was committed during the run: the query is running")
     if "last-batch-lost" in names:
-        return _go_back_if_wanted(files, report, request, confirm)
-    run = Repair(runs, report, before, list(dict.fromkeys(names)))
+        return _go_back_if_wanted(files, report, logs, request, confirm)
+    run = Repair(runs, report, logs, before, list(dict.fromkeys(names)))
     change_in_place(run)
     return run
 
 
 def _go_back_if_wanted(
-    files: Directory, report: DoctorReport, request: CopyRequest, confirm: Confirm | None
+    files: Directory, report: DoctorReport, logs: Logs, request: CopyRequest, confirm: Confirm | None
 ) -> Run | None:
     """Go back to the newest batch that can be restored. Return the run, or None if ``confirm`` said no."""
     batch = next(version.batch for version in report.versions if version.restorable == "yes")
-    given_up = tuple(number for number in read_logs(files).commits if number > batch)
+    given_up = tuple(number for number in logs.commits if number > batch)
     going_back = GoingBack(files.root, "last-batch-lost", batch, given_up)
     if confirm is None:
         raise RefusedError(
@@ -138,10 +138,10 @@ def _refuse_unknown_provider(files: Directory) -> None:
 class Repair(Run):
     """A run of ``doctor --fix``."""
 
-    def __init__(self, runs: Runs, report: DoctorReport, before: Listing, names: Sequence[str]) -> None:
+    def __init__(self, runs: Runs, report: DoctorReport, logs: Logs, before: Listing, names: Sequence[str]) -> None:
         super().__init__(runs, new_run_id(), before)
         self._doctor_report, self._names = report, names
-        self._logs, self._batch = read_logs(runs.files), report.batch
+        self._logs, self._batch = logs, report.batch
         self._moves = _Moves(runs.files, self.id)
 
     def stage(self, place: WorkPlace) -> None:

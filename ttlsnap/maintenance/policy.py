@@ -60,7 +60,7 @@ _IN_TOML = {
     "be object": "be a table",
     "be string": "be a text in quotes",
 }
-"""What the messages of the schema mean for somebody who writes TOML."""
+"""What the schema demands, in the words of a TOML file."""
 _LIMITS = tuple(limit.name for limit in fields(Incremental))
 _STRATEGY_KEYS = ("strategy", "buckets", "tombstone_share", *_LIMITS)
 _CHANGES = ("partitions", "provider", "settings")

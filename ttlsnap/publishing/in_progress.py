@@ -47,13 +47,14 @@ def find_uncommitted(logs: Logs, listing: Collection[str]) -> int | None:
     if not logs.commits:
         return None
     batch = logs.commits[-1] + 1
-    folders_by_version: dict[int, set[str]] = {batch: set(), batch + 1: set()}
+    folders, finished_folders = set[str](), set[str]()
     for path in listing:
         folder, _, name = path.rpartition("/")
         parsed_name = layout.parse_state_file(name)
-        if parsed_name is not None and parsed_name.version in folders_by_version:
-            folders_by_version[parsed_name.version].add(folder)
-    folders, finished_folders = folders_by_version.values()
+        if parsed_name is not None and parsed_name.version == batch:
+            folders.add(folder)
+        elif parsed_name is not None and parsed_name.version == batch + 1:
+            finished_folders.add(folder)
     return batch if finished_folders and folders <= finished_folders else None
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import PurePosixPath
 
-from ttlsnap.checkpoint import Checkpoint
+from ttlsnap.checkpoint import Checkpoint, Operator
 from ttlsnap.checkpoint.listing import Listing
 from ttlsnap.checkpoint.logs import fenced
 from ttlsnap.checkpoint.own_paths import MovedSchemas
@@ -100,13 +100,18 @@ def refuse_moved(moved: MovedSchemas) -> None:
     raise RefusedError(f"{moved.words}. Nothing was changed")
 
 
+def find_global_limit(checkpoint: Checkpoint) -> Operator | None:
+    """Return the operator that is a global limit; None if there is none. With one, no batch can be planned."""
+    return next((operator for operator in checkpoint.operators if operator.is_global_limit), None)
+
+
 def refuse_planned_batch(checkpoint: Checkpoint) -> None:
     """Raise RefusedError if a batch without data would break the query, so that none can be planned.
 
     Spark's optimizer removes a global limit from such a batch. Spark 4.0 and later then refuse to run it, and earlier
     versions commit it without a state of the limit.
     """
-    global_limit = next((operator for operator in checkpoint.operators if operator.is_global_limit), None)
+    global_limit = find_global_limit(checkpoint)
     # If a batch was started, its offsets stay, and no batch is planned.
     if global_limit is not None and checkpoint.logs.offsets[-1] == checkpoint.batch.id:
         raise RefusedError(

@@ -331,7 +331,8 @@ def _carry_out(run: StateRun[AnyReport], scratch: str | None) -> AnyReport:
     only_read = options.output is not None
     refusals = [*run.refusals]
     refusals += refuse_running(run.runs, run.checkpoint.query_id, options.stopped, only_read, dry_run)
-    moved_state, logs = run.before if only_read else run.moved_later_state(), run.checkpoint.logs  # a copy has none
+    logs = run.checkpoint.logs
+    moved_state = run.before if only_read else run.moved_later_state()  # a copy has no state of later batches
     refusals += foresee(partial(refuse_uncommitted, files, logs, run.before, moved_state), dry_run=dry_run)
     destination = None
     if options.output is not None:
