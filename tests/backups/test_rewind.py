@@ -16,7 +16,7 @@ from ttlsnap.errors import BusyError, RefusedError, TtlsnapError, UsageError
 from ttlsnap.storage.open import open_directory
 
 from ..cli.running import Ttlsnap
-from ..publishing.trees import cut_off, tree
+from ..publishing.trees import end_halfway, tree
 from ..samples import NAMES, bytes_of, sample, without_own
 
 AGG = "agg-deltas-lz4-4.2"
@@ -83,7 +83,7 @@ def test_the_number_of_a_batch_that_the_sink_may_have_is_not_used_again(tmp_path
     for name in ("6", ".6.crc"):
         (checkpoint / "commits" / name).unlink()
     if not is_whole:
-        cut_off(checkpoint)
+        end_halfway(checkpoint)
     report = rewind(str(checkpoint), 3, stopped=True)
     assert report.batch == (6 if is_whole else 5)
     assert any("the sink may have it" in warning for warning in report.warnings) is is_whole

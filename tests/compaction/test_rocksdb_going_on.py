@@ -25,7 +25,7 @@ from ..judge.outcomes import expired
 from ..judge.queries import Event, stamp
 from ..judge.spark import Events, Judge
 from ..matrix import FULL
-from ..publishing.trees import cut_off
+from ..publishing.trees import end_halfway
 from .stories import BATCHES, MORE, ROCKSDB_CONF, VISITS, H, T, copies_lists, digest, rocksdb, settled
 
 
@@ -164,7 +164,7 @@ def test_an_interrupted_batch_runs_again(judge: Judge, changelog: bool, checkpoi
     query = rocksdb("agg_update", changelog, checkpoint_format)
     checkpoint = judge.write(query, BATCHES, layout="both" if changelog else "snapshot", uncommitted=MORE[0])
     if not changelog:
-        cut_off(checkpoint.path)
+        end_halfway(checkpoint.path)
     before = settled(checkpoint.path)
     copied = judge.copy(checkpoint)
     for each in (checkpoint, copied):

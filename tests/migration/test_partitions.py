@@ -21,7 +21,7 @@ from ..judge.queries import ENDLESS, ONLY_ROCKSDB, OPERATORS, WITHOUT_KEYS, Even
 from ..judge.reported import IN_ROCKSDB, REPORTED
 from ..judge.spark import Events, Judge
 from ..matrix import FULL, narrow, rotating
-from ..publishing.trees import cut_off, tree
+from ..publishing.trees import end_halfway, tree
 from .entries import Entries, entries_of
 from .twins import A_ROUND, emit_the_same
 
@@ -242,7 +242,7 @@ def test_a_limit_stays_in_one_partition(inputs: Judge) -> None:
 @pytest.mark.wide
 def test_a_batch_that_was_not_committed_runs_again(judge: Judge) -> None:
     written = judge.write(Query("agg_update"), WHOLE, uncommitted=MORE_WHOLE[0])
-    settled(cut_off(written.path))
+    settled(end_halfway(written.path))
     migrate(str(written.path), partitions=4, stopped=True)
     assert len(inspect(str(written.path)).states()) == 1
     assert judge.restart(written, MORE_WHOLE[1:]) == written.expected.run(MORE_WHOLE[1:])

@@ -12,7 +12,7 @@ from ..judge.spark import Checkpoint, Judge
 from .commands import Commands
 from .faults import Workshop
 from .stories import BATCHES, LATER, compact
-from .trees import copy, cut_off
+from .trees import copy, end_halfway
 
 
 @pytest.fixture(scope="session")
@@ -23,7 +23,7 @@ def rich(inputs: Judge) -> Checkpoint:
     names = {path.name for path in (made.path / "state/0/1").iterdir()}
     beside = {f"{version}.snapshot", f"{version}.snapshot.crc", f".{version}.snapshot.crc"}
     assert {*beside, f".{version}.snapshot.crc.crc", f"{version + 1}.delta", f"{version + 1}.delta.crc"} <= names
-    cut_off(made.path)
+    end_halfway(made.path)
     return made
 
 

@@ -27,7 +27,7 @@ from ..judge.queries import Query, stamp
 from ..judge.spark import Judge
 from .idle import CHANGELOG, HDFS, IDS, ROCKSDB
 from .publishers import PUBLISHERS, DropsAFifth, age, drop_some, remove_plan, repair, repartition, tear_offsets
-from .trees import copy, cut_off, newest, tree
+from .trees import copy, end_halfway, newest, tree
 
 VERY_OLD_S = 30 * 86_400.0
 BEGUN = r"batch 3 was started but is not committed.*nothing shows how long.*may be running.*stopped(=| \(in a policy)"
@@ -53,7 +53,7 @@ def test_nothing_is_published_without_stopped_while_a_batch_is_begun(
     query = Query(**store)  # type: ignore[arg-type]
     layout = "snapshot" if query.provider == "rocksdb" else "deltas"
     written = inputs.write(query, BATCHES, layout=layout, uncommitted=MORE[0])
-    target = cut_off(copy(written.path, tmp_path / "checkpoint"))
+    target = end_halfway(copy(written.path, tmp_path / "checkpoint"))
     drop_some(target, stopped=True)  # which a rollback could undo
     age(target, VERY_OLD_S)
     before = tree(target)
@@ -84,7 +84,7 @@ def test_the_state_of_a_batch_that_the_sink_may_have_stays(
         assert len([*target.glob("state/0/*/4.delta")]) == 2
         return
     whole = copy(target, tmp_path / "whole")
-    drop_some(cut_off(target), stopped=True)
+    drop_some(end_halfway(target), stopped=True)
     for path in [*whole.glob("state/0/*/4.*"), *whole.glob("state/0/*/.4.*")]:  # now the sink may have the batch
         shutil.copy(path, target / path.relative_to(whole))
     with pytest.raises(RefusedError, match="it can only continue with the new state"):

@@ -20,7 +20,7 @@ from ..judge.spark import Judge
 from ..matrix import FULL, rotating
 from .faults import KILL, Faults, Point, Step, Workshop, errors, faults, kills, publishing_calls
 from .stories import BATCHES, LATER, NOW, compact, migrate
-from .trees import Tree, cut_off, is_fenced, tree
+from .trees import Tree, end_halfway, is_fenced, tree
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class State:
     def write(self, inputs: Judge) -> Path:
         more = LATER[0] if self.uncommitted else None
         path = inputs.write(self.query, BATCHES, layout=self.layout, uncommitted=more).path
-        return cut_off(path) if self.uncommitted else path
+        return end_halfway(path) if self.uncommitted else path
 
     def compact(self, path: Path) -> list[str]:
         if self.migrates:

@@ -37,7 +37,7 @@ def is_fenced(checkpoint: Path) -> bool:
     return (offsets / str(newest(offsets))).read_bytes().startswith(FENCE)
 
 
-def cut_off(checkpoint: Path) -> Path:
+def end_halfway(checkpoint: Path) -> Path:
     """Remove the state of the begun batch from the last partition: the process ended before it was written.
 
     So the sink cannot have that batch.
