@@ -14,6 +14,7 @@ A missing file raises an error, because Spark could not load the state.
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 
 _STATE_FILE = re.compile(r"(\d+)(_[^.]+)?\.(delta|snapshot|zip|changelog)")
@@ -31,6 +32,21 @@ def has_begun(checkpoint: Path) -> bool:
     """Return whether a batch was planned after the last committed batch."""
     names = [path.name for path in (checkpoint / "offsets").glob("*")]
     return max((int(name) for name in names if name.isdigit()), default=-1) > last_batch(checkpoint)
+
+
+def has_uncommitted_state(checkpoint: Path) -> bool:
+    """Return whether every store has the state of a batch after the last committed one."""
+    version = last_batch(checkpoint) + 2
+    folders = store_folders(checkpoint)
+    stored = [{_STATE_FILE.sub(r"\1", path.name) for path in folder.iterdir()} for folder in folders]
+    return bool(folders) and all(str(version) in versions for versions in stored)
+
+
+def await_rest(checkpoint: Path) -> None:
+    """Wait until no file comes or grows: tasks and maintenance can go on for a moment after the query stopped."""
+    before: set[tuple[str, int]] = set()
+    while before != (before := {(str(path), path.stat().st_size) for path in checkpoint.rglob("*") if path.exists()}):
+        time.sleep(0.5)
 
 
 def store_folders(checkpoint: Path) -> list[Path]:

@@ -15,7 +15,6 @@ import json
 import os
 import shutil
 import threading
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
@@ -25,11 +24,11 @@ from typing import Any, Self, TypeVar
 from .. import restarts, support
 from . import inputs, processes
 from .inputs import Input, take_home
-from .layouts import has_begun, layout_of, snapshots_in, store_folders
+from .layouts import await_rest, has_begun, has_uncommitted_state, layout_of, snapshots_in, store_folders
 from .model import MODELLED, Model
 from .outcomes import Batch, Entry, canonical, entry
 from .processes import NEWEST, OWN, PYTHON, WITH_DELTA, JudgeError, Server, SparkFailed, User
-from .queries import BATCH_A_RUN, OTHER_PROVIDERS, SCALA, Event, Query
+from .queries import BATCH_A_RUN, ENDLESS, OTHER_PROVIDERS, SCALA, Event, Query
 from .sources import put_events
 
 Events = Sequence[Event]
@@ -169,11 +168,7 @@ class Judge:
 
         Return False if it is too large.
         """
-        before: set[tuple[str, int]] = set()
-        while before != (
-            before := {(str(path), path.stat().st_size) for path in made.path.rglob("*") if path.exists()}
-        ):
-            time.sleep(0.5)
+        await_rest(made.path)
         return inputs.store(asked, made.path, made.out, [self.events_of(name) for name in made.sources])
 
     def _new(self, asked: Input, path: Path | None) -> Checkpoint:
@@ -405,18 +400,25 @@ class Judge:
             self._compile(source, server)
         self._put_events(checkpoint, batches)
         inspected = support.inspect_compacted(checkpoint)
-        done = server.ask(
-            verb,
-            query=asdict(checkpoint.query),
-            checkpoint=str(checkpoint.path),
-            sources=self._glob(checkpoint),
-            table=self._table(checkpoint),
-            out=str(checkpoint.out),
-            files=checkpoint.files,
-            snapshot=snapshot,
-            crash=len(batches) - 1 if crash else None,
-            trigger=trigger,
-        )
+        order = {
+            "query": asdict(checkpoint.query),
+            "checkpoint": str(checkpoint.path),
+            "sources": self._glob(checkpoint),
+            "table": self._table(checkpoint),
+            "out": str(checkpoint.out),
+            "files": checkpoint.files,
+            "snapshot": snapshot,
+            "crash": len(batches) - 1 if crash else None,
+            "trigger": trigger,
+        }
+        done = server.ask(verb, **order)
+        # A query that never ends by itself can be stopped when its sink may have a batch that is not committed. ttlsnap
+        # refuses much then, so such a query is started and stopped again.
+        if query.operator in ENDLESS and verb == "run":
+            await_rest(checkpoint.path)
+            while has_uncommitted_state(checkpoint.path):
+                done += server.ask(verb, **order)
+                await_rest(checkpoint.path)
         if inspected:
             support.note(checkpoint, server.version)
         restarts.note(checkpoint, server.version)
