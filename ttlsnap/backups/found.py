@@ -149,6 +149,7 @@ def remove_backup(backup: FoundBackup) -> None:
                 f"{COPY_MARK}; it is an old backup that is being removed\n".encode(),
             )
             files.remove(MANIFEST)
+        _remove_all(files, "", but=(layout.OFFSETS, OWN))
     _remove_folder(files, backup)
 
 
@@ -165,12 +166,8 @@ def _find_foreign(files: Directory, manifest: Manifest | None) -> list[str]:
 
 
 def _remove_folder(files: Directory, backup: FoundBackup) -> None:
-    """Remove the folder of an unfinished copy. Its fence and its record go last: the next run then finds the rest.
-
-    No link in it is followed to the outside.
-    """
+    """Remove what is left of an unfinished copy. Its fence and its record go last: the next run then finds the rest."""
     fence = layout.offset_file((backup.batch or 0) + 1)
-    _remove_all(files, "", but=(layout.OFFSETS, OWN))
     for path in (fence, UNFINISHED, BEGUN):
         _remove_all(files, posixpath.dirname(path), but=(posixpath.basename(path),))
     files.remove_tree(layout.OFFSETS)
@@ -179,6 +176,7 @@ def _remove_folder(files: Directory, backup: FoundBackup) -> None:
 
 
 def _remove_all(files: Directory, path: str, but: tuple[str, ...]) -> None:
+    """Remove what is in the folder ``path``. No link in it is followed to the outside."""
     for info in files.list(path):
         if info.name not in but:
             (files.remove_tree if info.is_dir else files.remove)(f"{path}/{info.name}".lstrip("/"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ttlsnap.backups.replacing import is_replaceable, replace_state
 from ttlsnap.copies.report import CopyReport
 from ttlsnap.copies.run import CopyRequest, make_copy
 from ttlsnap.errors import UsageError
@@ -21,6 +20,9 @@ def copy(request: CopyRequest) -> CopyReport:
     """
     if request.replace and (request.new_id or request.verify or request.onto is not None):
         raise UsageError("--replace cannot be used with --new-id, --verify or --onto")
-    if request.replace and is_replaceable(request.target):
-        return replace_state(request)
+    if request.replace:
+        from ttlsnap.backups.replacing import is_replaceable, replace_state  # loads PyArrow, which others do not need
+
+        if is_replaceable(request.target):
+            return replace_state(request)
     return make_copy(request)
