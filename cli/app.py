@@ -31,6 +31,7 @@ from ttlsnap.cli import (
     recover,
     rewind,
     rollback,
+    sources,
     transformers,
 )
 from ttlsnap.cli.help import Commands
@@ -49,7 +50,7 @@ EXIT_CODES = (
 
 _INTERRUPTED = 128 + signal.SIGINT
 _BROKEN_PIPE = 128 + signal.SIGPIPE
-_READERS = ("inspect", "export", "diff", "explain", "contract", "check", "transformers")
+_READERS = ("inspect", "export", "diff", "explain", "sources", "contract", "check", "transformers")
 
 app = typer.Typer(
     name="ttlsnap",
@@ -73,6 +74,7 @@ for _command in (
     recover,
     rollback,
     rewind,
+    sources,
     history,
     copy,
     doctor,

@@ -19,7 +19,8 @@ GUIDES = {
     "inspect": "sizes.md", "export": "export.md", "import": "import.md", "diff": "export.md", "compact":
     "getting-started.md", "explain": "explain.md", "migrate": "migrate.md", "maintain": "maintenance.md", "rollback":
     "publishing.md", "recover": "publishing.md", "history": "publishing.md", "doctor": "doctor.md", "contract":
-    "contract.md", "copy": "copy.md", "rewind": "rewind.md", "check": "check.md", "transformers": "transformers.md",
+    "contract.md", "copy": "copy.md", "rewind": "rewind.md", "sources": "sources.md", "check":
+    "check.md", "transformers": "transformers.md",
 }  # fmt: skip
 """The commands, and the page of ``docs/`` about each."""
 

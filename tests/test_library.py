@@ -52,6 +52,7 @@ PROMISED = {
     "recover": "target, *, prefer_undo=False, expired_to=None, confirm=None",
     "rewind": "target, batch, *, dry_run=False, stopped=False, planned_batch=True, scratch=None, parallelism=None, "
     "listener=None",
+    "sources": "target",
     "rollback": "target, *, stopped=False, expired_to=None, confirm=None",
 }
 FUNCTIONS = {name: getattr(ttlsnap, name) for name in PROMISED if name in ttlsnap.__all__}

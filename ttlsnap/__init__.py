@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from ttlsnap.new_query.answers import Answers
     from ttlsnap.new_query.query import NewQuery
     from ttlsnap.operators.registry import Selection
+    from ttlsnap.positions.report import SourcesReport
+    from ttlsnap.positions.show import sources
     from ttlsnap.publishing.history import HistoryEntry, history
     from ttlsnap.publishing.recover import RecoverReport, recover
     from ttlsnap.reading.diff import DiffReport, diff
@@ -88,6 +90,8 @@ _HOMES = {
     "reading.export": ("ExportReport", "export"),
     "imports.report": ("ImportReport",),
     "imports.run": ("import_state",),
+    "positions.report": ("SourcesReport",),
+    "positions.show": ("sources",),
     "publishing.history": ("HistoryEntry", "history"),
     "reading.inspect": ("Inspection", "inspect"),
     "operators.registry": ("Selection",),
@@ -141,6 +145,7 @@ __all__ = [
     "RollbackReport",
     "Selection",
     "SilentListener",
+    "SourcesReport",
     "SparkEngine",
     "StateDescriptor",
     "StateEntries",
@@ -168,6 +173,7 @@ __all__ = [
     "recover",
     "rewind",
     "rollback",
+    "sources",
 ]
 
 

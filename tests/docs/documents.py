@@ -130,6 +130,7 @@ def commands(folder: Path) -> dict[str, list[str]]:
         "compact": ["compact", hdfs, *RULE, "--yes", "--stopped", "--show", "1", *LOCAL],
         "inspect growth": ["inspect", hdfs, "--sizes"],
         "copy": ["copy", rocksdb, str(folder / "copied"), "--verify"],
+        "sources": ["sources", hdfs],
         "rewind": ["rewind", hdfs, "--batch", "4", "--dry-run"],
         "history of backups": ["history", rocksdb, "--backups", str(folder)],
         "export": ["export", hdfs, "--to", exported],

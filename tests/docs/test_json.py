@@ -15,7 +15,7 @@ ELSEWHERE = {"purged", "undoes"}
 # Of these, Spark, the states or the columns of an entry decide on the keys.
 FOREIGN = {
     "new_value", "key_schema", "value_schema", "key", "value", "settings", "session_settings", "old", "new", "sources",
-    "unused",
+    "position", "next_position", "unused",
 }  # fmt: skip
 
 
@@ -26,7 +26,8 @@ def documents(made_documents: dict[str, Any]) -> dict[str, list[str]]:
     for name, document in made_documents.items():
         command = name.partition(" ")[0]
         if command not in ("check", "contract", "journals"):  # other pages describe these
-            found.setdefault(command, []).extend(_keys(document))
+            parts = [document, *document["sources"]] if command == "sources" else document
+            found.setdefault(command, []).extend(_keys(parts))
     return found
 
 

@@ -37,6 +37,7 @@ SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _DIGITS = re.compile(r"0*([0-9]+)")
 _MAX_OFFSET = 1 << 16  # characters of a source's offset
+_MAX_PARSED_OFFSET = 4 << 20  # characters; 100,000 partitions of a topic have less
 # FileStreamSourceOffset, the form of all sources that read files.
 _LOG_OFFSET = re.compile(r'\{\s*"logOffset"\s*:\s*(0|[1-9][0-9]{0,18})\s*\}')
 _OBJECT = re.compile(r'\{\s*("|$)')
@@ -191,13 +192,27 @@ def plan_next(files: Directory, batch: MicroBatch, conf: Mapping[str, str] | Non
 
 def source_positions(files: Directory, batch: int) -> list[Any]:
     """Return where each source reads on after a batch, in the source's own form: JSON, or a text that is not JSON."""
-    positions: list[Any] = []
-    for line in source_offsets(files, batch):
-        try:
-            positions.append(parse_json(line))
-        except ValueError:
-            positions.append(line)
+    return [parse_offset(line) for line in source_offsets(files, batch)]
+
+
+def named_positions(files: Directory, batch: int) -> dict[str, Any]:
+    """Return the same by the names of the sources, or else by their numbers; None for a source without an offset."""
+    lines, has_names = source_offsets(files, batch), names_sources(files, batch)
+    positions: dict[str, Any] = {}
+    for number, line in enumerate(lines):
+        name, _, offset = line.partition(":") if has_names else (str(number), "", line)
+        positions[name] = None if offset == "-" else parse_offset(offset)
     return positions
+
+
+def parse_offset(text: str) -> Any:
+    """Return an offset as JSON. What is not JSON, or very long, stays a text: a source may write anything."""
+    if len(text) > _MAX_PARSED_OFFSET:
+        return text
+    try:
+        return parse_json(text)
+    except ValueError:
+        return text
 
 
 def source_offsets(files: Directory, batch: int) -> list[str]:

@@ -1,0 +1,89 @@
+"""The public function ``sources``: where each source of a query stands."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from ttlsnap.checkpoint import layout
+from ttlsnap.checkpoint.logs import Logs, fenced, named_positions, names_sources, read_file_logs, read_logs
+from ttlsnap.checkpoint.recognize import require_checkpoint
+from ttlsnap.checkpoint.source_logs import are_exact, find_sources, list_source_log
+from ttlsnap.errors import CorruptionError
+from ttlsnap.keywords import public
+from ttlsnap.positions.kinds import find_kind
+from ttlsnap.positions.report import SourceLogSize, SourcePosition, SourcesReport
+from ttlsnap.storage.directory import Directory
+from ttlsnap.storage.open import open_for_reading
+
+_PIECE = 8 << 20
+_MOST_COUNTED = 256 << 20
+"""The bytes of a log above which its entries are not counted."""
+
+
+@public
+def sources(target: str) -> SourcesReport:
+    """Return the positions of all sources of a query after its last committed batch. The query may be running.
+
+    Raise UsageError if ``target`` is not a checkpoint, FencedError if a run was interrupted, and CorruptionError if a
+    log is damaged.
+    """
+    files = open_for_reading(target)
+    require_checkpoint(files, layout.OFFSETS)
+    logs = read_logs(files)
+    if logs.fence is not None:
+        raise fenced(files, logs.fence)
+    batch, next_batch = _batches(files, logs)
+    offsets = {} if batch is None else named_positions(files, batch)
+    next_offsets = {} if next_batch is None else named_positions(files, next_batch)
+    sizes = _measure_logs(files, batch if batch is not None else next_batch)
+    return SourcesReport(
+        target=files.root,
+        batch=batch,
+        next_batch=next_batch,
+        log_version=2 if names_sources(files, logs.offsets[-1]) else 1,
+        sources=tuple(
+            SourcePosition(
+                name=name,
+                kind=find_kind(offsets.get(name, next_offsets.get(name))),
+                position=offsets.get(name),
+                next_position=next_offsets.get(name),
+                log=sizes.get(name),
+            )
+            for name in dict.fromkeys([*offsets, *next_offsets])
+        ),
+    )
+
+
+def _batches(files: Directory, logs: Logs) -> tuple[int | None, int | None]:
+    """Return the last batch that is committed, and the one after it if its offsets are there."""
+    if not logs.offsets:
+        raise CorruptionError(f"{files.root}/{layout.OFFSETS} is empty, so nothing shows what the query has read")
+    batch, newest = max(logs.commits, default=None), logs.offsets[-1]
+    if batch is not None and batch not in logs.offsets:
+        raise CorruptionError(f"{files.root}/{layout.offset_file(batch)} is missing, although the batch is committed")
+    return batch, newest if batch is None or newest > batch else None
+
+
+def _measure_logs(files: Directory, batch: int | None) -> dict[str, SourceLogSize]:
+    """Return the sizes of the logs of sources that read files, by the names of the sources."""
+    if batch is None:
+        return {}
+    positions = read_file_logs(files, batch, {})
+    last_numbers = find_sources(files, positions)
+    if not are_exact(last_numbers, positions) or last_numbers.keys() != positions.keys():
+        return {}  # it is not known which log belongs to which source
+    return {name: _measure(files, name, number) for name, number in last_numbers.items()}
+
+
+def _measure(files: Directory, name: str, last_number: int) -> SourceLogSize:
+    log = list_source_log(files, name, last_number)
+    size = sum(log.files[file].size for file in log.read)
+    is_counted = size <= _MOST_COUNTED
+    entries = sum(_count_entries(files, f"{log.folder}/{file}") for file in log.read) if is_counted else None
+    return SourceLogSize(files=len(log.read), bytes=size, entries=entries)
+
+
+def _count_entries(files: Directory, path: str) -> int:
+    """Return the number of lines after the first, which is the version. The last line has no end."""
+    with files.open(path) as file:
+        return sum(piece.count(b"\n") for piece in iter(partial(file.read, _PIECE), b""))
