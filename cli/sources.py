@@ -63,7 +63,7 @@ def _lines(source: SourcePosition, next_batch: int | None) -> Iterator[str]:
     yield from describe(source.position) or [_as_json(source.position)]
     if source.log is not None:
         recorded = "" if source.log.entries is None else f"{quantity(source.log.entries, 'file')} recorded, "
-        yield f"its log: {recorded}{size(source.log.bytes)} in {quantity(source.log.files, 'log file')}"
+        yield f"{source.log.folder}: {recorded}{size(source.log.bytes)} in {quantity(source.log.files, 'log file')}"
     if next_batch is not None and source.next_position == source.position:
         yield f"batch {next_batch} reads nothing"
     elif next_batch is not None:

@@ -22,7 +22,6 @@ COMPACTABLE = {
     "agg-format1-3.5": "value.max",
     "uncommitted-batch-4.2": "value.max",
     "lzf-both-4.2": "value.max",
-    "offsets-v2-4.2": "value.max",
     "rocksdb-4.2": "value.max",
     "rocksdb-3.2": "value.max",
     "rocksdb-changelog-3.5": "value.max",
@@ -30,6 +29,8 @@ COMPACTABLE = {
     "visits-4.2": "value.seen:s",
 }
 """The samples that ``compact`` accepts without more options, each with a field that holds a time."""
+UNPLANNABLE = ("limit-3.1", "offsets-v2-4.2")
+"""The samples with which Spark cannot run a batch without data, so that none is planned."""
 
 
 ROCKSDB = (

@@ -20,7 +20,7 @@ from ..compaction.joins import BATCHES, nullable
 from ..judge.queries import Query
 from ..judge.spark import Judge
 from ..publishing.trees import end_halfway, tree
-from ..samples import NAMES, bytes_of, sample, without_own
+from ..samples import NAMES, UNPLANNABLE, bytes_of, sample, without_own
 from .sources import read_one_source_twice
 
 AGG, VISITS, BEGUN = "agg-deltas-lz4-4.2", "visits-4.2", "uncommitted-batch-4.2"
@@ -44,12 +44,11 @@ def test_a_checkpoint_gets_the_state_of_its_backup_and_a_rollback_takes_it_back(
     before = tree(checkpoint)
     # Its sink may have the batch that was begun.
     last = read_logs(open_directory(str(checkpoint))).commits[-1] + (name == BEGUN)
-    # Spark cannot run a query with a global limit without data.
-    has_limit = name.startswith("limit")
-    report = copy(str(backup), str(checkpoint), replace=True, stopped=True, planned_batch=not has_limit)
+    is_planned = name not in UNPLANNABLE
+    report = copy(str(backup), str(checkpoint), replace=True, stopped=True, planned_batch=is_planned)
     after = read_logs(open_directory(str(checkpoint)))
     assert (report.replaced, report.source_batch, report.batch) == (True, batch, last)
-    assert (after.commits[-1], after.offsets[-1]) == (last, last + (not has_limit))
+    assert (after.commits[-1], after.offsets[-1]) == (last, last + is_planned)
     assert {problem.code for problem in doctor(str(checkpoint)).problems} <= HARMLESS
     if name != "no-schema-3.0":
         assert diff(str(backup), str(checkpoint)).differs is False

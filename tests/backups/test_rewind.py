@@ -17,7 +17,7 @@ from ttlsnap.storage.open import open_directory
 
 from ..cli.running import Ttlsnap
 from ..publishing.trees import end_halfway, tree
-from ..samples import NAMES, bytes_of, sample, without_own
+from ..samples import NAMES, UNPLANNABLE, bytes_of, sample, without_own
 
 AGG = "agg-deltas-lz4-4.2"
 
@@ -49,9 +49,9 @@ def test_a_rewind_is_a_restore_from_a_copy_of_that_batch(tmp_path: Path, name: s
             rewind(str(rewound), 0, stopped=True)
         assert tree(rewound) == before
         return
-    has_limit = name.startswith("limit")  # Spark cannot run a query with a global limit without data
-    report = rewind(str(rewound), batch, stopped=True, planned_batch=not has_limit)
-    copy(str(backup), str(restored), replace=True, stopped=True, planned_batch=not has_limit)
+    is_planned = name not in UNPLANNABLE
+    report = rewind(str(rewound), batch, stopped=True, planned_batch=is_planned)
+    copy(str(backup), str(restored), replace=True, stopped=True, planned_batch=is_planned)
     assert files_but_state(rewound) == files_but_state(restored)
     if name != "no-schema-3.0":
         assert diff(str(rewound), str(restored)).differs is False

@@ -103,13 +103,13 @@ def test_a_new_query_begins_with_the_history_of_another(
 
 SAMPLES = [
     *("agg-deltas-lz4-4.2", "agg-format1-3.5", "agg-rowchecksum-deletes-4.2", "alarms-4.2", "dedup-watermark-4.2"),
-    *("dedup-within-4.2", "join-format4-4.2", "lists-4.2", "offsets-v2-4.2", "rocksdb-4.2", "rocksdb-3.2"),
+    *("dedup-within-4.2", "join-format4-4.2", "lists-4.2", "rocksdb-4.2", "rocksdb-3.2"),
     *("rocksdb-changelog-3.5", "rocksdb-ids-4.2", "sessions-rocksdb-3.2", "uncommitted-batch-4.2", "visits-4.2"),
 ]
 
 
 @pytest.mark.parametrize("engine", ["threads", "spark"])
-@pytest.mark.parametrize("name", narrow(SAMPLES, 0, 2, 6, 7, 11, 15))
+@pytest.mark.parametrize("name", narrow(SAMPLES, 0, 2, 6, 7, 10, 14))
 def test_an_export_is_imported_to_the_same_bytes(
     request: pytest.FixtureRequest, tmp_path: Path, name: str, engine: str
 ) -> None:

@@ -15,10 +15,11 @@ from ttlsnap.storage.local import LocalDirectory
 from ..samples import SAMPLES, sample
 
 
-def test_no_batch_is_planned_for_a_query_with_a_global_limit() -> None:
-    # Spark cannot run such a query in a batch without data.
+def test_no_batch_is_planned_that_spark_cannot_run() -> None:
     with pytest.raises(RefusedError, match=r"operator 0 is a global limit.* Nothing was changed.*no-planned-batch"):
         refuse_planned_batch(open_checkpoint(LocalDirectory(str(SAMPLES / "limit-3.1"))))
+    with pytest.raises(RefusedError, match=r"offsets/4 does not have the number of partitions.*no-planned-batch"):
+        refuse_planned_batch(open_checkpoint(LocalDirectory(str(SAMPLES / "offsets-v2-4.2"))))
     for name in ("agg-deltas-lz4-4.2", "dedup-columns-3.1", "join-outer-3.1"):
         refuse_planned_batch(open_checkpoint(LocalDirectory(str(SAMPLES / name))))
 

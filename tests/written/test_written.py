@@ -393,7 +393,7 @@ def test_imported_entries_are_written_when_they_are_imported(tmp_path: Path) -> 
     assert {after[key][0] > newest and not after[key][1] for key in after if key not in kept} == {True}
 
 
-@pytest.mark.parametrize("name", ["lists-4.2", "visits-4.2", "rocksdb-ids-4.2", "offsets-v2-4.2"])
+@pytest.mark.parametrize("name", ["lists-4.2", "visits-4.2", "rocksdb-ids-4.2"])
 def test_times_follow_the_entries_of_every_kind_of_state(tmp_path: Path, name: str) -> None:
     follow(sample(name, tmp_path))
 

@@ -43,7 +43,13 @@ from ttlsnap.publishing.archives import deliver_all
 from ttlsnap.publishing.first_run import describe_first_run
 from ttlsnap.publishing.in_progress import find_uncommitted
 from ttlsnap.publishing.journal import Journal, staged_path
-from ttlsnap.publishing.preflight import find_global_limit, foresee, refuse_immovable, refuse_in_place, refuse_running
+from ttlsnap.publishing.preflight import (
+    describe_unplannable,
+    foresee,
+    refuse_immovable,
+    refuse_in_place,
+    refuse_running,
+)
 from ttlsnap.publishing.runs import Runs, new_run_id, refuse_if_interrupted
 from ttlsnap.storage.directory import Directory, each
 from ttlsnap.storage.open import for_reading, open_directory
@@ -91,7 +97,7 @@ def go_back(files: Directory, request: CopyRequest) -> Run:
     """
     scratch = existing_folder(request.scratch) if request.scratch is not None else None
     selection = _select(request, files, files)
-    request = replace(request, planned_batch=find_global_limit(selection.checkpoint) is None)
+    request = replace(request, planned_batch=describe_unplannable(selection.checkpoint) is None)
     run = Replacement(files, selection, refuse_if_interrupted(files), request)
     run.replaces_backups = False
     run.refusals()

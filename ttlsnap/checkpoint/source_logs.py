@@ -9,7 +9,8 @@ batch that reads it, so the logs may have more files than the offsets name.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ttlsnap.checkpoint import layout
@@ -17,6 +18,8 @@ from ttlsnap.errors import RefusedError
 from ttlsnap.storage.directory import Directory, FileInfo
 
 COMPACT = ".compact"
+_FIRST_ENTRY = re.compile(rb'v1\n\{"path":"')
+_HEAD = 64
 
 
 @dataclass(frozen=True)
@@ -87,12 +90,19 @@ def find_sources(files: Directory, positions: Mapping[str, int]) -> Mapping[str,
     numbers the logs in the order of the first offset of each. So if there are fewer logs than offsets, and as many as
     different positions, each position is that of one log. With fewer positions, each log has at least the lowest one
     (see ``are_exact``).
+
+    The log of a source with a name has this name, also where the offsets have only numbers (Spark 4.2 with source
+    evolution and version 1 of the offset log).
     """
     try:
-        numbers = (layout.parse_number(info.name) for info in files.list(layout.SOURCES) if info.is_dir)
-        logs = sorted(number for number in numbers if number is not None)
+        folders = [info.name for info in files.list(layout.SOURCES) if info.is_dir]
+        names_of_sources = [name for name in folders if layout.parse_number(name) is None]
+        if names_of_sources and positions.keys() - set(folders):
+            return _find_named_sources(files, names_of_sources, positions)
     except RefusedError:
         return positions  # reported for each source
+    numbers = (layout.parse_number(name) for name in folders)
+    logs = sorted(number for number in numbers if number is not None)
     distinct_positions, names = set(positions.values()), [str(number) for number in logs]
     if logs == list(range(len(logs))) and len(distinct_positions) <= len(logs) and positions.keys() - set(names):
         if len(distinct_positions) == len(logs) and list(positions) == [
@@ -101,6 +111,37 @@ def find_sources(files: Directory, positions: Mapping[str, int]) -> Mapping[str,
             return dict(zip(names, dict.fromkeys(positions.values()), strict=True))
         return {name: min(distinct_positions) for name in names if name in positions}
     return positions
+
+
+def _find_named_sources(files: Directory, names: Sequence[str], positions: Mapping[str, int]) -> Mapping[str, int]:
+    """Return the last log number of each of the named sources that reads files.
+
+    That is the largest of the positions that its log has. It can be another source's, which has come further. The log
+    of a source that the query does not have any more has none, unless that is the only log for a position.
+    """
+    numbers = {name: _log_numbers(files, name) for name in names if _reads_files(files, name)}
+    sources = {
+        name: max(known & set(positions.values())) for name, known in numbers.items() if known & set(positions.values())
+    }
+    lost = {key: position for key, position in positions.items() if not any(position in n for n in numbers.values())}
+    rest = [name for name in numbers if name not in sources]
+    # The message then names the log that has lost its last file, if there is no doubt.
+    return sources | (dict.fromkeys(rest, max(lost.values())) if lost and len(rest) == 1 else lost)
+
+
+def _log_numbers(files: Directory, source: str) -> set[int]:
+    numbers = (log_number(info.name) for info in files.list(f"{layout.SOURCES}/{source}") if not info.is_dir)
+    return {number for number in numbers if number is not None}
+
+
+def _reads_files(files: Directory, source: str) -> bool:
+    """Return whether a source has a log of files, or an empty folder. Other sources keep something else in theirs."""
+    folder = f"{layout.SOURCES}/{source}"
+    paths = [f"{folder}/{info.name}" for info in files.list(folder) if log_number(info.name) is not None]
+    if not paths:
+        return True
+    with files.open(paths[-1]) as file:
+        return _FIRST_ENTRY.match(file.read(_HEAD)) is not None
 
 
 def are_exact(sources: Mapping[str, int], positions: Mapping[str, int]) -> bool:

@@ -11,11 +11,14 @@ from ttlsnap.positions.kinds import Kind
 
 @dataclass(frozen=True, kw_only=True)
 class SourceLogSize(Document):
-    """The log of a source that reads files: ``files`` of it that Spark reads, their ``bytes``, and its ``entries``.
+    """The log of a source that reads files.
 
-    An entry is a file that the source has recorded. ``entries`` is None if the log is large.
+    folder          its place in the checkpoint
+    files, bytes    what Spark reads of it at each start
+    entries         the files that the source has recorded; None if the log is large
     """
 
+    folder: str
     files: int
     bytes: int
     entries: int | None

@@ -68,11 +68,16 @@ def _measure_logs(files: Directory, batch: int | None) -> dict[str, SourceLogSiz
     """Return the sizes of the logs of sources that read files, by the names of the sources."""
     if batch is None:
         return {}
+    sizes: dict[str, SourceLogSize] = {}
     positions = read_file_logs(files, batch, {})
     last_numbers = find_sources(files, positions)
-    if not are_exact(last_numbers, positions) or last_numbers.keys() != positions.keys():
-        return {}  # it is not known which log belongs to which source
-    return {name: _measure(files, name, number) for name, number in last_numbers.items()}
+    for name, position in positions.items():
+        logs = [log for log, number in last_numbers.items() if number == position]
+        # Without a name in the offset, only the position shows whose log it is.
+        owner = name if name in last_numbers else logs[0] if len(logs) == 1 else None
+        if owner is not None and are_exact(last_numbers, positions):
+            sizes[name] = _measure(files, owner, position)
+    return sizes
 
 
 def _measure(files: Directory, name: str, last_number: int) -> SourceLogSize:
@@ -80,7 +85,7 @@ def _measure(files: Directory, name: str, last_number: int) -> SourceLogSize:
     size = sum(log.files[file].size for file in log.read)
     is_counted = size <= _MOST_COUNTED
     entries = sum(_count_entries(files, f"{log.folder}/{file}") for file in log.read) if is_counted else None
-    return SourceLogSize(files=len(log.read), bytes=size, entries=entries)
+    return SourceLogSize(folder=log.folder, files=len(log.read), bytes=size, entries=entries)
 
 
 def _count_entries(files: Directory, path: str) -> int:

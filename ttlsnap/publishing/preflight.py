@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import PurePosixPath
 
-from ttlsnap.checkpoint import Checkpoint, Operator
+from ttlsnap.checkpoint import Checkpoint, layout
 from ttlsnap.checkpoint.listing import Listing
-from ttlsnap.checkpoint.logs import fenced
+from ttlsnap.checkpoint.logs import SHUFFLE_PARTITIONS, fenced
 from ttlsnap.checkpoint.own_paths import MovedSchemas
 from ttlsnap.checkpoint.starting import require_startable
 from ttlsnap.errors import Foreseen, RefusedError, tidy_after_error
@@ -100,24 +100,39 @@ def refuse_moved(moved: MovedSchemas) -> None:
     raise RefusedError(f"{moved.words}. Nothing was changed")
 
 
-def find_global_limit(checkpoint: Checkpoint) -> Operator | None:
-    """Return the operator that is a global limit; None if there is none. With one, no batch can be planned."""
-    return next((operator for operator in checkpoint.operators if operator.is_global_limit), None)
-
-
-def refuse_planned_batch(checkpoint: Checkpoint) -> None:
-    """Raise RefusedError if a batch without data would break the query, so that none can be planned.
+def describe_unplannable(checkpoint: Checkpoint) -> str | None:
+    """Return why no batch can be planned, if Spark could not run one without data; None if it can.
 
     Spark's optimizer removes a global limit from such a batch. Spark 4.0 and later then refuse to run it, and earlier
     versions commit it without a state of the limit.
+
+    Before Spark 4.2 and later run a batch that is planned, they compare its number of partitions with that of the batch
+    before. The first run of a query with version 2 of the offset log does not record it. Then the query ends with
+    ``None.get`` (``OfflineStateRepartitionUtils.isRepartitionBatch``).
     """
-    global_limit = find_global_limit(checkpoint)
+    global_limit = next((operator for operator in checkpoint.operators if operator.is_global_limit), None)
+    if global_limit is not None:
+        return (
+            f"operator {global_limit.id} is a global limit, and Spark cannot run such a query in a batch without data"
+        )
+    if SHUFFLE_PARTITIONS not in checkpoint.batch.conf:
+        path = layout.offset_file(checkpoint.batch.id)
+        return (
+            f"{path} does not have the number of partitions, as in the first run of a query with version 2 of the "
+            "offset log, and Spark then cannot start with a batch that is planned. This ends once you have started the "
+            "query again, and it has committed a batch"
+        )
+    return None
+
+
+def refuse_planned_batch(checkpoint: Checkpoint) -> None:
+    """Raise RefusedError if a batch without data would break the query, so that none can be planned."""
+    reason = describe_unplannable(checkpoint)
     # If a batch was started, its offsets stay, and no batch is planned.
-    if global_limit is not None and checkpoint.logs.offsets[-1] == checkpoint.batch.id:
+    if reason is not None and checkpoint.logs.offsets[-1] == checkpoint.batch.id:
         raise RefusedError(
-            f"{checkpoint.target}: operator {global_limit.id} is a global limit, and Spark cannot run such a query in "
-            "a batch without data. So ttlsnap cannot plan the batch that stops a query that is idle. Nothing was "
-            "changed. Make sure that no query has this checkpoint, and add --no-planned-batch"
+            f"{checkpoint.target}: {reason}. So ttlsnap cannot plan the batch that stops a query that is idle. Nothing "
+            "was changed. Make sure that no query has this checkpoint, and add --no-planned-batch"
         )
 
 
