@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ttlsnap import diff, doctor, export, inspect
+from ttlsnap.backups.rewinding import rewind
 from ttlsnap.backups.run import copy
 from ttlsnap.checkpoint import layout
 from ttlsnap.copies.manifest import MANIFEST, read_manifest, write_begun
@@ -330,6 +331,16 @@ def test_a_damaged_file_of_an_earlier_copy_is_found_by_verify_and_a_changed_one_
         copy(str(source), str(tmp_path / "copy"), onto=str(last), verify=True)
     os.utime(source / "state/0/0/3.delta", ns=(1, 1))
     assert copy(str(source), str(tmp_path / "other"), onto=str(last), verify=True).sent == 1
+
+
+def test_an_earlier_copy_that_was_used_is_refused(tmp_path: Path) -> None:
+    """A rewind writes other files in the places of old ones, with the same sizes."""
+    source, last = sample("agg-deltas-lz4-4.2", tmp_path), tmp_path / "last"
+    copy(str(source), str(last))
+    rewind(str(last), 4, stopped=True)
+    with pytest.raises(RefusedError, match=f"has worked on {last} since it was made"):
+        copy(str(source), str(tmp_path / "copy"), onto=str(last))
+    assert not (tmp_path / "copy").exists()
 
 
 @pytest.mark.parametrize(

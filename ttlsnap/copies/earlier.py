@@ -8,9 +8,12 @@ from dataclasses import dataclass
 import xxhash
 
 from ttlsnap.checkpoint import layout
+from ttlsnap.checkpoint.logs import read_logs
 from ttlsnap.copies.manifest import CopiedFile, Manifest, read_manifest
 from ttlsnap.copies.selection import SelectedFile
+from ttlsnap.copies.verify import is_unused
 from ttlsnap.errors import RefusedError, UsageError
+from ttlsnap.publishing.runs import Runs
 from ttlsnap.storage.directory import Directory, FileInfo
 from ttlsnap.storage.trees import stat_files
 
@@ -25,12 +28,20 @@ class EarlierCopy:
 
     @classmethod
     def open(cls, files: Directory) -> EarlierCopy:
-        """Return the copy in a directory. Raise UsageError if it has no manifest."""
+        """Return the copy in a directory.
+
+        Raise UsageError if it has no manifest, and RefusedError if its files can be others than the manifest says.
+        """
         manifest = read_manifest(files)
         if manifest is None:
             if files.stat("") is None:
                 raise UsageError(f"{files.root} does not exist. --onto needs an earlier copy")
             raise UsageError(f"{files.root} is not a complete copy: it has no manifest. --onto needs one")
+        if not is_unused(manifest, Runs.read(files), read_logs(files)):
+            raise RefusedError(
+                f"a query or a run of ttlsnap has worked on {files.root} since it was made, so its files can be others "
+                "than its manifest says. Name another earlier copy for --onto"
+            )
         return cls(files, manifest, stat_files(files, manifest.files))
 
     def require_original(self, source: Directory, query_id: str | None) -> None:
