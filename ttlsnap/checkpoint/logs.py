@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -197,12 +197,23 @@ def source_positions(files: Directory, batch: int) -> list[Any]:
 
 def named_positions(files: Directory, batch: int) -> dict[str, Any]:
     """Return the same by the names of the sources, or else by their numbers; None for a source without an offset."""
-    lines, has_names = source_offsets(files, batch), names_sources(files, batch)
-    positions: dict[str, Any] = {}
-    for number, line in enumerate(lines):
-        name, _, offset = line.partition(":") if has_names else (str(number), "", line)
-        positions[name] = None if offset == "-" else parse_offset(offset)
-    return positions
+    offsets = _named_offsets(_offset_lines(files, layout.offset_file(batch)))
+    return {name: None if offset == "-" else parse_offset(offset) for name, offset in offsets}
+
+
+def _named_offsets(lines: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield the name and the offset of each source in an entry of the offset log.
+
+    Version 1 has no names of sources: the number of the line is the number of the source. Later versions have the name,
+    which is a number for a source without one, at the beginning of the line.
+    """
+    is_named = lines[0].strip() != "v1"
+    for number, line in enumerate(map(str.strip, lines[2:])):
+        if is_named and ":" in line:
+            name, offset = line.split(":", 1)
+            yield name, offset
+        elif line:
+            yield str(number), line
 
 
 def parse_offset(text: str) -> Any:
@@ -235,12 +246,9 @@ def read_file_logs(files: Directory, batch: int, positions_before: Mapping[str, 
     """
     path = layout.offset_file(batch)
     lines = _offset_lines(files, path)
-    # Version 1 has no names of sources: the number of the line is the number of the source. Later versions have the
-    # name, which is a number for a source without one, at the beginning of the line.
     is_named = lines[0].strip() != "v1"
     positions = {}
-    for number, line in enumerate(lines[2:]):
-        name, offset = line.strip().split(":", 1) if is_named and ":" in line else (str(number), line.strip())
+    for name, offset in _named_offsets(lines):
         try:
             position = _log_offset(offset)
         except ValueError as error:

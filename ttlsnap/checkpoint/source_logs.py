@@ -120,12 +120,11 @@ def _find_named_sources(files: Directory, names: Sequence[str], positions: Mappi
     of a source that the query does not have any more has none, unless that is the only log for a position.
     """
     numbers = {name: _log_numbers(files, name) for name in names if _reads_files(files, name)}
-    sources = {
-        name: max(known & set(positions.values())) for name, known in numbers.items() if known & set(positions.values())
-    }
+    wanted = set(positions.values())
+    sources = {name: max(known & wanted) for name, known in numbers.items() if known & wanted}
     lost = {key: position for key, position in positions.items() if not any(position in n for n in numbers.values())}
     rest = [name for name in numbers if name not in sources]
-    # The message then names the log that has lost its last file, if there is no doubt.
+    # If only one log can have lost its last file, the message names that log.
     return sources | (dict.fromkeys(rest, max(lost.values())) if lost and len(rest) == 1 else lost)
 
 

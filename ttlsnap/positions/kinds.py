@@ -1,4 +1,6 @@
-"""What the offset of a source means. Nothing in a checkpoint names the kind of a source: its offset has to show it.
+"""What the offset of a source means.
+
+No file of a checkpoint has the kind of a source. ttlsnap tells it by the form of its offset.
 
     files             {"logOffset":5}
     kafka             {"topic":{"0":17,"1":4}}                                       the next offset of each partition

@@ -71,11 +71,13 @@ def _measure_logs(files: Directory, batch: int | None) -> dict[str, SourceLogSiz
     sizes: dict[str, SourceLogSize] = {}
     positions = read_file_logs(files, batch, {})
     last_numbers = find_sources(files, positions)
+    if not are_exact(last_numbers, positions):
+        return sizes  # it is not known which log belongs to which source
     for name, position in positions.items():
         logs = [log for log, number in last_numbers.items() if number == position]
         # Without a name in the offset, only the position shows whose log it is.
         owner = name if name in last_numbers else logs[0] if len(logs) == 1 else None
-        if owner is not None and are_exact(last_numbers, positions):
+        if owner is not None:
             sizes[name] = _measure(files, owner, position)
     return sizes
 
