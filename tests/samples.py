@@ -7,7 +7,9 @@ import shutil
 from pathlib import Path
 
 from .judge.inputs import take_home
+from .publishing.trees import end_halfway
 
+BEGUN = "uncommitted-batch-4.2"
 SAMPLES = Path(__file__).parents[1] / "sample_checkpoints"
 NAMES = sorted(path.name for path in SAMPLES.iterdir() if (path / "offsets").is_dir())
 COMPACTABLE = {
@@ -40,10 +42,15 @@ ROCKSDB = (
 """The samples whose new files differ from run to run: RocksDB writes ids and the time of day into its tables."""
 
 
-def sample(name: str, folder: Path) -> Path:
-    """Copy the sample ``name`` into ``folder``, and make its metadata name the schema files of the copy."""
+def sample(name: str, folder: Path, *, whole: bool = False) -> Path:
+    """Copy the sample ``name`` into ``folder``, and make its metadata name the schema files of the copy.
+
+    The batch that was begun in one of them ended halfway, unless it is to be ``whole``: then its sink may have it.
+    """
     copy = moved_sample(name, folder)
     take_home(copy)
+    if name == BEGUN and not whole:
+        end_halfway(copy)
     return copy
 
 

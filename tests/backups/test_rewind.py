@@ -77,16 +77,28 @@ def test_a_batch_to_which_nothing_can_go_back_is_refused(tmp_path: Path, batch: 
     assert without_own(bytes_of(checkpoint)) == before
 
 
-@pytest.mark.parametrize("is_whole", [True, False])
-def test_the_number_of_a_batch_that_the_sink_may_have_is_not_used_again(tmp_path: Path, is_whole: bool) -> None:
+@pytest.mark.parametrize("state", ["whole", "without a lost file", "none"])
+@pytest.mark.parametrize("batch", [3, 5])
+def test_the_number_of_a_batch_that_the_sink_may_have_is_not_used_again(tmp_path: Path, state: str, batch: int) -> None:
     checkpoint = sample(AGG, tmp_path)
     for name in ("6", ".6.crc"):
         (checkpoint / "commits" / name).unlink()
-    if not is_whole:
+    if state == "without a lost file":
         end_halfway(checkpoint)
-    report = rewind(str(checkpoint), 3, stopped=True)
-    assert report.batch == (6 if is_whole else 5)
-    assert any("the sink may have it" in warning for warning in report.warnings) is is_whole
+    elif state == "none":
+        for path in checkpoint.glob("state/0/*/*7.delta*"):
+            path.unlink()
+    report = rewind(str(checkpoint), batch, stopped=True)
+    assert report.batch == (5 if state == "none" else 6)
+    assert any("the sink may have it" in warning for warning in report.warnings) is (state != "none")
+
+
+def test_a_batch_that_spark_began_with_the_planned_number_can_be_gone_back_from(tmp_path: Path) -> None:
+    checkpoint = sample(AGG, tmp_path)
+    rewind(str(checkpoint), 4, stopped=True)
+    state = checkpoint / "state/0/0"
+    (state / "8.delta").write_bytes((state / "7.snapshot").read_bytes())
+    assert rewind(str(checkpoint), 6, stopped=True).batch == 7
 
 
 def test_a_planned_batch_is_nothing_to_go_back_from(tmp_path: Path) -> None:

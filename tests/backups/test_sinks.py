@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ttlsnap import compact, doctor, migrate
+from ttlsnap import compact, doctor
 from ttlsnap.backups.rewinding import rewind
 from ttlsnap.backups.run import copy
 from ttlsnap.errors import RefusedError
@@ -17,7 +17,7 @@ from ..compaction.stories import MORE_WHOLE, WHOLE
 from ..judge.queries import Query
 from ..judge.spark import Checkpoint, Judge
 from ..matrix import rotating
-from ..publishing.publishers import DropsAFifth
+from ..publishing.publishers import DropsAFifth, drop_some, repair, repartition, replace_all
 from ..publishing.trees import newest, tree
 
 HOW = ("copy", "rewind", "doctor")
@@ -77,6 +77,10 @@ def test_a_sink_writes_again_what_is_read_again_after_a_restore_in_place(
     assert [batch.rows for batch in first if batch.rows] == [batch.rows for batch in again if batch.rows]
 
 
+def into_a_copy(target: Path, *, stopped: bool) -> None:
+    compact(str(target), [DropsAFifth(0)], output=str(target.with_name("output")), stopped=stopped)
+
+
 def end_before_the_commit(checkpoint: Checkpoint) -> int:
     """Remove the newest commit, as if the process had ended before writing it. The sink has the batch."""
     last = newest(checkpoint.path / "commits")
@@ -85,29 +89,45 @@ def end_before_the_commit(checkpoint: Checkpoint) -> int:
     return last
 
 
+IDS = {"provider": "rocksdb", "checkpoint_format": 2}
+"""A store with ids of checkpoints. Spark cannot run a batch again whose state is written, and whose commit is not."""
+GOING_BACK = [
+    *product(["parquet", "delta"], ["copy", "rewind", "last", "torn"], [False]),
+    ("delta", "last", True),
+]
+
+
 @pytest.mark.wide
-@pytest.mark.parametrize(("sink", "rewinds"), rotating([*product(["parquet", "delta"], [False, True])], 1, "begun"))
+@pytest.mark.parametrize(("sink", "how", "has_ids"), rotating(GOING_BACK, 2, "begun"))
 def test_a_query_goes_on_after_a_batch_that_only_the_sink_has_ended(
-    judge: Judge, tmp_path: Path, sink: str, rewinds: bool
+    judge: Judge, tmp_path: Path, sink: str, how: str, has_ids: bool
 ) -> None:
-    checkpoint = judge.write(Query("agg_append", sink=sink), WHOLE)
+    query = Query("agg_append", sink=sink, **(IDS if has_ids else {}))  # type: ignore[arg-type]
+    checkpoint = judge.write(query, WHOLE, layout="snapshot" if has_ids else "deltas")
     batch = copy(str(checkpoint.path), str(tmp_path / "backup")).batch
     first = judge.restart(checkpoint, MORE_WHOLE)
     last, before = end_before_the_commit(checkpoint), tree(checkpoint.path)
     whole, target = files_of(checkpoint.out), str(checkpoint.path)
-    with pytest.raises(RefusedError, match=f"batch {last} was begun and not committed"):
-        migrate(target, partitions=4, stopped=True)
-    with pytest.raises(RefusedError, match=f"batch {last} was begun and not committed"):
-        compact(target, [DropsAFifth(0)], output=str(tmp_path / "output"), stopped=True)
+    for run in (drop_some, repartition, replace_all, into_a_copy):
+        with pytest.raises(RefusedError, match=f"batch {last} was begun and not committed"):
+            run(checkpoint.path, stopped=True)
     assert tree(checkpoint.path) == before
-    if rewinds:
-        report = rewind(target, batch, stopped=True)
-    else:
+    if has_ids:
+        with pytest.raises(Exception, match="CheckpointInfo"):
+            judge.restart(checkpoint, [])
+    if how == "torn":
+        (checkpoint.path / f"offsets/{last}").write_bytes(b"")
+        with pytest.raises(RefusedError, match=f"ttlsnap rewind {target} --batch {last - 1} --stopped"):
+            repair(checkpoint.path, stopped=True)
+    if how == "copy":
         report = copy(str(tmp_path / "backup"), target, replace=True, stopped=True)
+    else:
+        report = rewind(target, batch if how == "rewind" else last - 1, stopped=True)
     assert report.batch == last
     again = judge.restart(checkpoint, [])
     assert files_of(checkpoint.out) > whole
-    assert [batch.rows for batch in first if batch.rows] == [batch.rows for batch in again if batch.rows]
+    rows = [batch.rows for batch in first if batch.rows]
+    assert [batch.rows for batch in again if batch.rows] == (rows if how in ("copy", "rewind") else rows[-1:])
 
 
 @pytest.mark.wide

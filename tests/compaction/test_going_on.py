@@ -18,6 +18,7 @@ from ..judge.outcomes import expired
 from ..judge.queries import Event, Query, stamp
 from ..judge.spark import Events, Judge
 from ..matrix import FULL
+from ..publishing.trees import end_halfway
 from .stories import BATCHES, FIELDS, MORE, H, T, copies_of, copy_all, digest, drop_expired, limit_of, settled
 
 if FULL:  # each costs a while
@@ -55,7 +56,7 @@ if FULL:  # each costs a while
 )
 def test_an_interrupted_batch_runs_again_on_the_compacted_state(judge: Judge, operator: str, layout: str) -> None:
     checkpoint = judge.write(Query(operator), BATCHES, layout=layout, uncommitted=MORE[0])
-    settled(checkpoint.path)
+    settled(end_halfway(checkpoint.path))
     report = drop_expired(checkpoint.path, checkpoint.query)
     gone = checkpoint.expected.drop(expired(FIELDS[operator], limit_of(checkpoint.query)))
     assert report.totals.dropped == gone > 0

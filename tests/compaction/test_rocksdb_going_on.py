@@ -163,9 +163,7 @@ def test_spark_resumes_for_ten_batches_with_snapshots_and_maintenance(
 def test_an_interrupted_batch_runs_again(judge: Judge, changelog: bool, checkpoint_format: int) -> None:
     query = rocksdb("agg_update", changelog, checkpoint_format)
     checkpoint = judge.write(query, BATCHES, layout="both" if changelog else "snapshot", uncommitted=MORE[0])
-    if not changelog:
-        end_halfway(checkpoint.path)
-    before = settled(checkpoint.path)
+    before = settled(end_halfway(checkpoint.path))
     copied = judge.copy(checkpoint)
     for each in (checkpoint, copied):
         report = compact(

@@ -18,6 +18,7 @@ from ..compaction.stories import BATCHES, MORE, VISITS, digest, rocksdb, settled
 from ..judge.queries import Query
 from ..judge.spark import Checkpoint, Judge
 from ..matrix import FULL
+from ..publishing.trees import end_halfway
 from .asked import Answer, doctor
 from .repartitions import abandon, cut_off
 
@@ -184,7 +185,7 @@ def test_a_missing_delta_is_found_and_repaired(judge: Judge, query: Query) -> No
 
 def test_a_torn_offset_is_found_and_repaired(judge: Judge) -> None:
     written = judge.write(Query(), BATCHES, uncommitted=MORE[0])
-    settled(written.path)
+    settled(end_halfway(written.path))
     # A power cut leaves an empty file if its name was synced and its bytes were not.
     (written.path / "offsets/3").write_bytes(b"")
     (written.path / "offsets/.3.crc").unlink()

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import cycle, product
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from ..judge.queries import ENDLESS, ONLY_ROCKSDB, OPERATORS, WITHOUT_KEYS, Even
 from ..judge.reported import IN_ROCKSDB, REPORTED
 from ..judge.spark import Events, Judge
 from ..matrix import FULL, narrow, rotating
-from ..publishing.trees import end_halfway, tree
+from ..publishing.trees import copy, end_halfway, tree
 from .entries import Entries, entries_of
 from .twins import A_ROUND, emit_the_same
 
@@ -184,7 +185,7 @@ def without_ids(entries: Entries) -> Entries:
     return Counter({(store, state, key[2:], value): n for (store, state, key, value), n in entries.items()})
 
 
-def test_a_rollback_is_refused_once_the_query_has_begun_a_batch(judge: Judge) -> None:
+def test_a_rollback_is_refused_once_the_query_has_begun_a_batch(judge: Judge, tmp_path: Path) -> None:
     written = judge.write(Query("agg_update"), WHOLE)
     settled(written.path)
     migrate(str(written.path), partitions=5, stopped=True)
@@ -192,8 +193,10 @@ def test_a_rollback_is_refused_once_the_query_has_begun_a_batch(judge: Judge) ->
     judge.crash(written, MORE_WHOLE[:1])  # in the planned batch
     before = tree(written.path)
     assert not (written.path / "commits/3").exists()
-    with pytest.raises(RefusedError, match="batch 3 was begun after the migration"):
+    with pytest.raises(RefusedError, match=r"batch 3 was begun and not committed.* only continue with the new state"):
         rollback(str(written.path), stopped=True)
+    with pytest.raises(RefusedError, match="batch 3 was begun after the migration"):
+        rollback(str(end_halfway(copy(written.path, tmp_path / "halfway"))), stopped=True)
     assert tree(written.path) == before
     assert judge.restart(written, MORE_WHOLE[1:]) == model.run(MORE_WHOLE)
 

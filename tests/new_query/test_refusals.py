@@ -27,7 +27,7 @@ from ttlsnap.storage.local import LocalDirectory
 from ..check.quality import KEPT
 from ..cli.running import Ttlsnap
 from ..migration.entries import rows_of
-from ..publishing.trees import end_halfway, tree
+from ..publishing.trees import tree
 from ..samples import bytes_of, sample
 from .contracts import JOIN, PLAIN, WITHIN, Change, Document, change_everything, column, contract, left, states
 
@@ -305,7 +305,7 @@ def test_check_names_no_command_for_what_nothing_repairs(ttlsnap: Ttlsnap, tmp_p
 
 
 def test_a_migration_before_an_uncommitted_batch_comes_back(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
-    target = end_halfway(sample("uncommitted-batch-4.2", tmp_path))
+    target = sample("uncommitted-batch-4.2", tmp_path)
     new = contract(target, lambda d: states(d)[0]["key"].append(column("extra")))
     (tmp_path / "new.json").write_text(json.dumps(new))
     before = tree(target)

@@ -73,16 +73,16 @@ def test_the_state_of_a_batch_that_the_sink_may_have_stays(
     layout = "snapshot" if query.provider == "rocksdb" else "deltas"
     target = inputs.write(query, BATCHES, layout=layout, uncommitted=MORE[0]).path
     before = tree(target)
-    commands = [drop_some, repartition, to_a_copy] if query.provider == "rocksdb" else [repartition, to_a_copy]
-    for command in commands:
+    for command in (drop_some, repartition, to_a_copy):
         with pytest.raises(RefusedError, match="batch 3 was begun and not committed, but all of its state"):
             command(target, stopped=True)
         assert tree(target) == before
     assert migrate(str(target), partitions=3, stopped=True, dry_run=True).refused
-    if query.provider == "hdfs":
-        drop_some(target, stopped=True)
-        assert len([*target.glob("state/0/*/4.delta")]) == 2
-        return
+    torn = copy(target, tmp_path / "torn")
+    (torn / "offsets/3").write_bytes(b"")
+    with pytest.raises(RefusedError, match=f"ttlsnap rewind {torn} --batch 2 --stopped"):
+        repair(torn, stopped=True)
+    assert tree(torn).keys() == before.keys()
     whole = copy(target, tmp_path / "whole")
     drop_some(end_halfway(target), stopped=True)
     for path in [*whole.glob("state/0/*/4.*"), *whole.glob("state/0/*/.4.*")]:  # now the sink may have the batch
@@ -109,7 +109,7 @@ def test_a_batch_is_whole_if_all_partitions_of_the_one_before_have_its_state(
 
 def test_a_policy_states_that_the_query_is_stopped(inputs: Judge, tmp_path: Path, ttlsnap: Ttlsnap) -> None:
     written = inputs.write(Query(**HDFS), BATCHES, uncommitted=MORE[0])
-    target = copy(written.path, tmp_path / "checkpoint")
+    target = end_halfway(copy(written.path, tmp_path / "checkpoint"))
     age(target, VERY_OLD_S)
     policy = tmp_path / "policy.toml"
     rule = f'ttl = "2h"\ntimestamp = "value.max"\nnow = "{stamp(T + 4 * H)}Z"'

@@ -14,7 +14,7 @@ from ..matrix import FULL, narrow
 from .commands import Commands
 from .faults import KILL, Point, Workshop
 from .stories import BATCHES, FIELD, LATER, compact, limit
-from .trees import is_fenced, tree
+from .trees import end_halfway, is_fenced, tree
 
 
 @pytest.mark.parametrize("version", VERSIONS if FULL else narrow([NEWEST, "3.5"]))
@@ -22,6 +22,7 @@ def test_spark_refuses_half_a_compaction_and_restarts_after_recover(
     judge: Judge, commands: Commands, tmp_path: Path, version: str
 ) -> None:
     written = judge.write(Query(), BATCHES, layout="both", version=version, uncommitted=LATER[0])
+    end_halfway(written.path)
     workshop = Workshop(commands, tmp_path)
     step = workshop.step("compact", written.path, compact)
     moved = [

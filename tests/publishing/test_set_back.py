@@ -28,6 +28,7 @@ from ..matrix import FULL, narrow
 from ..samples import sample
 from .interventions import CORRECTED, set_back
 from .publishers import drop_some
+from .trees import end_halfway
 
 QUERIES = [Query("agg_update"), Query("agg_update", provider="rocksdb", changelog=True)]
 
@@ -46,6 +47,7 @@ def test_snapshots_of_withdrawn_batches_are_named_before_these_run_again(tmp_pat
     for batch in range(1, 5):
         for folder in ("commits", "offsets"):
             (target / folder / str(batch)).unlink()
+    end_halfway(target)
     (warning,) = inspect(str(target)).warnings
     assert "2.snapshot (such files: " in warning and "the newest batch that has begun is 0" in warning
     drop_some(target, stopped=True)

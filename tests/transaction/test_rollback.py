@@ -19,7 +19,7 @@ from ..judge.queries import Query
 from ..judge.spark import Judge
 from ..publishing.library import compact_with
 from ..publishing.stories import BATCHES, LATER
-from ..publishing.trees import copy, is_fenced, tree
+from ..publishing.trees import copy, end_halfway, is_fenced, tree
 
 SNAPSHOTS = ("shot", ".zip")
 
@@ -31,7 +31,7 @@ def roll_back(checkpoint: Path) -> RollbackReport:
 @pytest.mark.parametrize("layout", ["deltas", "both"])
 def test_rollback_restores_every_byte(inputs: Judge, tmp_path: Path, layout: str) -> None:
     written = inputs.write(Query(), BATCHES, layout=layout, uncommitted=LATER[0])
-    checkpoint = copy(written.path, tmp_path / "checkpoint")
+    checkpoint = end_halfway(copy(written.path, tmp_path / "checkpoint"))
     old = tree(checkpoint)
     compact_with(checkpoint)
     assert tree(checkpoint) != old
@@ -67,7 +67,7 @@ def test_files_from_before_the_run_do_not_show_that_the_planned_batch_has_begun(
     inputs: Judge, tmp_path: Path, has_begun: bool
 ) -> None:
     written = inputs.write(Query(), BATCHES, uncommitted=LATER[0])
-    checkpoint = copy(written.path, tmp_path / "checkpoint")
+    checkpoint = end_halfway(copy(written.path, tmp_path / "checkpoint"))
     for name in ("3", ".3.crc"):
         (checkpoint / "offsets" / name).unlink()  # its batch was withdrawn
     left = sorted(checkpoint.glob("state/0/*/4.delta"))

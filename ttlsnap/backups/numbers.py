@@ -1,8 +1,8 @@
 """The numbers of the batches of a checkpoint that gets the state of a backup. They never go back.
 
 A query that is idle has the old state in memory. It must find the number of its next batch taken, or it would go on
-with that state. And a sink skips a batch whose number it has seen. So a batch that the sink may have counts as
-committed.
+with that state. And a sink skips a batch whose number it has seen. So a batch that has written state counts as
+committed, even if not all of its state is there: what is missing may have been lost.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ttlsnap.checkpoint import Logs, layout
 from ttlsnap.checkpoint.listing import Listing
 from ttlsnap.errors import CorruptionError
-from ttlsnap.publishing.in_progress import find_uncommitted
+from ttlsnap.publishing.in_progress import find_written
 from ttlsnap.publishing.runs import Runs
 
 
@@ -50,7 +50,7 @@ def number_batches(runs: Runs, logs: Logs, listing: Listing, backup_batch: int) 
     if not logs.commits:
         return Numbers(highest, False, None)
     last_committed = logs.commits[-1]
-    if highest <= last_committed + 1 and backup_batch <= last_committed and find_uncommitted(logs, listing) is None:
+    if highest <= last_committed + 1 and backup_batch <= last_committed and find_written(logs, listing) is None:
         return Numbers(last_committed, logs.offsets[-1:] == (last_committed + 1,), None)
     return Numbers(highest, False, last_committed + 1)
 

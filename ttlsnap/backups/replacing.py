@@ -26,7 +26,7 @@ from ttlsnap.backups.numbers import number_batches
 from ttlsnap.backups.source_logs import AdvancedLogs, advance_logs
 from ttlsnap.checkpoint import Checkpoint, layout
 from ttlsnap.checkpoint.checkpoint import query_id
-from ttlsnap.checkpoint.listing import list_activity
+from ttlsnap.checkpoint.listing import Listing, list_activity
 from ttlsnap.checkpoint.logs import MAX_LOG_BYTES, Logs, plan_next, read_logs, with_file_logs, with_unique_ids
 from ttlsnap.compaction.engine import settle
 from ttlsnap.compaction.task import Progress
@@ -41,8 +41,9 @@ from ttlsnap.engines.progress import SilentWorkListener
 from ttlsnap.errors import AlteredCopyError, BusyError, CorruptionError, RefusedError, UsageError, explain_errors
 from ttlsnap.publishing.archives import deliver_all
 from ttlsnap.publishing.first_run import describe_first_run
-from ttlsnap.publishing.in_progress import find_uncommitted
+from ttlsnap.publishing.in_progress import find_written
 from ttlsnap.publishing.journal import Journal, staged_path
+from ttlsnap.publishing.liveness import planned_batch
 from ttlsnap.publishing.preflight import (
     describe_unplannable,
     foresee,
@@ -112,7 +113,7 @@ def _replace(request: CopyRequest, source: Directory, files: Directory) -> CopyR
         selection = _select(request, source, files)
         run = Replacement(source, selection, refuse_if_interrupted(files), request)
         if source is files:
-            _refuse_last_batch(files, selection.batch)
+            _refuse_last_batch(run.runs, run.before, selection.batch)
         refusals = run.refusals()
         if request.dry_run:
             run.stage(WorkPlace(files.root, None, scratch))
@@ -141,10 +142,12 @@ def _blame_copy(source: Directory, files: Directory) -> Iterator[None]:
         raise AlteredCopyError(f"{error.message}. Nothing was changed. Use another copy") from error
 
 
-def _refuse_last_batch(files: Directory, batch: int | None) -> None:
-    """Raise UsageError if the batch is the last one, so that there is nothing to go back to."""
-    last_batch = max(read_logs(files).commits, default=None)
-    if batch == last_batch:
+def _refuse_last_batch(runs: Runs, listing: Listing, batch: int | None) -> None:
+    """Raise UsageError if nothing was committed or begun after the batch, except what ttlsnap has planned."""
+    files, logs = runs.files, read_logs(runs.files)
+    last_batch = max(logs.commits, default=None)
+    was_begun = logs.offsets[-1:] != (batch,) and planned_batch(runs, logs) is None
+    if batch == last_batch and not was_begun and find_written(logs, listing) is None:
         raise UsageError(
             f"batch {last_batch} is the last one of {files.root} that is committed, so there is nothing to rewind. "
             "Name an earlier batch. To undo a run of ttlsnap, use ttlsnap rollback"
@@ -192,10 +195,10 @@ class Replacement(Run):
         self.published = not request.dry_run
 
     def _describe_raised_number(self) -> str:
-        batch, uncommitted = self._numbers.batch, find_uncommitted(self._logs, self.before)
+        batch, written = self._numbers.batch, find_written(self._logs, self.before)
         reason = ""
-        if uncommitted is not None:
-            reason = f"batch {uncommitted} was not committed, but its state is written, so the sink may have it. "
+        if written is not None:
+            reason = f"batch {written} was not committed, but has written state, so the sink may have it. "
         return (
             f"{reason}The last batch of the checkpoint is now batch {batch}. If its query writes files, their folder "
             f"needs a file of every batch up to {batch} in _spark_metadata, after the last .compact file. Before you "

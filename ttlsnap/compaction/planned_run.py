@@ -70,12 +70,12 @@ class PlannedRun(StateRun[AnyReport]):
             batch=self.checkpoint.batch.id,
             staged=staged,
             ledgers=self.ledgers,
-            set_aside=[*self._replaced_deltas([file.target for file in staged]), *self.moved_later_state()],
+            set_aside=[*self._replaced_deltas([file.target for file in staged]), *self._later_snapshots()],
             preserved=[*tables, *sorted(checksums)],
             planned=plan_next(self.files, self.checkpoint.batch) if plans_batch else None,
         )
 
-    def moved_later_state(self) -> list[str]:
+    def _later_snapshots(self) -> list[str]:
         """Return the snapshots of an uncommitted batch, which Spark runs again.
 
         It then replaces its deltas, but not its snapshots. The second run may differ in every partition of every

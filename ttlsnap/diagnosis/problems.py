@@ -169,7 +169,9 @@ CODES: dict[str, Kind] = {
     ),
     "altered-copy": Kind("error", "Use another copy, or copy the original again"),
     "planned-batch": Kind("note", "Nothing to do: the query restarts with this batch"),
-    "uncommitted-batch": Kind("note", "Nothing to do: it runs again when the query starts"),
+    "uncommitted-batch": Kind(
+        "note", "Nothing to do: it runs again when the query starts. If the query does not start: ttlsnap rewind"
+    ),
     "future-watermark": Kind("note", FUTURE_ADVICE),
     "missing-schema": Kind(
         "warning",

@@ -26,8 +26,10 @@ from ttlsnap.diagnosis.logs import examine_logs
 from ttlsnap.diagnosis.problems import CODES
 from ttlsnap.diagnosis.report import DoctorReport
 from ttlsnap.errors import CorruptionError, RefusedError, UnsupportedError, UsageError
+from ttlsnap.printable import shell_word
 from ttlsnap.publishing.backups import HeldTable, find_held_tables
 from ttlsnap.publishing.hidden_batches import find_hidden_batches
+from ttlsnap.publishing.in_progress import refuse_uncommitted
 from ttlsnap.publishing.journal import Journal, facts_of, find_backup, staged_path
 from ttlsnap.publishing.liveness import refuse_if_running
 from ttlsnap.publishing.runs import Runs, new_run_id, refuse_if_interrupted
@@ -102,6 +104,9 @@ def repair(
     logs = read_logs(files)
     if logs.commits[-1] != report.batch:
         raise RefusedError(f"{files.root}: batch {logs.commits[-1]} was committed during the run: the query is running")
+    if "torn-offset" in names:
+        advice = f"Go back to batch {report.batch} with another number: ttlsnap rewind {shell_word(files.root)} "
+        refuse_uncommitted(files, logs, before, f"{advice}--batch {report.batch} --stopped")
     if "last-batch-lost" in names:
         return _go_back_if_wanted(files, report, logs, request, confirm)
     run = Repair(runs, report, logs, before, list(dict.fromkeys(names)))

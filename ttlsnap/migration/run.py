@@ -7,7 +7,7 @@ Each old partition is split by the new partitions of its keys, and each new part
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from math import log2
@@ -164,9 +164,6 @@ class Migration(StateRun[MigrationReport]):
 
     def refuse_unmovable(self) -> None:
         refuse_unmovable(self.plan)
-
-    def moved_later_state(self) -> Collection[str]:
-        return self.before if self.plan.stores else ()
 
     def new_files(self) -> list[str]:
         return [store.new_snapshot(partition) for store in self.plan.stores for partition in range(store.partitions)]

@@ -21,7 +21,10 @@ from ttlsnap.checkpoint.metadata import read_operator_metadata
 from ttlsnap.errors import CorruptionError, RefusedError, UnsupportedError
 from ttlsnap.storage.directory import Directory
 
-LET_IT_COMMIT = "Start the query, let it commit the batch, and stop it. Then repeat the command"
+LET_IT_COMMIT = (
+    "Start the query, let it commit the batch, and stop it. Then repeat the command. If the query does not start, go "
+    "back to the last committed batch with another number: ttlsnap rewind"
+)
 
 
 def find_begun(files: Directory, logs: Logs, listing: Listing) -> list[str]:
@@ -58,16 +61,26 @@ def find_uncommitted(logs: Logs, listing: Collection[str]) -> int | None:
     return batch if finished_folders and folders <= finished_folders else None
 
 
-def refuse_uncommitted(
-    files: Directory, logs: Logs, listing: Collection[str], moved: Collection[str], advice: str = LET_IT_COMMIT
-) -> None:
-    """Raise RefusedError if the sink may have a batch that is not committed, and its state is among the ``moved``."""
+def find_written(logs: Logs, listing: Collection[str]) -> int | None:
+    """Return the batch after the last committed one if it has written any state, and None otherwise."""
+    if not logs.commits:
+        return None
+    version = logs.commits[-1] + 2
+    names = [layout.parse_state_file(path.rpartition("/")[2]) for path in listing]
+    return version - 1 if any(name is not None and name.version == version for name in names) else None
+
+
+def refuse_uncommitted(files: Directory, logs: Logs, listing: Collection[str], advice: str = LET_IT_COMMIT) -> None:
+    """Raise RefusedError if the sink may have a batch that is not committed.
+
+    Then its state must stay, and the state before it, too: a delta fits only the state from which it was computed.
+    """
     batch = find_uncommitted(logs, listing)
-    if batch is not None and find_uncommitted(logs, set(listing).difference(moved)) is None:
+    if batch is not None:
         raise RefusedError(
             f"{files.root}: batch {batch} was begun and not committed, but all of its state is written. So the sink "
-            "may have this batch, and would skip it when it runs again. The query then needs that state, and ttlsnap "
-            f"would move it away. Nothing was changed. {advice}"
+            "may have this batch, and would skip it when it runs again. The query then goes on with the state that is "
+            f"written, which does not fit another one. Nothing was changed. {advice}"
         )
 
 

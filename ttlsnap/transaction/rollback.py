@@ -126,7 +126,7 @@ class Rollback(Run):
         is_ours = has_planned and not _has_later_state(files, self.before, last_run)
         if self._last_committed == last_run.batch:
             advice = "Start the query: it can only continue with the new state"
-            refuse_uncommitted(files, self._logs, self.before, [move.source for move in moves], advice)
+            refuse_uncommitted(files, self._logs, self.before, advice)
         if last_run.replaces_logs and not is_ours:
             _refuse_begun(files, last_run, self._logs, self.before)
         infos = stat_files(files, [move.source for move in moves_back])

@@ -17,7 +17,7 @@ import json
 import shutil
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -212,10 +212,6 @@ class StateRun(Run, Generic[AnyReport]):
         """Raise RefusedError if a file that the run may move cannot be moved."""
 
     @abstractmethod
-    def moved_later_state(self) -> Collection[str]:
-        """Return the state files of batches after the last committed one that a run in place moves to its backup."""
-
-    @abstractmethod
     def new_files(self) -> list[str]:
         """Return a path for every folder where the run may put new files."""
 
@@ -332,8 +328,7 @@ def _carry_out(run: StateRun[AnyReport], scratch: str | None) -> AnyReport:
     refusals = [*run.refusals]
     refusals += refuse_running(run.runs, run.checkpoint.query_id, options.stopped, only_read, dry_run)
     logs = run.checkpoint.logs
-    moved_state = run.before if only_read else run.moved_later_state()  # a copy has no state of later batches
-    refusals += foresee(partial(refuse_uncommitted, files, logs, run.before, moved_state), dry_run=dry_run)
+    refusals += foresee(partial(refuse_uncommitted, files, logs, run.before), dry_run=dry_run)
     destination = None
     if options.output is not None:
         destination = Destination.check(files, options.output, run.id, logs)
