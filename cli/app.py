@@ -50,7 +50,7 @@ EXIT_CODES = (
 
 _INTERRUPTED = 128 + signal.SIGINT
 _BROKEN_PIPE = 128 + signal.SIGPIPE
-_READERS = ("inspect", "export", "diff", "explain", "sources", "contract", "check", "transformers")
+_READERS = ("inspect", "export", "diff", "explain", "contract", "check", "transformers")
 
 app = typer.Typer(
     name="ttlsnap",

@@ -13,10 +13,11 @@ if TYPE_CHECKING:
     from ttlsnap.copies.report import CopyReport
     from ttlsnap.imports.report import ImportReport
     from ttlsnap.migration.report import MigrationReport
+    from ttlsnap.positions.report import PositionsReport
 
 
 def describe_published(
-    report: CompactionReport | MigrationReport | ImportReport | CopyReport,
+    report: CompactionReport | MigrationReport | ImportReport | CopyReport | PositionsReport,
     *,
     archive: str | None = None,
     archived: str | None = None,

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ttlsnap.amounts import quantity
+from ttlsnap.cli.exit_codes import ExitCodeOption, end_as_run, require_dry_run
+from ttlsnap.cli.groups import given, separate
 from ttlsnap.cli.help import Command
-from ttlsnap.cli.options import Checkpoint, Format, FormatOption
-from ttlsnap.cli.output import console, place, print_json, size
+from ttlsnap.cli.options import Checkpoint, ConsentOptions, Format, FormatOption
+from ttlsnap.cli.output import ask_person, console, place, print_json, print_warning, say, size
+from ttlsnap.cli.published import describe_published
+from ttlsnap.errors import Foreseen, RefusedError, UsageError
 from ttlsnap.positions.kinds import TITLES, describe
 
 if TYPE_CHECKING:
-    from ttlsnap.positions.report import SourcePosition, SourcesReport
+    from ttlsnap.positions.report import PositionsReport, SourcePosition, SourcesReport
 
+SET = "Setting positions"
 EXAMPLES = """
 Examples:
   # what each source has read
@@ -24,18 +31,68 @@ Examples:
 
   # the next offset of partition 3 of a topic of Kafka
   ttlsnap sources ck --format json | jq '.sources[0].position.visits["3"]'
+
+  # go on with a topic that was created again, from its beginning
+  ttlsnap sources ck --set 0 --to '{"visits": {"0": 0, "1": 0}}' --stopped
 """
 
 
+@dataclass(frozen=True)
+class SettingOptions(ConsentOptions):
+    """New positions of sources, and what a run may do without a question."""
+
+    names: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="SOURCE",
+            help="Give this source the position after --to. The state stays as it is. Stop the query first. Can be "
+            "repeated, each time with a --to. ttlsnap rollback undoes it.",
+            rich_help_panel=SET,
+        ),
+    ] = None
+    positions: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--to",
+            metavar="JSON",
+            help="The position of the source after --set, in the form that --format json shows, or the path of a file "
+            "that has it.",
+            rich_help_panel=SET,
+        ),
+    ] = None
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Say what a run would do, and change nothing.", rich_help_panel=SET),
+    ] = False
+    exit_code: ExitCodeOption = False
+
+    def read(self) -> dict[str, Any]:
+        """Return the new positions by the names of the sources. Raise UsageError if there is not one for each."""
+        names, positions = self.names or [], self.positions or []
+        if len(names) != len(positions):
+            raise UsageError("give one --to for each --set")
+        if len(set(names)) < len(names):
+            raise UsageError("a source has one position, so name it only once with --set")
+        return {name: _parse(text) for name, text in zip(names, positions, strict=True)}
+
+
 def register(app: typer.Typer) -> None:
-    app.command("sources", cls=Command, epilog=EXAMPLES)(sources)
+    app.command("sources", cls=Command, epilog=EXAMPLES)(separate(sources))
 
 
-def sources(target: Checkpoint, output_format: FormatOption = Format.TEXT) -> None:
+def sources(target: Checkpoint, setting: SettingOptions, output_format: FormatOption = Format.TEXT) -> None:
     """Show the position of each source of a query: what it has read, and what a begun batch reads.
 
-    sources changes nothing, needs no JVM, and the query may be running.
+    With [bold]--set[/bold], a stopped query goes on at another position, with the state that it has. Otherwise sources
+    changes nothing, and the query may be running. It needs no JVM.
     """
+    require_dry_run(wanted=setting.exit_code, dry_run=setting.dry_run)
+    if positions := setting.read():
+        _set(target, positions, setting, output_format)
+        return
+    if options := [option for option in given(setting) if option != "--stopped"]:  # TTLSNAP_STOPPED may be set
+        raise UsageError(f"{options[0]} needs --set: otherwise nothing is changed")
     from ttlsnap.positions.show import sources as run
 
     report = run(target)
@@ -43,6 +100,70 @@ def sources(target: Checkpoint, output_format: FormatOption = Format.TEXT) -> No
         print_json(report.to_json())
     else:
         _show(report)
+
+
+def _parse(text: str) -> Any:
+    """Return the position that an option has, or the file that it names."""
+    from ttlsnap.checkpoint.logs import parse_offset
+
+    if text.endswith(".json"):
+        try:
+            text = Path(text).read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            raise UsageError(f"--to {text}: cannot read this file ({error})") from error
+    return parse_offset(text.strip())
+
+
+def _set(target: str, positions: dict[str, Any], setting: SettingOptions, output_format: Format) -> None:
+    from ttlsnap.positions.setting import set_positions as run
+
+    asks = setting.asks(dry_run=setting.dry_run)
+
+    def confirm(report: PositionsReport) -> bool:
+        if setting.yes:
+            return True
+        if not asks:
+            raise RefusedError(
+                f"{report.target}: the query would read rows again, or never, and nobody can be asked. Nothing was "
+                "changed. To agree, add --yes"
+            )
+        for line in _lines_of_changes(report):
+            say(line)
+        return ask_person("Set these positions?", stopped=setting.stopped)
+
+    report = run(target, positions, dry_run=setting.dry_run, confirm=confirm, **setting.arguments())
+    if report.dry_run and report.changes and not setting.yes:
+        question = Foreseen("a run asks before it changes positions. If nobody can be asked, add --yes")
+        report = replace(report, warnings=(*report.warnings, question))
+    if output_format is Format.JSON:
+        print_json(report.to_json())
+    else:
+        for warning in report.warnings:
+            print_warning(warning)
+        for line in _describe_set(report):
+            say(line)
+    if setting.exit_code:
+        end_as_run(report.warnings)
+
+
+def _describe_set(report: PositionsReport) -> Iterator[str]:
+    if not report.changes:
+        yield f"{place(report.target)}: its sources are at these positions already. Nothing was changed."
+    elif report.dry_run:
+        yield f"Would set {quantity(len(report.changes), 'position')} in {place(report.target)}"
+        yield from _lines_of_changes(report)
+    elif not report.published:
+        yield "Nothing was changed."
+    else:
+        yield f"Set {quantity(len(report.changes), 'position')} in {place(report.target)}"
+        yield from _lines_of_changes(report)
+        yield from describe_published(report)
+
+
+def _lines_of_changes(report: PositionsReport) -> Iterator[str]:
+    for change in report.changes:
+        yield f"source {change.name}: {TITLES[change.kind]}"
+        yield from (f"  {line}" for line in change.meaning)
 
 
 def _show(report: SourcesReport) -> None:

@@ -53,6 +53,7 @@ PROMISED = {
     "rewind": "target, batch, *, dry_run=False, stopped=False, planned_batch=True, scratch=None, parallelism=None, "
     "listener=None",
     "sources": "target",
+    "set_positions": "target, positions, *, dry_run=False, stopped=False, planned_batch=True, confirm=None",
     "rollback": "target, *, stopped=False, expired_to=None, confirm=None",
 }
 FUNCTIONS = {name: getattr(ttlsnap, name) for name in PROMISED if name in ttlsnap.__all__}

@@ -44,7 +44,8 @@ if TYPE_CHECKING:
     from ttlsnap.new_query.answers import Answers
     from ttlsnap.new_query.query import NewQuery
     from ttlsnap.operators.registry import Selection
-    from ttlsnap.positions.report import SourcesReport
+    from ttlsnap.positions.report import PositionsReport, SourcesReport
+    from ttlsnap.positions.setting import set_positions
     from ttlsnap.positions.show import sources
     from ttlsnap.publishing.history import HistoryEntry, history
     from ttlsnap.publishing.recover import RecoverReport, recover
@@ -90,7 +91,8 @@ _HOMES = {
     "reading.export": ("ExportReport", "export"),
     "imports.report": ("ImportReport",),
     "imports.run": ("import_state",),
-    "positions.report": ("SourcesReport",),
+    "positions.report": ("PositionsReport", "SourcesReport"),
+    "positions.setting": ("set_positions",),
     "positions.show": ("sources",),
     "publishing.history": ("HistoryEntry", "history"),
     "reading.inspect": ("Inspection", "inspect"),
@@ -140,6 +142,7 @@ __all__ = [
     "MigrationReport",
     "NewQuery",
     "Plan",
+    "PositionsReport",
     "RecoverReport",
     "Replace",
     "RollbackReport",
@@ -173,6 +176,7 @@ __all__ = [
     "recover",
     "rewind",
     "rollback",
+    "set_positions",
     "sources",
 ]
 

@@ -19,7 +19,7 @@ from ..cli.running import Ttlsnap
 from ..compaction.joins import BATCHES, nullable
 from ..judge.queries import Query
 from ..judge.spark import Judge
-from ..publishing.trees import tree
+from ..publishing.trees import end_at_once, tree
 from ..samples import NAMES, UNPLANNABLE, bytes_of, sample, without_own
 from .sources import read_one_source_twice
 
@@ -128,9 +128,7 @@ def read_entries(log: Path, numbers: Iterable[int]) -> list[str]:
 
 
 def test_a_batch_that_was_begun_becomes_the_planned_one(tmp_path: Path) -> None:
-    checkpoint, backup = sample(BEGUN, tmp_path), tmp_path / "backup"
-    for path in checkpoint.glob("state/0/*/*5.*"):
-        path.unlink()
+    checkpoint, backup = end_at_once(sample(BEGUN, tmp_path)), tmp_path / "backup"
     copy(str(checkpoint), str(backup), batch=1)
     before = tree(checkpoint)
     report = restore(backup, checkpoint)

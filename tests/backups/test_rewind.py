@@ -16,7 +16,7 @@ from ttlsnap.errors import BusyError, RefusedError, TtlsnapError, UsageError
 from ttlsnap.storage.open import open_directory
 
 from ..cli.running import Ttlsnap
-from ..publishing.trees import end_halfway, tree
+from ..publishing.trees import end_at_once, end_halfway, tree
 from ..samples import NAMES, UNPLANNABLE, bytes_of, sample, without_own
 
 AGG = "agg-deltas-lz4-4.2"
@@ -86,8 +86,7 @@ def test_the_number_of_a_batch_that_the_sink_may_have_is_not_used_again(tmp_path
     if state == "without a lost file":
         end_halfway(checkpoint)
     elif state == "none":
-        for path in checkpoint.glob("state/0/*/*7.delta*"):
-            path.unlink()
+        end_at_once(checkpoint)
     report = rewind(str(checkpoint), batch, stopped=True)
     assert report.batch == (5 if state == "none" else 6)
     assert any("the sink may have it" in warning for warning in report.warnings) is (state != "none")

@@ -56,6 +56,11 @@ def restore_from(backup: Path, checkpoint: Path | str) -> list[str]:
     ]
 
 
+def set_position(checkpoint: Path | str, position: str) -> list[str]:
+    """Return the arguments that give the first source another position."""
+    return ["sources", str(checkpoint), "--set", "0", "--to", position, "--stopped", "--yes", "--format", "json"]
+
+
 def rewind(checkpoint: Path | str, batch: int) -> list[str]:
     """Return the command that goes back to an earlier batch."""
     return [

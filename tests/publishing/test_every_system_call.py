@@ -19,9 +19,9 @@ from ttlsnap.storage.open import open_directory
 from ..judge.spark import Checkpoint
 from ..matrix import FULL
 from .faults import EIO, KILL, Faults, Point, Step, Workshop, errors, faults, kills, told_well
-from .stories import compact, fill, migrate, repair, restore_from, rewind
+from .stories import compact, fill, migrate, repair, restore_from, rewind, set_position
 from .syscalls import Call
-from .trees import copy, is_fenced, newest, tree
+from .trees import copy, end_at_once, is_fenced, newest, tree
 
 FAULTS = [kills, errors] if FULL else [faults]
 
@@ -269,6 +269,22 @@ def rewound(workshop: Workshop, rich: Checkpoint) -> Step:
     step = workshop.step("rewind", rich.path, lambda path: rewind(path, batch))
     assert step.old != step.new
     return step
+
+
+@pytest.fixture(scope="module")
+def repositioned(workshop: Workshop, rich: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> Step:
+    """Return a run that sets the position of the only source back, and replaces a batch that was begun."""
+    begun = end_at_once(copy(rich.path, tmp_path_factory.mktemp("begun") / "checkpoint"))
+    step = workshop.step("sources", begun, lambda path: set_position(path, '{"logOffset":0}'))
+    assert step.old != step.new
+    return step
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_an_interrupted_change_of_a_position_leaves_the_old_or_the_new_one(
+    workshop: Workshop, repositioned: Step, fault: Faults
+) -> None:
+    workshop.check(repositioned, fault(repositioned.calls))
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -42,11 +42,19 @@ def end_halfway(checkpoint: Path) -> Path:
 
     So the sink cannot have that batch.
     """
+    return _remove_begun(checkpoint, f"0/{newest(checkpoint / 'state/0')}")
+
+
+def end_at_once(checkpoint: Path) -> Path:
+    """Remove all state of the begun batch: the process ended when only the offsets were written."""
+    return _remove_begun(checkpoint, "*/[0-9]*")
+
+
+def _remove_begun(checkpoint: Path, folders: str) -> Path:
     version = newest(checkpoint / "commits") + 2
-    partition = newest(checkpoint / "state/0")
     removed = [
         path
-        for path in checkpoint.glob(f"state/0/{partition}/**/*")
+        for path in checkpoint.glob(f"state/{folders}/**/*")
         if re.fullmatch(rf"\.*{version}(_[0-9a-f-]+)?\.(delta|changelog|snapshot|zip)(\.crc)*", path.name)
     ]
     assert removed

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,17 +14,11 @@ from pathlib import Path
 import pyspark
 from hdfs_native import Client, WriteOptions
 
+from ..jars import jars_of
+
 JARS = Path(pyspark.__file__).parent / "jars"
 VERSION = next(JARS.glob("hadoop-client-api-*.jar")).stem.rpartition("-")[2]
 SERVERS = f"org.apache.hadoop:hadoop-client-minicluster:{VERSION}"
-IVY = Path.home() / ".ivy2.5.2"
-# Spark downloads the servers from Maven. Java takes the home folder from the list of users, and not from HOME.
-_FETCH = f"""
-from pyspark.sql import SparkSession
-SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config(
-    "spark.jars.packages", "{SERVERS}"
-).config("spark.jars.ivy", "{IVY}").getOrCreate().stop()
-"""
 
 
 @contextlib.contextmanager
@@ -50,7 +42,7 @@ def hdfs_server(folder: Path) -> Iterator[str]:
     properties = "".join(f"<property><name>{k}</name><value>{v}</value></property>" for k, v in settings.items())
     for site in ("core", "hdfs"):
         (folder / "conf" / f"{site}-site.xml").write_text(f"<configuration>{properties}</configuration>")
-    path = f"{folder / 'conf'}:{_jar()}:{JARS}/*"
+    path = f"{folder / 'conf'}:{jars_of(SERVERS)[0]}:{JARS}/*"
     java = ["java", "-XX:TieredStopAtLevel=1", "-Xmx256m", "-cp", path]
     servers = "org.apache.hadoop.hdfs.server"
     namenode = [*java, f"{servers}.namenode.NameNode"]
@@ -83,14 +75,3 @@ def _wait_for(name: str, log: Path) -> None:
             time.sleep(0.2)
         else:
             return
-
-
-def _jar() -> Path:
-    group, artifact, version = SERVERS.split(":")
-    jar = IVY / "jars" / f"{group}_{artifact}-{version}.jar"
-    IVY.mkdir(exist_ok=True)
-    with (IVY / "ttlsnap.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # two downloads at the same time disturb each other
-        if not jar.exists():
-            subprocess.run([sys.executable, "-c", _FETCH], check=True, capture_output=True)
-    return jar

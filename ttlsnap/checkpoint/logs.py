@@ -271,13 +271,17 @@ def read_file_logs(files: Directory, batch: int, positions_before: Mapping[str, 
 
 def with_file_logs(text: str, positions: Mapping[str, int]) -> str:
     """Return an entry of the offset log with other ``positions`` of sources that read files."""
+    return with_offsets(text, {name: f'{{"logOffset":{position}}}' for name, position in positions.items()})
+
+
+def with_offsets(text: str, offsets: Mapping[str, str]) -> str:
+    """Return an entry of the offset log with other ``offsets`` of some sources, by the names of these."""
     lines = text.split("\n")
     is_named = lines[0].strip() != "v1"
     for number, line in enumerate(lines[2:]):
         name, separator, _ = line.partition(":") if is_named else (str(number), "", "")
-        if name in positions:
-            beginning = f"{name}{separator}" if is_named else ""
-            lines[number + 2] = f'{beginning}{{"logOffset":{positions[name]}}}'
+        if name in offsets:
+            lines[number + 2] = f"{name}{separator}{offsets[name]}" if is_named else offsets[name]
     return "\n".join(lines)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from ttlsnap.documents import Document, Result
 from ttlsnap.positions.kinds import Kind
+from ttlsnap.transaction.report import RunReport
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,3 +58,29 @@ class SourcesReport(Result):
     next_batch: int | None
     log_version: int
     sources: tuple[SourcePosition, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PositionChange(Document):
+    """Another position of a source.
+
+    name, kind       see ``SourcePosition``
+    before, after    its offsets
+    meaning          what rows it reads again, and what rows it never reads, in words
+    """
+
+    name: str
+    kind: Kind
+    before: Any
+    after: Any
+    meaning: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PositionsReport(RunReport):
+    """The result of ``set_positions``.
+
+    changes          the sources that get another position
+    """
+
+    changes: tuple[PositionChange, ...]

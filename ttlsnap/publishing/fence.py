@@ -5,7 +5,7 @@ It is created in the place of the next batch, and ends as a planned batch (see `
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from secrets import token_hex
 
 from ttlsnap.checkpoint import Logs, layout
@@ -13,8 +13,10 @@ from ttlsnap.checkpoint.logs import FENCE_MARK, MAX_LOG_BYTES, read_logs
 from ttlsnap.errors import BusyError
 from ttlsnap.printable import shell_word
 from ttlsnap.publishing.journal import (
+    FileFacts,
     FileMove,
     Journal,
+    find_migrated,
     is_same,
 )
 from ttlsnap.storage.directory import Directory
@@ -82,10 +84,15 @@ def _is_removed(files: Directory, journal: Journal) -> bool:
     )
 
 
-def has_its_batch(files: Directory, journal: Journal) -> bool:
-    """Return whether the logs of the run's batch are unchanged: the batch was not set back."""
+def has_its_batch(files: Directory, journal: Journal, later_journals: Collection[Journal] = ()) -> bool:
+    """Return whether nothing but the later runs changed the logs of the run's batch: it was not set back."""
     infos = stat_files(files, [facts.path for facts in journal.logs])
-    return all(is_same(files, facts, infos.get(facts.path)) for facts in journal.logs)
+
+    def is_known(facts: FileFacts) -> bool:
+        known_facts = (facts, *find_migrated(later_journals, facts.path))
+        return any(is_same(files, known, infos.get(facts.path)) for known in known_facts)
+
+    return all(map(is_known, journal.logs))
 
 
 def lower_fence(files: Directory, journal: Journal) -> None:

@@ -60,11 +60,12 @@ def find_hidden_batches(runs: Runs, logs: Logs) -> list[HiddenBatch]:
     valid_journals = [
         done_journal
         for done_journal in journals
-        if done_journal.status == "done" and done_journal.has_new_state and done_journal.run not in undone_runs
+        if done_journal.status == "done" and done_journal.run not in undone_runs
     ]
     hidden_batches = (
         _hidden_batch(runs, logs, journal, valid_journals, is_last=journal.run == last_run)
         for journal in valid_journals
+        if journal.has_new_state
     )
     return [hidden_batch for hidden_batch in hidden_batches if hidden_batch is not None]
 
@@ -88,7 +89,7 @@ def _hidden_batch(
     info = files.stat(offset_facts.path)
     if info is None and last_committed >= journal.batch:
         return None  # Spark has removed the logs of an old batch
-    # A later migration gives the batch other settings.
+    # A later migration gives the batch other settings, and ``sources`` other positions.
     known_facts = [offset_facts, *find_migrated(valid_journals, offset_path)]
     ran_again = info is not None and not any(is_same(files, facts, info) for facts in known_facts)
     if not ran_again and last_committed >= journal.batch:

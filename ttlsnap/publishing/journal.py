@@ -77,7 +77,7 @@ class Journal(ReadableDocument):
 
     run: str
     number: int
-    kind: Literal["compact", "import", "migrate", "restore", "rollback", "repair"]
+    kind: Literal["compact", "import", "migrate", "restore", "rollback", "repair", "sources"]
     batch: int
     fence: str
     moves: tuple[FileMove, ...]
@@ -100,12 +100,12 @@ class Journal(ReadableDocument):
     @property
     def has_new_state(self) -> bool:
         """Whether the run wrote new state, and did not only move files."""
-        return self.replaces_logs or self.kind in ("compact", "import")
+        return self.kind in ("compact", "import", "migrate", "restore")
 
     @property
     def replaces_logs(self) -> bool:
         """Whether the run gave its batch other logs."""
-        return self.kind in ("migrate", "restore")
+        return self.kind in ("migrate", "restore", "sources")
 
     @property
     def to_backup(self) -> tuple[FileMove, ...]:
@@ -289,7 +289,7 @@ def _check_facts(journal: Journal, run: str, where: str) -> None:
     numbers = (journal.number, journal.batch, journal.longest_gap_ms or 0, journal.takeovers)
     checks = {
         "run": journal.run == run,
-        "kind": journal.kind in ("compact", "import", "migrate", "restore", "rollback", "repair"),
+        "kind": journal.kind in ("compact", "import", "migrate", "restore", "rollback", "repair", "sources"),
         "status": journal.status in ("open", "done", "undone"),
         "number": all(isinstance(number, int) and not isinstance(number, bool) and number >= 0 for number in numbers),
         "undoes": isinstance(journal.undoes, str) if journal.kind == "rollback" else journal.undoes is None,

@@ -60,7 +60,7 @@ def find_last_run(runs: Runs, logs: Logs) -> Journal | None:
     if position is None or any(recent_journal.status != "done" for recent_journal in journals):
         return None
     last_run = valid_journals[position]
-    if logs.commits[-1:] != (last_run.batch,) or not has_its_batch(runs.files, last_run):
+    if logs.commits[-1:] != (last_run.batch,) or not has_its_batch(runs.files, last_run, valid_journals[:position]):
         return None
     moved_paths = {move.source for repair in valid_journals[:position] for move in repair.to_backup}
     return replace(last_run, published=tuple(facts for facts in last_run.published if facts.path not in moved_paths))

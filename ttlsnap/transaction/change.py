@@ -37,7 +37,7 @@ class Change:
     the batch that replaces the fence, or None.
     """
 
-    kind: Literal["compact", "import", "migrate", "repair", "restore"]
+    kind: Literal["compact", "import", "migrate", "repair", "restore", "sources"]
     batch: int
     staged: Sequence[StagedFile] = ()
     documents: Mapping[str, bytes] = field(default_factory=dict)

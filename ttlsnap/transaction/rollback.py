@@ -259,8 +259,16 @@ def _identify(files: Directory, last_run: Journal, moves_back: Sequence[FileMove
     return {path: facts.digest for path, facts in facts_by_path.items()}
 
 
+_BEGUN = {
+    "migrate": ("migration", "settings", "state", "migrated state"),
+    "restore": ("restore", "offsets", "state", "restored state"),
+    "sources": ("run", "offsets", "ones", "new positions"),
+}
+"""For each kind of run that replaces logs: its name, what a batch has taken from it, and what is old and new."""
+
+
 def _refuse_begun(files: Directory, last_run: Journal, logs: Logs, listing: Listing) -> None:
-    """Raise RefusedError if Spark has begun a batch with the settings of a migration, or the offsets of a restore.
+    """Raise RefusedError if Spark has begun a batch with the settings of a migration, or other offsets than before.
 
     It would run again with them.
     """
@@ -269,13 +277,11 @@ def _refuse_begun(files: Directory, last_run: Journal, logs: Logs, listing: List
         batch for batch in logs.offsets if batch > last_run.batch and layout.offset_file(batch) not in replaced_paths
     ]
     if later_batches or _has_later_state(files, listing, last_run):
-        kind, inputs, state = (
-            ("restore", "offsets", "restored") if last_run.kind == "restore" else ("migration", "settings", "migrated")
-        )
+        what, inputs, rest, new = _BEGUN[last_run.kind]
         raise RefusedError(
-            f"{files.root}: batch {last_run.batch + 1} was begun after the {kind} {last_run.run}, with its {inputs}. "
-            "It would run again with them, on the old state. Nothing was changed. Start the query: it can only "
-            f"continue with the {state} state"
+            f"{files.root}: batch {last_run.batch + 1} was begun after the {what} {last_run.run}, with its {inputs}. "
+            f"It would run again with them, on the old {rest}. Nothing was changed. Start the query: it can only "
+            f"continue with the {new}"
         )
 
 

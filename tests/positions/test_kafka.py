@@ -1,0 +1,146 @@
+"""Queries on a real Kafka broker go on at the positions that ``set_positions`` gives them, with the state they have."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from ttlsnap import Drop, EntryTransformerFactory, Keep, compact, migrate, rewind, set_positions, sources
+from ttlsnap.errors import RefusedError, UsageError
+
+from ..publishing.idle import STOPPED
+from ..publishing.trees import end_at_once, newest, tree
+from .kafka import Queries, broker
+
+pytestmark = pytest.mark.wide
+Begun = tuple[Path, str]
+FIRST, SECOND, THIRD = ["a", "b", "a", "c"], ["b", "d", "e"], ["a", "e"]
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Queries]:
+    folder = tmp_path_factory.mktemp("kafka")
+    with broker(folder / "broker") as address:
+        queries = Queries(address, folder, pyspark.__version__)
+        yield queries
+        queries.close()
+
+
+def counts(*keys: list[str]) -> dict[str, int]:
+    """Return how often each key is in the lists."""
+    return dict(Counter(key for some in keys for key in some))
+
+
+@pytest.fixture
+def begun(kafka: Queries, tmp_path: Path, request: pytest.FixtureRequest) -> Begun:
+    """Return the checkpoint of a query that has read both partitions of a topic, and the topic."""
+    topic, checkpoint = f"visits-{request.node.name.partition('[')[0][-20:]}", tmp_path / "checkpoint"
+    kafka.create(topic, 2)
+    kafka.put(topic, 0, FIRST)
+    kafka.put(topic, 1, SECOND)
+    assert kafka.run(checkpoint, topic) == counts(FIRST, SECOND)
+    assert sources(str(checkpoint)).sources[0].position == {topic: {"0": len(FIRST), "1": len(SECOND)}}
+    return checkpoint, topic
+
+
+def place(checkpoint: Path, **position: Mapping[str, int | None]) -> None:
+    """Give the only source another position."""
+    set_positions(str(checkpoint), {"0": position}, stopped=True)
+
+
+def test_a_topic_that_was_created_again_is_read_from_its_beginning(kafka: Queries, begun: Begun) -> None:
+    checkpoint, topic = begun
+    kafka.create(topic, 1)
+    kafka.put(topic, 0, THIRD)
+    assert "OnDataLoss" in kafka.refusal(checkpoint, topic)
+    with pytest.raises(UsageError, match=r"topic .* without its partition 1"):
+        place(checkpoint, **{topic: {"0": 0}})
+    place(checkpoint, **{topic: {"0": 0, "1": None}})
+    assert kafka.run(checkpoint, topic) == {"a": 3, "e": 2}
+    kafka.put(topic, 0, FIRST)
+    assert kafka.run(checkpoint, topic) == {"a": 5, "b": 3, "c": 2}
+
+
+def test_another_topic_with_other_offsets(kafka: Queries, begun: Begun) -> None:
+    checkpoint, topic = begun
+    other = f"{topic}-2"
+    kafka.create(other, 3)
+    kafka.put(other, 0, ["x", "x", *FIRST])  # two messages that the mirror had before
+    kafka.put(other, 1, SECOND)
+    kafka.put(other, 2, THIRD)
+    place(checkpoint, **{other: {"0": 6, "1": 3, "2": 0}})
+    assert kafka.run(checkpoint, other) == {"a": 3, "e": 2}
+    assert kafka.run(checkpoint, other) == {}
+
+
+def test_a_partition_that_was_added_begins_where_the_user_says(kafka: Queries, begun: Begun) -> None:
+    checkpoint, topic = begun
+    kafka.add_partition(topic)
+    kafka.put(topic, 2, THIRD)
+    place(checkpoint, **{topic: {"0": 4, "1": 3, "2": 1}})
+    assert kafka.run(checkpoint, topic) == {"e": 2}
+
+
+def test_messages_that_are_read_again_are_counted_again_and_others_never(kafka: Queries, begun: Begun) -> None:
+    checkpoint, topic = begun
+    kafka.put(topic, 1, THIRD)
+    report = set_positions(str(checkpoint), {"0": {topic: {"0": 2, "1": 4}}}, stopped=True)
+    meaning = report.changes[0].meaning
+    assert meaning == (f"{topic}: 2 offsets are read again", f"{topic}: 1 offset is never read")
+    assert kafka.run(checkpoint, topic) == {"a": 3, "c": 2, "e": 2}
+
+
+def test_an_idle_query_stops_before_it_writes_anything(kafka: Queries, begun: Begun) -> None:
+    checkpoint, topic = begun
+    kafka.put(topic, 0, THIRD)
+    kafka.start(checkpoint, topic)
+    place(checkpoint, **{topic: {"0": 4, "1": 3}})
+    before = tree(checkpoint)
+    kafka.put(topic, 1, ["z"])
+    words = kafka.last_words()
+    assert STOPPED.search(words), words
+    assert tree(checkpoint) == before
+    assert kafka.run(checkpoint, topic) == {"a": 4, "e": 3, "z": 1}
+
+
+@pytest.mark.parametrize("has_state", [False, True])
+def test_a_batch_that_cannot_run_any_more(kafka: Queries, begun: Begun, has_state: bool) -> None:
+    """The topic was created again after a batch was begun. With state, its number must not be used again."""
+    checkpoint, topic = begun
+    kafka.put(topic, 0, THIRD)
+    kafka.run(checkpoint, topic)
+    batch = newest(checkpoint / "commits")
+    for name in (str(batch), f".{batch}.crc"):
+        (checkpoint / "commits" / name).unlink()
+    kafka.create(topic, 2)
+    kafka.put(topic, 0, SECOND)
+    assert kafka.refusal(checkpoint, topic)
+    if has_state:
+        with pytest.raises(RefusedError, match=f"ttlsnap rewind {checkpoint} --batch {batch - 1} --stopped"):
+            place(checkpoint, **{topic: {"0": 0, "1": 0}})
+        rewind(str(checkpoint), batch - 1, stopped=True)
+    else:
+        end_at_once(checkpoint)
+    place(checkpoint, **{topic: {"0": 0, "1": 0}})
+    assert kafka.run(checkpoint, topic) == {"b": 3, "d": 2, "e": 2}
+
+
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+
+@pytest.mark.parametrize("options", [{}, {"spark.sql.streaming.stateStore.providerClass": ROCKSDB}])
+def test_a_compaction_and_a_migration_of_a_query_on_kafka(
+    kafka: Queries, begun: Begun, options: dict[str, str]
+) -> None:
+    checkpoint, topic = begun
+    keeps_b = EntryTransformerFactory(lambda key, value: Keep() if key["key"] == "b" else Drop())
+    assert compact(str(checkpoint), [keeps_b], stopped=True, max_drop=1.0).totals.dropped == 4
+    kafka.put(topic, 0, ["a", "b"])
+    assert kafka.run(checkpoint, topic, **options) == {"a": 1, "b": 3}
+    migrate(str(checkpoint), partitions=3, stopped=True)
+    kafka.put(topic, 1, ["a", "b", "z"])
+    assert kafka.run(checkpoint, topic) == {"a": 2, "b": 4, "z": 1}

@@ -1,0 +1,191 @@
+"""What is accepted as a new position, what it means, and how ``sources --set`` asks and reports."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ttlsnap import Drop, EntryTransformerFactory, Keep, compact, set_positions, sources
+from ttlsnap.checkpoint.logs import with_offsets
+from ttlsnap.errors import UsageError
+from ttlsnap.positions.meaning import explain, parse_position
+
+from ..cli.running import Ttlsnap
+from ..samples import UNPLANNABLE, bytes_of, sample, without_own
+
+AGG = "agg-deltas-lz4-4.2"
+DELTA = {"sourceVersion": 1, "reservoirId": "3bffe7c2", "reservoirVersion": 4, "index": 8, "isStartingVersion": False}
+KINESIS = {"metadata": {"streamName": "s"}, "shard-0": {"iteratorType": "LATEST", "iteratorPosition": ""}}
+VISITS = {"visits": {"0": 17, "1": 4}}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "meaning"),
+    [
+        (VISITS, {"visits": {"0": 17, "1": 4}}, []),
+        (
+            VISITS,
+            {"visits": {"0": 5, "1": 10, "2": 7}},
+            [
+                "visits: 12 offsets are read again",
+                "visits: 6 offsets are never read",
+                "visits: partition 2 is read from offset 7",
+            ],
+        ),
+        (
+            VISITS,
+            {"visits": {"0": 17, "1": None}},
+            ["visits: partition 1 has no position any more. If the topic has it, Spark reads all of it"],
+        ),
+        (
+            VISITS,
+            {"new": {"0": 0}},
+            [
+                "visits has no position any more. If the query still reads this topic, Spark reads all of it",
+                "a new topic: new: next offset 0 of partition 0",
+            ],
+        ),
+        (
+            {**VISITS, "clicks": {"0": 1}},
+            {**VISITS, "clicks": None},
+            ["clicks has no position any more. If the query still reads this topic, Spark reads all of it"],
+        ),
+        ({"logOffset": 5}, {"logOffset": 3}, ["the files of 2 entries of its log are read again"]),
+        (17, 12, ["it goes back by 5 steps"]),
+        (17, 18, ["it skips 1 step"]),
+        (DELTA, {**DELTA, "index": -1}, ["it goes back to version 4: nothing of it is read yet"]),
+        (
+            DELTA,
+            {**DELTA, "reservoirVersion": 9},
+            ["what comes before this is never read: version 9: 9 files are read"],
+        ),
+        (DELTA, {**DELTA, "reservoirId": "x", "index": -1}, ["another table: version 4: nothing of it is read yet"]),
+        (
+            KINESIS,
+            {**KINESIS, "shard-0": {"iteratorType": "TRIM_HORIZON"}},
+            ["ttlsnap does not know what rows lie between the two positions of such a source"],
+        ),
+    ],
+)
+def test_what_a_position_means(before: Any, after: Any, meaning: list[str]) -> None:
+    assert explain(before, parse_position("0", before, after)) == meaning
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        (None, 5, "has no position yet"),
+        (
+            VISITS,
+            5,
+            "is of the kind Kafka, or Event Hubs, and the new position is that of a source of the kind a number",
+        ),
+        (VISITS, {"visits": {"0": 1}}, "has topic visits without its partition 1. .* null for one that is gone"),
+        ({**VISITS, "clicks": {"0": 1}}, VISITS, "has no topic clicks. .* for every topic, and null"),
+        (VISITS, {"visits": {"0": 1, "1": -2}}, "partition 1 of visits has the offset -2"),
+        (VISITS, {"visits": {"0": 1, "1": "earliest"}}, "of an unknown form"),
+        (VISITS, {"visits": None}, "of an unknown form"),
+        (VISITS, {}, "of an unknown form"),
+        (VISITS, "earliest", "of an unknown form"),
+        ({"logOffset": 5}, {"logOffset": 6}, "can only go back, here from entry 5"),
+        ({"logOffset": 5}, {"logOffset": -1}, "logOffset has the offset -1"),
+        (17, -1, "it has the offset -1"),
+        (DELTA, {**DELTA, "reservoirVersion": -1}, "reservoirVersion has the offset -1"),
+        ({"lsn": 7}, 7, "is of the kind unknown, and the new position is that of a source of the kind a number"),
+        ({"lsn": 7}, "7", "of an unknown form"),
+    ],
+)
+def test_what_cannot_be_a_position_is_refused(before: Any, after: Any, words: str) -> None:
+    with pytest.raises(UsageError, match=f"source 0.*{words}"):
+        parse_position("0", before, after)
+
+
+def test_an_offset_is_replaced_by_the_name_of_its_source() -> None:
+    assert with_offsets('v1\n{}\n{"a":1}\n-\n5', {"2": "6"}) == 'v1\n{}\n{"a":1}\n-\n6'
+    assert with_offsets('v2\n{}\nclicks:{"a":1}\n0:5', {"0": "6"}) == 'v2\n{}\nclicks:{"a":1}\n0:6'
+
+
+def test_a_source_that_the_query_does_not_have_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"the query has no source 1\. Its sources: 0"):
+        set_positions(str(sample(AGG, tmp_path)), {"1": 5}, stopped=True)
+
+
+@pytest.mark.parametrize("name", UNPLANNABLE)
+def test_a_query_that_cannot_run_a_planned_batch_is_refused(tmp_path: Path, ttlsnap: Ttlsnap, name: str) -> None:
+    checkpoint = sample(name, tmp_path)
+    before = bytes_of(checkpoint)
+    (source,) = sources(str(checkpoint)).sources
+    words = ("sources", checkpoint, "--set", source.name, "--to", '{"logOffset":0}', "--stopped", "--yes")
+    assert ttlsnap(*words).code == 4
+    assert without_own(bytes_of(checkpoint)) == before
+    assert ttlsnap(*words, "--no-planned-batch").code == 0
+    assert sources(str(checkpoint)).sources[0].position == {"logOffset": 0}
+    assert sources(str(checkpoint)).next_batch is None
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--set", "0"), "one --to for each --set"),
+        (("--to", "5"), "one --to for each --set"),
+        (("--set", "0", "--set", "0", "--to", "5", "--to", "6"), "name it only once"),
+        (("--set", "0", "--to", "missing.json"), "--to missing.json: cannot read this file"),
+        (("--set", "0", "--to", "{"), "of an unknown form"),
+        (("--yes",), "--yes needs --set"),
+        (("--dry-run", "--exit-code"), "--dry-run needs --set"),
+        (("--set", "0", "--to", "5", "--exit-code"), "--exit-code needs --dry-run"),
+    ],
+)
+def test_wrong_options_change_nothing(tmp_path: Path, ttlsnap: Ttlsnap, options: tuple[str, ...], words: str) -> None:
+    checkpoint = sample(AGG, tmp_path)
+    before = bytes_of(checkpoint)
+    ended = ttlsnap("sources", checkpoint, *options)
+    assert (ended.code, words in " ".join(ended.err.split())) == (2, True), ended.err
+    assert bytes_of(checkpoint) == before
+
+
+def test_a_dry_run_says_what_a_run_does(tmp_path: Path, ttlsnap: Ttlsnap, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TTLSNAP_STOPPED")
+    checkpoint, position = sample(AGG, tmp_path), tmp_path / "position.json"
+    position.write_text('{"logOffset": 3}\n')
+    (checkpoint / "commits/6").touch()
+    before = bytes_of(checkpoint)
+    words = ("sources", checkpoint, "--set", "0", "--to", position)
+    foreseen = ttlsnap(*words, "--dry-run", "--exit-code")
+    assert (foreseen.code, "a run would be refused now" in " ".join(foreseen.err.split())) == (4, True)
+    assert "the files of 2 entries of its log are read again" in foreseen.out
+    for consent, code in (((), 4), (("--yes",), 0)):
+        assert ttlsnap(*words, "--dry-run", "--stopped", "--exit-code", *consent).code == code
+    assert bytes_of(checkpoint) == before
+    asked = ttlsnap(*words, "--stopped")
+    assert (asked.code, "nobody can be asked" in " ".join(asked.err.split())) == (4, True)
+    assert without_own(bytes_of(checkpoint)) == before
+    done = json.loads(ttlsnap(*words, "--stopped", "--yes", "--format", "json").out)
+    assert (done["published"], done["batch"], done["changes"][0]["after"]) == (True, 6, {"logOffset": 3})
+    again = ttlsnap(*words, "--stopped", "--yes")
+    assert (again.code, "at these positions already" in again.out) == (0, True)
+
+
+def test_a_compaction_before_it_and_one_after_it(tmp_path: Path, ttlsnap: Ttlsnap) -> None:
+    checkpoint = sample(AGG, tmp_path)
+    rule = ("--timestamp", "value.max", "--now", "2027-06-01T00:00:00Z", "--max-drop", "100%", "--engine", "local")
+    drops = EntryTransformerFactory(lambda key, value: Drop() if value["count"] == 1 else Keep())
+    first = compact(str(checkpoint), [drops], stopped=True, max_drop=1.0)
+    assert first.published and first.totals.kept
+    assert ttlsnap("sources", checkpoint, "--set", "0", "--to", '{"logOffset":3}', "--stopped", "--yes").code == 0
+    before = without_own(bytes_of(checkpoint))
+    published = checkpoint / "state/0/0/7.snapshot"
+    data, times = published.read_bytes(), published.stat()
+    published.unlink()  # the first compaction has published it
+    assert ttlsnap("doctor", checkpoint).code == 1
+    published.write_bytes(data)
+    os.utime(published, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert ttlsnap("compact", checkpoint, "--ttl", "1s", *rule, "--stopped", "--yes").code == 0
+    assert sources(str(checkpoint)).sources[0].next_position == {"logOffset": 3}
+    assert ttlsnap("rollback", checkpoint, "--stopped").code == 0
+    assert without_own(bytes_of(checkpoint)) == before
+    assert ttlsnap("doctor", checkpoint).code == 0

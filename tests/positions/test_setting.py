@@ -1,0 +1,95 @@
+"""``set_positions``: a query goes on at other positions, with the state that it has. Real Spark is the judge."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ttlsnap import doctor, rollback, set_positions
+from ttlsnap.checkpoint.logs import named_positions
+from ttlsnap.errors import RefusedError
+from ttlsnap.storage.open import open_directory
+
+from ..compaction.stories import BATCHES, MORE, rocksdb, settled
+from ..judge.model import Model
+from ..judge.outcomes import Batch
+from ..judge.queries import Query, rated
+from ..judge.spark import Judge
+from ..publishing.idle import ends_untouched
+from ..publishing.trees import end_at_once, newest, tree
+
+
+def rows(batches: list[Batch]) -> list[tuple[str, ...]]:
+    """Return what each batch with rows gave to the sink."""
+    return [batch.rows for batch in batches if batch.rows]
+
+
+def one_batch_back(checkpoint: Path) -> dict[str, Any]:
+    """Return the positions before the last batch."""
+    return named_positions(open_directory(str(checkpoint)), newest(checkpoint / "commits") - 1)
+
+
+FILES = "the files of 1 entry of its log are read again"
+CASES = [
+    pytest.param(Query(), FILES, id="files"),
+    *(
+        pytest.param(query, meaning, id=name, marks=pytest.mark.wide)
+        for name, query, meaning in [
+            ("rocksdb", rocksdb("agg_update", True, 2), FILES),
+            ("delta", Query(source="delta"), "it goes back to"),
+            ("rate-micro-batch", Query(source="rate-micro-batch"), "ttlsnap does not know"),
+        ]
+    ),
+]
+
+
+@pytest.mark.parametrize(("query", "meaning"), CASES)
+def test_what_is_read_again_is_counted_again(judge: Judge, query: Query, meaning: str) -> None:
+    makes_rows = query.source == "rate-micro-batch"
+    batches, more = ([rated(n) for n in range(4)], [rated(4)]) if makes_rows else (BATCHES, MORE)
+    written = judge.write(query, batches, layout="both" if query.provider == "rocksdb" else "deltas")
+    settled(written.path)
+    before, positions = tree(written.path), one_batch_back(written.path)
+    report = set_positions(str(written.path), positions, stopped=True)
+    assert report.changes[0].meaning[0].startswith(meaning)
+    assert [problem.code for problem in doctor(str(written.path)).problems] == ["planned-batch"]
+    rollback(str(written.path), stopped=True)
+    assert tree(written.path) == before
+    set_positions(str(written.path), positions, stopped=True)
+    model, again = written.expected, batches[-1:]
+    assert rows(judge.restart(written, again if makes_rows else [])) == rows(model.run(again))
+    assert rows(judge.restart(written, more, fresh=True)) == rows(model.run(more))
+    assert judge.state(written) == model.state()
+
+
+@pytest.mark.wide
+def test_an_idle_query_stops(judge: Judge) -> None:
+    written = judge.write(Query(), BATCHES[:-1])
+    assert judge.start(written, BATCHES[-1:]) == written.expected.run(BATCHES[-1:])
+    settled(written.path)
+    set_positions(str(written.path), one_batch_back(written.path), stopped=True)
+    ends_untouched(judge, written, list(MORE[0]))
+    model = written.expected
+    again = [[*BATCHES[-1], *MORE[0]]]  # the source has recorded both files, so one batch reads them
+    assert rows(judge.restart(written, [])) == rows(model.run(again))
+    assert rows(judge.restart(written, MORE[1:])) == rows(model.run(MORE[1:]))
+
+
+def test_a_batch_that_was_begun_is_replaced_unless_it_has_written_state(judge: Judge) -> None:
+    written = judge.write(Query(), BATCHES, uncommitted=MORE[0])
+    target = str(written.path)
+    before = tree(written.path)
+    with pytest.raises(RefusedError, match=rf"batch 3 was begun .* ttlsnap rewind {target} --batch 2 --stopped"):
+        set_positions(target, one_batch_back(written.path), stopped=True)
+    assert tree(written.path) == before
+    before = tree(end_at_once(written.path))
+    set_positions(target, one_batch_back(written.path), stopped=True)
+    assert [problem.code for problem in doctor(target).problems] == ["uncommitted-batch"]
+    rollback(target, stopped=True)
+    assert tree(written.path) == before
+    set_positions(target, one_batch_back(written.path), stopped=True)
+    model = Model(written.query)
+    model.run(BATCHES)
+    assert rows(judge.restart(written, [])) == rows(model.run([[*BATCHES[-1], *MORE[0]]]))

@@ -1,0 +1,190 @@
+"""The public function ``set_positions``: a query goes on at other positions of its sources, with its state."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from ttlsnap.checkpoint import Checkpoint, layout, open_checkpoint
+from ttlsnap.checkpoint.listing import list_activity
+from ttlsnap.checkpoint.logs import batch_start, named_positions, plan_next, with_offsets
+from ttlsnap.errors import RefusedError, UsageError
+from ttlsnap.keywords import takes
+from ttlsnap.positions.kinds import find_kind
+from ttlsnap.positions.meaning import explain, parse_position
+from ttlsnap.positions.report import PositionChange, PositionsReport
+from ttlsnap.printable import shell_word
+from ttlsnap.publishing.first_run import describe_first_run
+from ttlsnap.publishing.in_progress import find_written
+from ttlsnap.publishing.journal import Journal
+from ttlsnap.publishing.preflight import foresee, refuse_immovable, refuse_in_place, refuse_running, refuse_unsettled
+from ttlsnap.publishing.runs import Runs, new_run_id, refuse_if_interrupted
+from ttlsnap.storage.open import for_reading, open_directory
+from ttlsnap.suggestions import did_you_mean
+from ttlsnap.transaction.change import Change
+from ttlsnap.transaction.steps import Run, WorkPlace, change_in_place
+
+_MOST_CHARACTERS = 1 << 20
+Confirm = Callable[[PositionsReport], bool]
+"""A function that returns whether the positions may be changed as the report says."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PositionsRequest:
+    """The arguments of ``set_positions``.
+
+    ``target`` is the checkpoint: a path, or a URI of an object store or HDFS. ``positions`` has the new position of
+    each source that gets one, by its name or number, in the form in which ``sources`` shows it. ``stopped`` and
+    ``planned_batch`` are as for ``compact``. ``confirm`` is called before anything is changed, with the report that a
+    dry run returns; nothing is changed if it returns False.
+    """
+
+    target: str = field(kw_only=False)
+    positions: Mapping[str, Any] = field(kw_only=False)
+    dry_run: bool = False
+    stopped: bool = False
+    planned_batch: bool = True
+    confirm: Confirm | None = None
+
+
+@takes(PositionsRequest)
+def set_positions(request: PositionsRequest) -> PositionsReport:
+    """Let the query of the checkpoint ``target`` go on at other positions of its sources, with the state that it has.
+
+    Its query must be stopped. Rows that it reads again are counted twice by its state, and rows that it skips are lost
+    to it; ``rewind`` sets the state back together with the positions. ``rollback`` undoes the run.
+
+    Raise a ``TtlsnapError`` (see ``ttlsnap.errors``). The checkpoint is then as it was, unless the message names
+    ``ttlsnap recover``.
+    """
+    started = time.monotonic()
+    files, dry_run = open_directory(request.target), request.dry_run
+    with nullcontext() if dry_run else files.lock():
+        runs = refuse_if_interrupted(files)
+        checkpoint = replace(open_checkpoint(for_reading(files)), files=files)
+        run = Repositioning(checkpoint, runs, request)
+        refusals = run.refusals()
+        if dry_run:
+            run.warnings += refusals
+            return replace(run.report, refused=bool(refusals), seconds=time.monotonic() - started)
+        run.published = change_in_place(run)
+        first_run = describe_first_run(run.runs) if run.published else None
+    return replace(run.report, first_run=first_run, seconds=time.monotonic() - started)
+
+
+class Repositioning(Run):
+    """A run that gives sources other positions: in the offsets of the last batch, and in those of a planned one."""
+
+    def __init__(self, checkpoint: Checkpoint, runs: Runs, request: PositionsRequest) -> None:
+        super().__init__(runs, new_run_id(), list_activity(runs.files))
+        self._checkpoint, self._request = checkpoint, request
+        self._changes = _compare(checkpoint, request.positions)
+        self.published = False
+
+    @property
+    def _next_is_begun(self) -> bool:
+        return self._checkpoint.logs.offsets[-1] > self._checkpoint.batch.id
+
+    def refusals(self) -> list[str]:
+        """Raise a TtlsnapError if the positions cannot be changed now; in a dry run, return what it would say."""
+        request, files, logs, dry_run = self._request, self.files, self._checkpoint.logs, self._request.dry_run
+        newest = logs.offsets[-1]
+        refuse_unsettled(self._checkpoint, self.before, self.runs)
+        return [
+            *refuse_running(self.runs, self._checkpoint.query_id, request.stopped, False, dry_run),
+            *foresee(self._refuse_written, dry_run=dry_run),
+            *foresee(partial(refuse_immovable, files, [layout.offset_file(newest)]), dry_run=dry_run),
+            *refuse_in_place(
+                self._checkpoint,
+                [layout.offset_file(newest + 1)],
+                planned_batch=request.planned_batch,
+                moved=None,
+                dry_run=dry_run,
+            ),
+        ]
+
+    def _refuse_written(self) -> None:
+        """Raise RefusedError for a batch that has written state from its own input, but has no commit."""
+        files, batch = self.files, find_written(self._checkpoint.logs, self.before)
+        if batch is not None:
+            raise RefusedError(
+                f"{files.root}: batch {batch} was begun and not committed, and has written state. With other positions "
+                "it would run again on other rows, and a sink that has it already would skip them. Nothing was "
+                "changed. Start the query, let it commit the batch, and stop it. If it cannot start, first go back to "
+                f"the last committed batch: ttlsnap rewind {shell_word(files.root)} --batch {batch - 1} --stopped"
+            )
+
+    def stage(self, place: WorkPlace) -> None:
+        """Do nothing: the logs are the only files that are written."""
+
+    def is_wanted(self) -> bool:
+        return bool(self._changes) and (self._request.confirm is None or self._request.confirm(self.report))
+
+    def document(self) -> dict[str, Any]:
+        return self.report.to_json()
+
+    def journal(self) -> Journal:
+        files, batch = self.files, self._checkpoint.batch
+        source = for_reading(files)
+        offsets = {change.name: _as_text(change.after) for change in self._changes}
+        documents = {layout.offset_file(batch.id): with_offsets(batch_start(source, batch.id).text, offsets).encode()}
+        planned: str | None = with_offsets(plan_next(source, batch), offsets)
+        if self._next_is_begun:
+            # It has written nothing yet. The fence is after it, so that a rollback brings its offsets back.
+            assert planned is not None
+            documents[layout.offset_file(batch.id + 1)] = planned.encode()
+            planned = None
+        elif not self._request.planned_batch:
+            planned = None
+        change = Change(kind="sources", batch=batch.id, documents=documents, planned=planned)
+        return change.journal(self.runs, self.id, self._checkpoint.logs, self.before)
+
+    @property
+    def report(self) -> PositionsReport:
+        """The report, with the warnings that were collected so far."""
+        root, is_published = self.files.root, self.published
+        return PositionsReport(
+            run=self.id,
+            target=root,
+            batch=self._checkpoint.batch.id,
+            dry_run=self._request.dry_run,
+            published=is_published,
+            backup=f"{root}/{layout.run_directory(self.id)}/backup" if is_published else None,
+            warnings=tuple(self.warnings),
+            made_final=self.made_final,
+            changes=self._changes,
+        )
+
+
+def _compare(checkpoint: Checkpoint, positions: Mapping[str, Any]) -> tuple[PositionChange, ...]:
+    """Return the changes of positions. Raise UsageError for a source that does not exist, or another form."""
+    files, batch = for_reading(checkpoint.files), checkpoint.batch.id
+    old_positions = named_positions(files, batch)
+    for name in positions:
+        if name not in old_positions:
+            hint = did_you_mean(name, list(old_positions))
+            raise UsageError(f"the query has no source {name}{hint}. Its sources: {', '.join(old_positions)}")
+    changes = []
+    for name, wanted in positions.items():
+        before = old_positions[name]
+        after = parse_position(name, before, wanted)
+        if len(_as_text(after)) > _MOST_CHARACTERS:
+            raise UsageError(f"source {name}: the new position has more than {_MOST_CHARACTERS:,} characters")
+        if before != after:
+            change = PositionChange(
+                name=name, kind=find_kind(before), before=before, after=after, meaning=tuple(explain(before, after))
+            )
+            changes.append(change)
+    return tuple(changes)
+
+
+def _as_text(position: Any) -> str:
+    """Return a position as it stands in the offset log: one line."""
+    if isinstance(position, str):
+        return position
+    return json.dumps(position, separators=(",", ":"), ensure_ascii=False)
