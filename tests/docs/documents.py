@@ -131,6 +131,7 @@ def commands(folder: Path) -> dict[str, list[str]]:
         "inspect growth": ["inspect", hdfs, "--sizes"],
         "copy": ["copy", rocksdb, str(folder / "copied"), "--verify"],
         "sources": ["sources", hdfs],
+        "sources that are set": ["sources", hdfs, "--set", "0", "--to", '{"logOffset":2}', "--dry-run"],
         "rewind": ["rewind", hdfs, "--batch", "4", "--dry-run"],
         "history of backups": ["history", rocksdb, "--backups", str(folder)],
         "export": ["export", hdfs, "--to", exported],

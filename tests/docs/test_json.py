@@ -15,7 +15,7 @@ ELSEWHERE = {"purged", "undoes"}
 # Of these, Spark, the states or the columns of an entry decide on the keys.
 FOREIGN = {
     "new_value", "key_schema", "value_schema", "key", "value", "settings", "session_settings", "old", "new", "sources",
-    "position", "next_position", "unused",
+    "position", "next_position", "before", "after", "unused",
 }  # fmt: skip
 
 
@@ -26,7 +26,8 @@ def documents(made_documents: dict[str, Any]) -> dict[str, list[str]]:
     for name, document in made_documents.items():
         command = name.partition(" ")[0]
         if command not in ("check", "contract", "journals"):  # other pages describe these
-            parts = [document, *document["sources"]] if command == "sources" else document
+            is_sources = command == "sources"
+            parts = [document, *document.get("sources", document.get("changes"))] if is_sources else document
             found.setdefault(command, []).extend(_keys(parts))
     return found
 
