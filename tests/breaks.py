@@ -302,8 +302,8 @@ BREAKS = (
     Break(
         "only the planned batch gets another position",
         "positions/setting.py",
-        "documents = {layout.offset_file(batch.id): with_offsets(batch_start(source, batch.id).text, offsets).encode()}",
-        "documents = {layout.offset_file(batch.id): batch_start(source, batch.id).text.encode()}",
+        "with_offsets(batch_start(source, batch.id).text, offsets).encode()",
+        "batch_start(source, batch.id).text.encode()",
         "test_setting.py",
     ),
     Break(

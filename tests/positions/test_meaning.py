@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ttlsnap import Drop, EntryTransformerFactory, Keep, compact, set_positions, sources
-from ttlsnap.checkpoint.logs import with_offsets
+from ttlsnap.checkpoint.logs import parse_offset, with_offsets
 from ttlsnap.errors import UsageError
-from ttlsnap.positions.meaning import explain, parse_position
+from ttlsnap.positions.meaning import as_offset, explain, parse_position
 
 from ..cli.running import Ttlsnap
 from ..samples import UNPLANNABLE, bytes_of, sample, without_own
@@ -97,11 +98,34 @@ def test_what_a_position_means(before: Any, after: Any, meaning: list[str]) -> N
         (DELTA, {**DELTA, "reservoirVersion": -1}, "reservoirVersion has the offset -1"),
         ({"lsn": 7}, 7, "is of the kind unknown, and the new position is that of a source of the kind a number"),
         ({"lsn": 7}, "7", "of an unknown form"),
+        ({"lsn": 7}, {"lsn": float("nan")}, "is not JSON"),
+        ({"lsn": 7}, {"lsn": datetime.now(UTC)}, "is not JSON"),
+        ({"lsn": 7}, {"lsn": "\ud800"}, "is not JSON"),
+        (VISITS, {"visits": {"0": 1 << 63, "1": 4}}, "partition 0 of visits has the offset 9223372036854775808"),
+        (DELTA, {**DELTA, "sourceVersion": 3}, "the sourceVersion of its offsets is 1"),
     ],
 )
 def test_what_cannot_be_a_position_is_refused(before: Any, after: Any, words: str) -> None:
     with pytest.raises(UsageError, match=f"source 0.*{words}"):
         parse_position("0", before, after)
+
+
+@pytest.mark.parametrize(
+    ("position", "old_offset", "text"),
+    [({"a": "é"}, '{"a":1}', '{"a":"é"}'), ("lsn:8", "lsn:7", "lsn:8"), ("8", '"7"', '"8"'), (18, "17", "18")],
+)
+def test_an_offset_stands_in_the_log_as_before(position: Any, old_offset: str, text: str) -> None:
+    assert as_offset("0", parse_position("0", parse_offset(old_offset), position), old_offset) == text
+
+
+@pytest.mark.parametrize("position", ["", "-", "a\nb", " a", "a" * 1_100_000, "a\u2028b"])
+def test_a_text_that_cannot_stand_in_the_log_is_refused(position: str) -> None:
+    with pytest.raises(UsageError, match="source 0: the new position"):
+        as_offset("0", position, "lsn:7")
+
+
+def test_numbers_of_partitions_may_be_numbers() -> None:
+    assert parse_position("0", VISITS, {"visits": {0: 1, 1: 2}}) == {"visits": {"0": 1, "1": 2}}
 
 
 def test_an_offset_is_replaced_by_the_name_of_its_source() -> None:

@@ -35,6 +35,8 @@ MAX_LOG_BYTES = 64 << 20
 _OFFSET_VERSIONS, _COMMIT_VERSIONS = ("v1", "v2"), ("v1", "v2", "v3")
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+NO_OFFSET = "-"
+"""What stands in the offset log for a source that has no offset yet."""
 _DIGITS = re.compile(r"0*([0-9]+)")
 _MAX_OFFSET = 1 << 16  # characters of a source's offset
 _MAX_PARSED_OFFSET = 4 << 20  # characters; 100,000 partitions of a topic have less
@@ -197,8 +199,13 @@ def source_positions(files: Directory, batch: int) -> list[Any]:
 
 def named_positions(files: Directory, batch: int) -> dict[str, Any]:
     """Return the same by the names of the sources, or else by their numbers; None for a source without an offset."""
-    offsets = _named_offsets(_offset_lines(files, layout.offset_file(batch)))
-    return {name: None if offset == "-" else parse_offset(offset) for name, offset in offsets}
+    offsets = named_offsets(files, batch)
+    return {name: None if offset == NO_OFFSET else parse_offset(offset) for name, offset in offsets.items()}
+
+
+def named_offsets(files: Directory, batch: int) -> dict[str, str]:
+    """Return the same as text, which is ``NO_OFFSET`` for a source without an offset."""
+    return dict(_named_offsets(_offset_lines(files, layout.offset_file(batch))))
 
 
 def _named_offsets(lines: Sequence[str]) -> Iterator[tuple[str, str]]:

@@ -18,6 +18,7 @@ from ttlsnap.amounts import quantity
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.listing import list_activity
 from ttlsnap.checkpoint.logs import (
+    NO_OFFSET,
     PROVIDER,
     Logs,
     names_sources,
@@ -38,7 +39,6 @@ WITHOUT_LOGS = (
 WITHOUT_METADATA = (
     "metadata is missing: Spark 4.2 and later refuse to start, and an earlier version takes it for another query"
 )
-NO_OFFSET = "-"
 _LONG = re.compile(r"[+-]?\d+")  # as Java parses a long, also in digits of other scripts
 _MAX_LONG = (1 << 63) - 1
 

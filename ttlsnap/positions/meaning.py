@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ttlsnap.amounts import quantity
+from ttlsnap.checkpoint.logs import NO_OFFSET
 from ttlsnap.errors import UsageError
 from ttlsnap.positions.kinds import TITLES, Kind, describe, find_kind
+
+_MOST_CHARACTERS = 1 << 20
 
 
 def parse_position(name: str, before: Any, wanted: Any) -> Any:
@@ -19,7 +23,9 @@ def parse_position(name: str, before: Any, wanted: Any) -> Any:
     if before is None:
         raise UsageError(f"source {name} has no position yet. Start the query, and let it commit a batch")
     kind = find_kind(before)
-    after = _without_lost(name, before, wanted) if kind == "kafka" else wanted
+    after = json.loads(_to_json(name, wanted))
+    if kind == "kafka":
+        after = _without_lost(name, before, after)
     other_kind = find_kind(after)
     if kind != other_kind or (kind == "other" and type(before) is not type(after)):
         what = f"that of a source of the kind {TITLES[other_kind]}" if other_kind != "other" else "of an unknown form"
@@ -27,8 +33,10 @@ def parse_position(name: str, before: Any, wanted: Any) -> Any:
             f"source {name} is of the kind {TITLES[kind]}, and the new position is {what}. ttlsnap sources "
             "CHECKPOINT --format json shows what a position looks like"
         )
-    if negative := _find_negative(kind, after):
-        raise UsageError(f"source {name}: {negative}. An offset is 0 or more")
+    if impossible := _find_impossible(kind, after):
+        raise UsageError(f"source {name}: {impossible}. An offset is 0 or more, and less than 2^63")
+    if kind == "delta" and before["sourceVersion"] != after["sourceVersion"]:
+        raise UsageError(f"source {name}: the sourceVersion of its offsets is {before['sourceVersion']}")
     if kind == "files" and after["logOffset"] > before["logOffset"]:
         raise UsageError(f"source {name}: a source of files can only go back, here from entry {before['logOffset']}")
     return after
@@ -60,12 +68,36 @@ def _not_named(name: str, what: str, unit: str) -> UsageError:
     )
 
 
+def as_offset(name: str, position: Any, old_offset: str) -> str:
+    """Return a position of a source as it stands in the offset log, where ``old_offset`` has stood.
+
+    Raise UsageError for one that cannot stand there.
+    """
+    is_text = isinstance(position, str) and not old_offset.startswith('"')
+    text = position if is_text else _to_json(name, position)
+    if len(text) > _MOST_CHARACTERS:
+        raise UsageError(f"source {name}: the new position has more than {_MOST_CHARACTERS:,} characters")
+    if text in ("", NO_OFFSET) or text != text.strip() or len(text.splitlines()) != 1:
+        raise UsageError(f"source {name}: the new position is empty, or not one line without spaces at its ends")
+    return str(text)
+
+
+def _to_json(name: str, position: Any) -> str:
+    """Return a position as JSON in one line. Raise UsageError if it cannot be JSON."""
+    try:
+        text = json.dumps(position, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        text.encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UsageError(f"source {name}: the new position is not JSON ({error})") from error
+    return text
+
+
 def explain(before: Any, after: Any) -> list[str]:
     """Return what it means that a source goes on at ``after`` in place of ``before``, in one line for each part."""
     return list(_MEANINGS.get(find_kind(before), _explain_other)(before, after))
 
 
-def _find_negative(kind: Kind, position: Any) -> str | None:
+def _find_impossible(kind: Kind, position: Any) -> str | None:
     numbers: dict[str, int] = {}
     if kind == "kafka":
         for topic, partitions in position.items():
@@ -78,7 +110,8 @@ def _find_negative(kind: Kind, position: Any) -> str | None:
         numbers = {"it": position}
     elif kind == "rate-micro-batch":
         numbers = dict(position)
-    return next((f"{name} has the offset {number}" for name, number in numbers.items() if number < 0), None)
+    wrong = [name for name, number in numbers.items() if not 0 <= number < 1 << 63]
+    return f"{wrong[0]} has the offset {numbers[wrong[0]]}" if wrong else None
 
 
 def _explain_kafka(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:

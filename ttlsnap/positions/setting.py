@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -12,11 +11,11 @@ from typing import Any
 
 from ttlsnap.checkpoint import Checkpoint, layout, open_checkpoint
 from ttlsnap.checkpoint.listing import list_activity
-from ttlsnap.checkpoint.logs import batch_start, named_positions, plan_next, with_offsets
+from ttlsnap.checkpoint.logs import batch_start, named_offsets, named_positions, plan_next, with_offsets
 from ttlsnap.errors import RefusedError, UsageError
 from ttlsnap.keywords import takes
 from ttlsnap.positions.kinds import find_kind
-from ttlsnap.positions.meaning import explain, parse_position
+from ttlsnap.positions.meaning import as_offset, explain, parse_position
 from ttlsnap.positions.report import PositionChange, PositionsReport
 from ttlsnap.printable import shell_word
 from ttlsnap.publishing.first_run import describe_first_run
@@ -29,7 +28,6 @@ from ttlsnap.suggestions import did_you_mean
 from ttlsnap.transaction.change import Change
 from ttlsnap.transaction.steps import Run, WorkPlace, change_in_place
 
-_MOST_CHARACTERS = 1 << 20
 Confirm = Callable[[PositionsReport], bool]
 """A function that returns whether the positions may be changed as the report says."""
 
@@ -83,7 +81,7 @@ class Repositioning(Run):
     def __init__(self, checkpoint: Checkpoint, runs: Runs, request: PositionsRequest) -> None:
         super().__init__(runs, new_run_id(), list_activity(runs.files))
         self._checkpoint, self._request = checkpoint, request
-        self._changes = _compare(checkpoint, request.positions)
+        self._changes, self._offsets = _compare(checkpoint, request.positions)
         self.published = False
 
     @property
@@ -131,7 +129,7 @@ class Repositioning(Run):
     def journal(self) -> Journal:
         files, batch = self.files, self._checkpoint.batch
         source = for_reading(files)
-        offsets = {change.name: _as_text(change.after) for change in self._changes}
+        offsets = self._offsets
         documents = {layout.offset_file(batch.id): with_offsets(batch_start(source, batch.id).text, offsets).encode()}
         planned: str | None = with_offsets(plan_next(source, batch), offsets)
         if self._next_is_begun:
@@ -161,30 +159,24 @@ class Repositioning(Run):
         )
 
 
-def _compare(checkpoint: Checkpoint, positions: Mapping[str, Any]) -> tuple[PositionChange, ...]:
-    """Return the changes of positions. Raise UsageError for a source that does not exist, or another form."""
+def _compare(checkpoint: Checkpoint, positions: Mapping[str, Any]) -> tuple[tuple[PositionChange, ...], dict[str, str]]:
+    """Return the changes of positions, and the new offsets as text, by the names of their sources.
+
+    Raise UsageError for a source that does not exist, or a position that cannot be one of it.
+    """
     files, batch = for_reading(checkpoint.files), checkpoint.batch.id
+    old_offsets = named_offsets(files, batch)
     old_positions = named_positions(files, batch)
     for name in positions:
         if name not in old_positions:
             hint = did_you_mean(name, list(old_positions))
             raise UsageError(f"the query has no source {name}{hint}. Its sources: {', '.join(old_positions)}")
-    changes = []
+    changes, offsets = [], {}
     for name, wanted in positions.items():
         before = old_positions[name]
         after = parse_position(name, before, wanted)
-        if len(_as_text(after)) > _MOST_CHARACTERS:
-            raise UsageError(f"source {name}: the new position has more than {_MOST_CHARACTERS:,} characters")
         if before != after:
-            change = PositionChange(
-                name=name, kind=find_kind(before), before=before, after=after, meaning=tuple(explain(before, after))
-            )
-            changes.append(change)
-    return tuple(changes)
-
-
-def _as_text(position: Any) -> str:
-    """Return a position as it stands in the offset log: one line."""
-    if isinstance(position, str):
-        return position
-    return json.dumps(position, separators=(",", ":"), ensure_ascii=False)
+            offsets[name] = as_offset(name, after, old_offsets[name])
+            kind, meaning = find_kind(before), tuple(explain(before, after))
+            changes.append(PositionChange(name=name, kind=kind, before=before, after=after, meaning=meaning))
+    return tuple(changes), offsets

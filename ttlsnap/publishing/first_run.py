@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ttlsnap.checkpoint.logs import read_logs, source_offsets
-from ttlsnap.checkpoint.starting import NO_OFFSET
+from ttlsnap.checkpoint.logs import NO_OFFSET, read_logs, source_offsets
 from ttlsnap.errors import TtlsnapError
 from ttlsnap.publishing.runs import Runs
 from ttlsnap.schema.strict_json import parse_json
