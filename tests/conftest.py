@@ -55,11 +55,13 @@ _STARTS_SPARK = {"judge", "theirs", "spark", "delta_server"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that start Spark."""
+    """Mark the tests that start Spark, and those that start an HDFS as ``wide``."""
     for item in items:
         parameters = getattr(getattr(item, "callspec", None), "params", {})
         if parameters.get("engine") == "spark" or _STARTS_SPARK & set(getattr(item, "fixturenames", ())):
             item.add_marker("spark")
+        if parameters.get("place") == "hdfs" or "hdfs" in getattr(item, "fixturenames", ()):
+            item.add_marker("wide")
 
 
 @pytest.hookimpl(tryfirst=True)

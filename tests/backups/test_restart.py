@@ -44,6 +44,7 @@ def test_a_query_goes_on_from_its_backup(judge: Judge, tmp_path: Path, query: Qu
     assert diff(str(checkpoint.path), str(clone.path)).differs is False
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("query", narrow(QUERIES, 1, 0), ids=lambda query: f"{query.operator}-{query.provider}")
 def test_a_query_goes_on_from_an_earlier_batch(judge: Judge, tmp_path: Path, query: Query) -> None:
     checkpoint = judge.write(query, WHOLE, layout="snapshot")

@@ -189,6 +189,7 @@ def test_timers_are_dropped_with_the_last_state_of_their_key(judge: Judge, case:
     assert dropped["all"] == sum(is_expired(event) for events in BATCHES for event in events)
 
 
+@pytest.mark.wide
 def test_timers_stay_by_default(judge: Judge) -> None:
     """Each timer fires once more, for a key that has no state."""
     checkpoint = judge.write(alarmed(), BATCHES, layout="snapshot")
@@ -233,6 +234,7 @@ def test_timers_stay_by_default(judge: Judge) -> None:
     assert len([row for row in over if "'numbers': ''" in str(row) or '"numbers": ""' in str(row)]) == len(forgotten)
 
 
+@pytest.mark.wide
 def test_selecting_a_variable_drops_nothing_else(judge: Judge) -> None:
     checkpoint = judge.write(alarmed(), BATCHES[:1], layout="snapshot")
     settled(checkpoint.path)
