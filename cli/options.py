@@ -167,8 +167,8 @@ class ConsentOptions:
         typer.Option(
             "--yes",
             "-y",
-            help="Do not ask before publishing. Needed without a terminal if values are dropped, or a state is "
-            "replaced.",
+            help="Do not ask before publishing. Needed without a terminal if values are dropped, or if a state or "
+            "positions are replaced.",
             rich_help_panel=PUBLISH,
         ),
     ] = False

@@ -150,12 +150,12 @@ def _describe_set(report: PositionsReport) -> Iterator[str]:
     if not report.changes:
         yield f"{place(report.target)}: its sources are at these positions already. Nothing was changed."
     elif report.dry_run:
-        yield f"Would set {quantity(len(report.changes), 'position')} in {place(report.target)}"
+        yield f"Would give {quantity(len(report.changes), 'source')} of {place(report.target)} another position:"
         yield from _lines_of_changes(report)
     elif not report.published:
         yield "Nothing was changed."
     else:
-        yield f"Set {quantity(len(report.changes), 'position')} in {place(report.target)}"
+        yield f"Gave {quantity(len(report.changes), 'source')} of {place(report.target)} another position:"
         yield from _lines_of_changes(report)
         yield from describe_published(report)
 
