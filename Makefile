@@ -111,7 +111,7 @@ $(LOWEST)/tested: pyproject.toml
 	test -x $(LOWEST)/bin/python || $(PYTHON) -m venv $(LOWEST)
 	$(LOWEST)/bin/python -m pip install --quiet uv
 	$(LOWEST)/bin/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct -r pyproject.toml \
-		--extra delta --extra hdfs --extra html --extra objects '$(SPARK)' delta-spark==4.4.0
+		--extra delta --extra hdfs --extra html --extra kafka --extra objects '$(SPARK)' delta-spark==4.4.0
 	# pip keeps the old releases, and adds what only the tests need.
 	$(LOWEST)/bin/python -m pip install --quiet --editable '.[test]' '$(SPARK)'
 	touch $@

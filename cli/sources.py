@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,9 +21,11 @@ from ttlsnap.errors import Foreseen, RefusedError, UsageError
 from ttlsnap.positions.kinds import TITLES, describe
 
 if TYPE_CHECKING:
-    from ttlsnap.positions.report import PositionsReport, SourcePosition, SourcesReport
+    from ttlsnap.positions.report import PartitionRange, PositionsReport, SourcePosition, SourcesReport
 
 SET = "Setting positions"
+KAFKA = "Kafka"
+_MOST_NAMED = 10
 EXAMPLES = """
 Examples:
   # what each source has read
@@ -31,6 +33,9 @@ Examples:
 
   # the next offset of partition 3 of a topic of Kafka
   ttlsnap sources ck --format json | jq '.sources[0].position.visits["3"]'
+
+  # how far it is behind, and whether its offsets exist
+  ttlsnap sources ck --bootstrap-servers kafka:9092
 
   # go on with a topic that was created again, from its beginning
   ttlsnap sources ck --set 0 --to '{"visits": {"0": 0, "1": 0}}' --stopped
@@ -55,9 +60,18 @@ class SettingOptions(ConsentOptions):
         list[str] | None,
         typer.Option(
             "--to",
-            metavar="JSON",
+            metavar="POSITION",
             help="The position of the source after --set, in the form that --format json shows, or the path of a file "
-            "that has it.",
+            "that has it. With --bootstrap-servers also: earliest, latest, or a time in ISO 8601.",
+            rich_help_panel=SET,
+        ),
+    ] = None
+    topics: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topic",
+            metavar="OLD=NEW",
+            help="Kafka: the query reads the topic NEW in place of OLD. Can be repeated.",
             rich_help_panel=SET,
         ),
     ] = None
@@ -77,11 +91,53 @@ class SettingOptions(ConsentOptions):
         return {name: _parse(text) for name, text in zip(names, positions, strict=True)}
 
 
+@dataclass(frozen=True)
+class KafkaOptions:
+    """The connection to Kafka."""
+
+    bootstrap_servers: Annotated[
+        str | None,
+        typer.Option(
+            "--bootstrap-servers",
+            metavar="HOST:PORT",
+            help="Ask these servers what the topics have: how far the query is behind, and whether its offsets exist.",
+            rich_help_panel=KAFKA,
+        ),
+    ] = None
+    kafka_options: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--kafka-option",
+            metavar="NAME=VALUE",
+            help="An option of the client (librdkafka), such as security.protocol=SASL_SSL. Can be repeated.",
+            rich_help_panel=KAFKA,
+        ),
+    ] = None
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the options as keyword arguments of the library."""
+        options = _pairs("--kafka-option", self.kafka_options)
+        return {"bootstrap_servers": self.bootstrap_servers, "kafka_options": options}
+
+
+def _pairs(option: str, texts: list[str] | None) -> dict[str, str]:
+    pairs = [text.partition("=") for text in texts or ()]
+    wrong = next((name for name, separator, value in pairs if not (name and separator and value)), None)
+    if wrong is not None:
+        raise UsageError(f"{option} {wrong}: write a name, =, and a value")
+    return {name: value for name, _, value in pairs}
+
+
 def register(app: typer.Typer) -> None:
     app.command("sources", cls=Command, epilog=EXAMPLES)(separate(sources))
 
 
-def sources(target: Checkpoint, setting: SettingOptions, output_format: FormatOption = Format.TEXT) -> None:
+def sources(
+    target: Checkpoint,
+    setting: SettingOptions,
+    kafka: KafkaOptions,
+    output_format: FormatOption = Format.TEXT,
+) -> None:
     """Show the position of each source of a query: what it has read, and what a begun batch reads.
 
     With [bold]--set[/bold], a stopped query goes on at another position, with the state that it has. Otherwise sources
@@ -89,13 +145,13 @@ def sources(target: Checkpoint, setting: SettingOptions, output_format: FormatOp
     """
     require_dry_run(wanted=setting.exit_code, dry_run=setting.dry_run)
     if positions := setting.read():
-        _set(target, positions, setting, output_format)
+        _set(target, positions, setting, kafka, output_format)
         return
     if options := [option for option in given(setting) if option != "--stopped"]:  # TTLSNAP_STOPPED may be set
         raise UsageError(f"{options[0]} needs --set: otherwise nothing is changed")
     from ttlsnap.positions.show import sources as run
 
-    report = run(target)
+    report = run(target, **kafka.arguments())
     if output_format is Format.JSON:
         print_json(report.to_json())
     else:
@@ -114,7 +170,9 @@ def _parse(text: str) -> Any:
     return parse_offset(text.strip())
 
 
-def _set(target: str, positions: dict[str, Any], setting: SettingOptions, output_format: Format) -> None:
+def _set(
+    target: str, positions: dict[str, Any], setting: SettingOptions, kafka: KafkaOptions, output_format: Format
+) -> None:
     from ttlsnap.positions.setting import set_positions as run
 
     asks = setting.asks(dry_run=setting.dry_run)
@@ -131,7 +189,15 @@ def _set(target: str, positions: dict[str, Any], setting: SettingOptions, output
             say(line)
         return ask_person("Set these positions?", stopped=setting.stopped)
 
-    report = run(target, positions, dry_run=setting.dry_run, confirm=confirm, **setting.arguments())
+    report = run(
+        target,
+        positions,
+        dry_run=setting.dry_run,
+        topics=_pairs("--topic", setting.topics),
+        confirm=confirm,
+        **setting.arguments(),
+        **kafka.arguments(),
+    )
     if report.dry_run and report.changes and not setting.yes:
         question = Foreseen("a run asks before it changes positions. If nobody can be asked, add --yes")
         report = replace(report, warnings=(*report.warnings, question))
@@ -182,6 +248,7 @@ def _describe_batches(report: SourcesReport) -> str:
 
 def _lines(source: SourcePosition, next_batch: int | None) -> Iterator[str]:
     yield from describe(source.position) or [_as_json(source.position)]
+    yield from _describe_partitions(source.partitions or ())
     if source.log is not None:
         recorded = "" if source.log.entries is None else f"{quantity(source.log.entries, 'file')} recorded, "
         yield f"{source.log.folder}: {recorded}{size(source.log.bytes)} in {quantity(source.log.files, 'log file')}"
@@ -190,6 +257,20 @@ def _lines(source: SourcePosition, next_batch: int | None) -> Iterator[str]:
     elif next_batch is not None:
         for line in describe(source.next_position) or [_as_json(source.next_position)]:
             yield f"batch {next_batch} reads up to: {line}"
+
+
+def _describe_partitions(partitions: Sequence[PartitionRange]) -> Iterator[str]:
+    for topic in dict.fromkeys(one.topic for one in partitions):
+        of_topic = [one for one in partitions if one.topic == topic]
+        if all(one.end is None for one in of_topic):
+            yield f"{topic} does not exist"
+            continue
+        yield f"{topic}: {quantity(sum(one.behind or 0 for one in of_topic), 'offset')} behind"
+        for one in [one for one in of_topic if one.is_lost][:_MOST_NAMED]:
+            has = "does not exist" if one.end is None else f"has the offsets {one.first} to {one.end}"
+            yield f"{topic}: partition {one.partition} {has}, and not {one.position}"
+        for one in [one for one in of_topic if one.position is None][:_MOST_NAMED]:
+            yield f"{topic}: partition {one.partition} has no position, so Spark reads all of it"
 
 
 def _as_json(position: Any) -> str:

@@ -52,8 +52,9 @@ PROMISED = {
     "recover": "target, *, prefer_undo=False, expired_to=None, confirm=None",
     "rewind": "target, batch, *, dry_run=False, stopped=False, planned_batch=True, scratch=None, parallelism=None, "
     "listener=None",
-    "sources": "target",
-    "set_positions": "target, positions, *, dry_run=False, stopped=False, planned_batch=True, confirm=None",
+    "sources": "target, *, bootstrap_servers=None, kafka_options=None",
+    "set_positions": "target, positions, *, dry_run=False, stopped=False, planned_batch=True, topics=None, "
+    "bootstrap_servers=None, kafka_options=None, confirm=None",
     "rollback": "target, *, stopped=False, expired_to=None, confirm=None",
 }
 FUNCTIONS = {name: getattr(ttlsnap, name) for name in PROMISED if name in ttlsnap.__all__}

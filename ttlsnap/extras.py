@@ -30,6 +30,7 @@ PACKAGES = {
     "pyroaring": OptionalPackage("pyroaring", "ttlsnap[delta]", "to read the rows of a Delta table"),
     "obstore": OptionalPackage("obstore", "ttlsnap[objects]", "to open an object store"),
     "hdfs-native": OptionalPackage("hdfs_native", "ttlsnap[hdfs]", "to open HDFS"),
+    "confluent-kafka": OptionalPackage("confluent_kafka", "ttlsnap[kafka]", "to ask Kafka"),
     "jinja2": OptionalPackage("jinja2", "ttlsnap[html]", "to write a page"),
 }
 

@@ -30,7 +30,7 @@ offsets.topic.replication.factor=1
 transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
 group.initial.rebalance.delay.ms=0
-auto.create.topics.enable=false
+auto.create.topics.enable=true
 log.dirs={logs}
 """
 
@@ -73,6 +73,7 @@ class Queries:
     """The process of ``kafka_queries.py``. Each method is a command to it, and returns its answer."""
 
     def __init__(self, address: str, folder: Path, version: str) -> None:
+        self.address = address
         jars = ":".join(map(str, jars_of(CONNECTOR.format(version))))
         script = Path(__file__).with_name("kafka_queries.py")
         self._errors = (folder / "spark.log").open("wb")

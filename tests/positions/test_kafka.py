@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyspark
@@ -12,6 +14,7 @@ import pytest
 from ttlsnap import Drop, EntryTransformerFactory, Keep, compact, migrate, rewind, set_positions, sources
 from ttlsnap.errors import RefusedError, UsageError
 
+from ..cli.running import Ttlsnap
 from ..publishing.idle import STOPPED
 from ..publishing.trees import end_at_once, newest, tree
 from .kafka import Queries, broker
@@ -127,6 +130,68 @@ def test_a_batch_that_cannot_run_any_more(kafka: Queries, begun: Begun, has_stat
         end_at_once(checkpoint)
     place(checkpoint, **{topic: {"0": 0, "1": 0}})
     assert kafka.run(checkpoint, topic) == {"b": 3, "d": 2, "e": 2}
+
+
+def test_a_connection_shows_how_far_a_query_is_behind_and_what_is_lost(
+    kafka: Queries, begun: Begun, ttlsnap: Ttlsnap
+) -> None:
+    checkpoint, topic = begun
+    kafka.put(topic, 1, THIRD)
+    kafka.add_partition(topic)
+    kafka.put(topic, 2, FIRST)
+    (source,) = sources(str(checkpoint), bootstrap_servers=kafka.address).sources
+    assert source.partitions is not None
+    assert [(one.position, one.first, one.end, one.behind, one.is_lost) for one in source.partitions] == [
+        (4, 0, 4, 0, False),
+        (3, 0, 5, 2, False),
+        (None, 0, 4, 4, False),
+    ]
+    kafka.create(topic, 1)
+    shown = ttlsnap("sources", checkpoint, "--bootstrap-servers", kafka.address).out
+    assert f"{topic}: partition 0 has the offsets 0 to 0, and not 4" in shown
+    assert f"{topic}: partition 1 does not exist, and not 3" in shown
+    with pytest.raises(UsageError, match=r"partition 0 of .* has the offsets 0 to 0, and not 4"):
+        set_positions(
+            str(checkpoint), {"0": {topic: {"0": 4, "1": None}}}, bootstrap_servers=kafka.address, stopped=True
+        )
+    with pytest.raises(UsageError, match=f"source 0: {topic} has no partition 1"):
+        set_positions(str(checkpoint), {"0": {topic: {"0": 0, "1": 0}}}, bootstrap_servers=kafka.address, stopped=True)
+
+
+def test_earliest_latest_and_a_time(kafka: Queries, begun: Begun, ttlsnap: Ttlsnap) -> None:
+    checkpoint, topic = begun
+    connected = ("sources", checkpoint, "--bootstrap-servers", kafka.address, "--stopped", "--yes", "--set", "0")
+    time.sleep(0.1)
+    now = datetime.now(UTC).isoformat()
+    kafka.put(topic, 1, THIRD)
+    positions = []
+    for word in ("latest", now, "earliest"):
+        done = ttlsnap(*connected, "--to", word, "--format", "json")
+        assert done.code == 0, done.err
+        positions.append(done.json["changes"][0]["after"] if done.json["changes"] else None)
+    assert positions == [{topic: {"0": 4, "1": 5}}, {topic: {"0": 4, "1": 3}}, {topic: {"0": 0, "1": 0}}]
+    other = f"{topic}-2"
+    missing = ttlsnap(*connected, "--topic", f"{topic}={other}", "--to", "earliest")
+    assert (missing.code, f"has no topic {other}" in missing.err) == (2, True)
+    assert "needs --bootstrap-servers" in ttlsnap("sources", checkpoint, "--set", "0", "--to", "earliest").err
+    assert "does not read a topic x" in ttlsnap(*connected, "--topic", f"x={other}", "--to", "latest").err
+    assert "no topic" in ttlsnap(*connected, "--topic", f"{topic}={other}", "--to", "latest").err  # still not created
+    kafka.create(other, 1)
+    kafka.put(other, 0, THIRD)
+    assert ttlsnap(*connected, "--topic", f"{topic}={other}", "--to", "earliest").code == 0
+    assert kafka.run(checkpoint, other) == {"a": 3, "e": 2}
+
+
+def test_servers_that_do_not_answer_or_options_that_do_not_exist_change_nothing(begun: Begun, ttlsnap: Ttlsnap) -> None:
+    checkpoint, _ = begun
+    before = tree(checkpoint)
+    silent = ttlsnap("sources", checkpoint, "--bootstrap-servers", "127.0.0.1:1")
+    assert (silent.code, "Kafka at 127.0.0.1:1 does not answer" in silent.err) == (5, True)
+    for options in (["--kafka-option", "x=y"], ["--kafka-option", "x"], ["--kafka-option", "security.protocol=x"]):
+        ended = ttlsnap("sources", checkpoint, "--bootstrap-servers", "127.0.0.1:1", *options)
+        assert (ended.code, "--kafka-option" in ended.err) == (2, True), ended.err
+    assert ttlsnap("sources", checkpoint, "--kafka-option", "x=y").code == 2
+    assert tree(checkpoint) == before
 
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"

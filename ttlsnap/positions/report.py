@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from ttlsnap.documents import Document, Result
+from ttlsnap.documents import Document, Result, in_json, json_property
 from ttlsnap.positions.kinds import Kind
 from ttlsnap.transaction.report import RunReport
 
@@ -26,6 +26,39 @@ class SourceLogSize(Document):
 
 
 @dataclass(frozen=True, kw_only=True)
+class PartitionRange(Document):
+    """A partition of a topic of Kafka.
+
+    position        the next offset that the query reads; None if it has none there
+    first, end      the offset of its first message, and the one that the next message gets; None if it does not exist
+    behind          the offsets that the query has not read; None if ``is_lost``
+    is_lost         whether the query has an offset that the partition does not have any more, or not yet
+    """
+
+    topic: str
+    partition: int
+    position: int | None
+    first: int | None
+    end: int | None
+
+    @property
+    @json_property()
+    def is_lost(self) -> bool:
+        """Whether the query has an offset that the partition does not have."""
+        if self.position is None:
+            return False
+        return self.first is None or self.end is None or not self.first <= self.position <= self.end
+
+    @property
+    @json_property()
+    def behind(self) -> int | None:
+        """The offsets that the query has not read."""
+        if self.is_lost or self.end is None or self.first is None:
+            return None
+        return self.end - (self.first if self.position is None else self.position)
+
+
+@dataclass(frozen=True, kw_only=True)
 class SourcePosition(Document):
     """The position of a source.
 
@@ -34,6 +67,7 @@ class SourcePosition(Document):
     position        its offset after the last committed batch: everything before it is read. None if it has none
     next_position   the end of the batch that is planned or was begun, which the next start runs; None if there is none
     log             the size of its log, if it reads files
+    partitions      what the topics of Kafka have; None without a connection
     """
 
     name: str
@@ -41,6 +75,7 @@ class SourcePosition(Document):
     position: Any
     next_position: Any
     log: SourceLogSize | None
+    partitions: tuple[PartitionRange, ...] | None = field(default=None, metadata=in_json(optional=True))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ from ttlsnap.checkpoint.listing import list_activity
 from ttlsnap.checkpoint.logs import batch_start, named_offsets, named_positions, plan_next, with_offsets
 from ttlsnap.errors import RefusedError, UsageError
 from ttlsnap.keywords import takes
+from ttlsnap.positions.kafka import connect, require_existing, resolve
 from ttlsnap.positions.kinds import find_kind
 from ttlsnap.positions.meaning import as_offset, explain, parse_position
 from ttlsnap.positions.report import PositionChange, PositionsReport
@@ -37,8 +38,11 @@ class PositionsRequest:
     """The arguments of ``set_positions``.
 
     ``target`` is the checkpoint: a path, or a URI of an object store or HDFS. ``positions`` has the new position of
-    each source that gets one, by its name or number, in the form in which ``sources`` shows it. ``stopped`` and
-    ``planned_batch`` are as for ``compact``. ``confirm`` is called before anything is changed, with the report that a
+    each source that gets one, by its name or number, in the form in which ``sources`` shows it. For a source of Kafka
+    it may also be ``earliest``, ``latest``, or a time in ISO 8601: then ``bootstrap_servers`` and ``kafka_options`` are
+    needed, as for ``sources``, and ``topics`` has the new name of each topic that has another one now. With a
+    connection, offsets that the topics do not have are refused. ``stopped`` and ``planned_batch`` are as for
+    ``compact``. ``confirm`` is called before anything is changed, with the report that a
     dry run returns; nothing is changed if it returns False.
     """
 
@@ -47,6 +51,9 @@ class PositionsRequest:
     dry_run: bool = False
     stopped: bool = False
     planned_batch: bool = True
+    topics: Mapping[str, str] | None = None
+    bootstrap_servers: str | None = None
+    kafka_options: Mapping[str, str] | None = None
     confirm: Confirm | None = None
 
 
@@ -81,7 +88,7 @@ class Repositioning(Run):
     def __init__(self, checkpoint: Checkpoint, runs: Runs, request: PositionsRequest) -> None:
         super().__init__(runs, new_run_id(), list_activity(runs.files))
         self._checkpoint, self._request = checkpoint, request
-        self._changes, self._offsets = _compare(checkpoint, request.positions)
+        self._changes, self._offsets = _compare(checkpoint, request)
         self.published = False
 
     @property
@@ -159,12 +166,13 @@ class Repositioning(Run):
         )
 
 
-def _compare(checkpoint: Checkpoint, positions: Mapping[str, Any]) -> tuple[tuple[PositionChange, ...], dict[str, str]]:
+def _compare(checkpoint: Checkpoint, request: PositionsRequest) -> tuple[tuple[PositionChange, ...], dict[str, str]]:
     """Return the changes of positions, and the new offsets as text, by the names of their sources.
 
     Raise UsageError for a source that does not exist, or a position that cannot be one of it.
     """
-    files, batch = for_reading(checkpoint.files), checkpoint.batch.id
+    files, batch, positions = for_reading(checkpoint.files), checkpoint.batch.id, request.positions
+    kafka, topics = connect(request.bootstrap_servers, request.kafka_options), request.topics or {}
     old_offsets = named_offsets(files, batch)
     old_positions = named_positions(files, batch)
     for name in positions:
@@ -174,7 +182,13 @@ def _compare(checkpoint: Checkpoint, positions: Mapping[str, Any]) -> tuple[tupl
     changes, offsets = [], {}
     for name, wanted in positions.items():
         before = old_positions[name]
+        if find_kind(before) == "kafka" and isinstance(wanted, str):
+            wanted = resolve(name, before, wanted, topics, kafka)
+        elif topics:
+            raise UsageError(f"source {name}: --topic needs a --to that is earliest, latest, or a time")
         after = parse_position(name, before, wanted)
+        if find_kind(before) == "kafka" and kafka is not None:
+            require_existing(name, after, kafka)
         if before != after:
             offsets[name] = as_offset(name, after, old_offsets[name])
             kind, meaning = find_kind(before), tuple(explain(before, after))

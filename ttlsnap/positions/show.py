@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 from ttlsnap.checkpoint import layout
@@ -10,6 +11,7 @@ from ttlsnap.checkpoint.recognize import require_checkpoint
 from ttlsnap.checkpoint.source_logs import are_exact, find_sources, list_source_log
 from ttlsnap.errors import CorruptionError
 from ttlsnap.keywords import public
+from ttlsnap.positions.kafka import connect
 from ttlsnap.positions.kinds import find_kind
 from ttlsnap.positions.report import SourceLogSize, SourcePosition, SourcesReport
 from ttlsnap.storage.directory import Directory
@@ -21,12 +23,18 @@ _MOST_COUNTED = 256 << 20
 
 
 @public
-def sources(target: str) -> SourcesReport:
+def sources(
+    target: str, *, bootstrap_servers: str | None = None, kafka_options: Mapping[str, str] | None = None
+) -> SourcesReport:
     """Return the positions of all sources of a query after its last committed batch. The query may be running.
 
-    Raise UsageError if ``target`` is not a checkpoint, FencedError if a run was interrupted, and CorruptionError if a
-    log is damaged.
+    ``bootstrap_servers`` are those of a Kafka cluster, and ``kafka_options`` the options of its client. With them, the
+    report also says what the topics have.
+
+    Raise UsageError if ``target`` is not a checkpoint, FencedError if a run was interrupted, CorruptionError if a log
+    is damaged, and StorageError if Kafka does not answer.
     """
+    kafka = connect(bootstrap_servers, kafka_options)
     files = open_for_reading(target)
     require_checkpoint(files, layout.OFFSETS)
     logs = read_logs(files)
@@ -36,21 +44,25 @@ def sources(target: str) -> SourcesReport:
     offsets = {} if batch is None else named_positions(files, batch)
     next_offsets = {} if next_batch is None else named_positions(files, next_batch)
     sizes = _measure_logs(files, batch if batch is not None else next_batch)
+
+    def look_at(name: str) -> SourcePosition:
+        position, next_position = offsets.get(name), next_offsets.get(name)
+        kind = find_kind(position if position is not None else next_position)
+        return SourcePosition(
+            name=name,
+            kind=kind,
+            position=position,
+            next_position=next_position,
+            log=sizes.get(name),
+            partitions=kafka.ranges(position) if kafka is not None and kind == "kafka" and position else None,
+        )
+
     return SourcesReport(
         target=files.root,
         batch=batch,
         next_batch=next_batch,
         log_version=2 if names_sources(files, logs.offsets[-1]) else 1,
-        sources=tuple(
-            SourcePosition(
-                name=name,
-                kind=find_kind(offsets.get(name, next_offsets.get(name))),
-                position=offsets.get(name),
-                next_position=next_offsets.get(name),
-                log=sizes.get(name),
-            )
-            for name in dict.fromkeys([*offsets, *next_offsets])
-        ),
+        sources=tuple(map(look_at, dict.fromkeys([*offsets, *next_offsets]))),
     )
 
 
