@@ -144,11 +144,9 @@ def test_a_query_that_cannot_run_a_planned_batch_is_refused(tmp_path: Path, ttls
     before = bytes_of(checkpoint)
     (source,) = sources(str(checkpoint)).sources
     words = ("sources", checkpoint, "--set", source.name, "--to", '{"logOffset":0}', "--stopped", "--yes")
-    assert ttlsnap(*words).code == 4
-    assert without_own(bytes_of(checkpoint)) == before
-    assert ttlsnap(*words, "--no-planned-batch").code == 0
-    assert sources(str(checkpoint)).sources[0].position == {"logOffset": 0}
-    assert sources(str(checkpoint)).next_batch is None
+    for options in ((), ("--no-planned-batch",)):
+        assert ttlsnap(*words, *options).code == 4
+        assert without_own(bytes_of(checkpoint)) == before
 
 
 @pytest.mark.parametrize(

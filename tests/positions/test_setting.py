@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ttlsnap import doctor, rollback, set_positions
+from ttlsnap import copy, doctor, rewind, rollback, set_positions
 from ttlsnap.checkpoint.logs import named_positions
 from ttlsnap.errors import RefusedError
 from ttlsnap.storage.open import open_directory
@@ -46,7 +46,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("query", "meaning"), CASES)
-def test_what_is_read_again_is_counted_again(judge: Judge, query: Query, meaning: str) -> None:
+def test_what_is_read_again_is_counted_again(judge: Judge, tmp_path: Path, query: Query, meaning: str) -> None:
     makes_rows = query.source == "rate-micro-batch"
     batches, more = ([rated(n) for n in range(4)], [rated(4)]) if makes_rows else (BATCHES, MORE)
     written = judge.write(query, batches, layout="both" if query.provider == "rocksdb" else "deltas")
@@ -58,10 +58,16 @@ def test_what_is_read_again_is_counted_again(judge: Judge, query: Query, meaning
     rollback(str(written.path), stopped=True)
     assert tree(written.path) == before
     set_positions(str(written.path), positions, stopped=True)
+    clone = judge.at(written, tmp_path / "clone")
+    copy(str(written.path), str(clone.path), new_id=True)
+    assert not doctor(str(clone.path)).problems
     model, again = written.expected, batches[-1:]
-    assert rows(judge.restart(written, again if makes_rows else [])) == rows(model.run(again))
+    cloned = rows(judge.restart(clone, again if makes_rows else []))
+    assert rows(judge.restart(written, again if makes_rows else [])) == cloned == rows(model.run(again))
     assert rows(judge.restart(written, more, fresh=True)) == rows(model.run(more))
     assert judge.state(written) == model.state()
+    rewind(str(written.path), report.batch, stopped=True)
+    assert makes_rows or rows(judge.restart(written, []))[0] == cloned[0]
 
 
 @pytest.mark.wide

@@ -12,10 +12,11 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
+from types import MappingProxyType
 
 from ttlsnap.checkpoint import Checkpoint, layout, open_checkpoint
 from ttlsnap.checkpoint.listing import is_temporary
-from ttlsnap.checkpoint.logs import read_file_logs, read_logs
+from ttlsnap.checkpoint.logs import batch_start, named_offsets, read_file_logs, read_logs, with_offsets
 from ttlsnap.checkpoint.own_paths import own_paths
 from ttlsnap.checkpoint.source_logs import are_exact, describe_missing, find_sources, list_source_log, log_number
 from ttlsnap.errors import BusyError, CorruptionError, RefusedError, UnsupportedError, UsageError
@@ -92,14 +93,31 @@ def select_files(files: Directory, batch: int | None, home: str, query_id: str |
     refuse_shared_folders(files, [store.directory(partition) for store in stores for partition in store.partitions])
     state = _stat_state(files, [partition.lineage for partition in partitions])
     infos = {**_list_others(files, checkpoint), **_list_metadata(files, checkpoint), **state}
-    selected = choose_files(files, infos, home, query_id)
+    selected = choose_files(files, infos, home, query_id, _offsets_before(files, runs, checkpoint.batch.id))
     return Selection(checkpoint, runs, partitions, tuple(selected), query_id or checkpoint.query_id)
 
 
+def _offsets_before(files: Directory, runs: Runs, batch: int) -> dict[str, bytes]:
+    """Return the offsets of the batch before, if ttlsnap has set the positions after ``batch``: with those positions.
+
+    A query that starts after a batch also reads the offsets before it, and a source of files fails if it goes back. In
+    the checkpoint itself, the planned batch follows. A copy does not have the state of the batch before.
+    """
+    if not runs.has_set_positions(batch) or files.stat(path := layout.offset_file(batch - 1)) is None:
+        return {}
+    return {path: with_offsets(batch_start(files, batch - 1).text, named_offsets(files, batch)).encode()}
+
+
 def choose_files(
-    files: Directory, infos: Mapping[str, FileInfo], home: str, query_id: str | None = None
+    files: Directory,
+    infos: Mapping[str, FileInfo],
+    home: str,
+    query_id: str | None = None,
+    contents: Mapping[str, bytes] = MappingProxyType({}),
 ) -> list[SelectedFile]:
     """Return those of the files that a copy at ``home`` has, with their content there if it is another one.
+
+    ``contents`` has such a content of some files.
 
     A checksum that would not be read there, or not fit, is left out.
     """
@@ -109,7 +127,8 @@ def choose_files(
     for path, info in infos.items():
         if layout.strip_checksum(path) == path:
             checksums = tuple(name for name in layout.checksum_files(path)[:1] if name in infos)
-            selected[path] = SelectedFile(path, info, _content_for(files, path, home, query_id), checksums=checksums)
+            content = contents.get(path) or _content_for(files, path, home, query_id)
+            selected[path] = SelectedFile(path, info, content, checksums=checksums)
     for path, info in infos.items():
         owner = selected.get(layout.strip_checksum(path))
         is_kept = owner is None or owner.content is None

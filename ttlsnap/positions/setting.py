@@ -22,7 +22,14 @@ from ttlsnap.printable import shell_word
 from ttlsnap.publishing.first_run import describe_first_run
 from ttlsnap.publishing.in_progress import find_written
 from ttlsnap.publishing.journal import Journal
-from ttlsnap.publishing.preflight import foresee, refuse_immovable, refuse_in_place, refuse_running, refuse_unsettled
+from ttlsnap.publishing.preflight import (
+    describe_unplannable,
+    foresee,
+    refuse_immovable,
+    refuse_in_place,
+    refuse_running,
+    refuse_unsettled,
+)
 from ttlsnap.publishing.runs import Runs, new_run_id, refuse_if_interrupted
 from ttlsnap.storage.open import for_reading, open_directory
 from ttlsnap.suggestions import did_you_mean
@@ -89,7 +96,7 @@ class Repositioning(Run):
         super().__init__(runs, new_run_id(), list_activity(runs.files))
         self._checkpoint, self._request = checkpoint, request
         self._changes, self._offsets = _compare(checkpoint, request)
-        self.published = False
+        self.published = not request.dry_run
 
     @property
     def _next_is_begun(self) -> bool:
@@ -101,6 +108,7 @@ class Repositioning(Run):
         newest = logs.offsets[-1]
         refuse_unsettled(self._checkpoint, self.before, self.runs)
         return [
+            *foresee(self._refuse_without_plan, dry_run=dry_run),
             *refuse_running(self.runs, self._checkpoint.query_id, request.stopped, False, dry_run),
             *foresee(self._refuse_written, dry_run=dry_run),
             *foresee(partial(refuse_immovable, files, [layout.offset_file(newest)]), dry_run=dry_run),
@@ -112,6 +120,19 @@ class Repositioning(Run):
                 dry_run=dry_run,
             ),
         ]
+
+    def _refuse_without_plan(self) -> None:
+        """Raise RefusedError if no batch is planned, and Spark would not start."""
+        if self._request.planned_batch or self._next_is_begun:
+            return
+        change = next((change for change in self._changes if change.kind not in ("kafka", "rate-micro-batch")), None)
+        if change is not None:
+            can_plan = describe_unplannable(self._checkpoint) is None
+            raise RefusedError(
+                f"{self.files.root}: source {change.name} needs a planned batch. Without it, Spark also looks at the "
+                "offsets before the last batch when it starts, and a source of this kind may then fail. Nothing was "
+                f"changed{'. Omit --no-planned-batch' if can_plan else ''}"
+            )
 
     def _refuse_written(self) -> None:
         """Raise RefusedError for a batch that has written state from its own input, but has no commit."""

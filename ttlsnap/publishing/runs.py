@@ -91,6 +91,15 @@ class Runs:
                         newest_runs[folder] = max(newest_runs.get(folder, (0, "")), (journal.number, journal.run))
         return newest_runs
 
+    def has_set_positions(self, batch: int) -> bool:
+        """Return whether a run has given sources other positions after ``batch``, and is not undone."""
+        done_journals = [journal for journal in self.journals if journal.status == "done"]
+        undone_runs = {journal.undoes for journal in done_journals}
+        return any(
+            journal.kind == "sources" and journal.batch == batch and journal.run not in undone_runs
+            for journal in done_journals
+        )
+
     def recent(self, logs: Logs) -> list[Journal]:
         """Return the journals of runs on batches that the logs still have, newest first."""
         oldest = min((*logs.offsets, *logs.commits), default=0)
