@@ -15,7 +15,9 @@ from ttlsnap.checkpoint.logs import parse_offset, with_offsets
 from ttlsnap.errors import UsageError
 from ttlsnap.positions.meaning import as_offset, explain, parse_position
 
+from ..backups.sources import read_one_source_twice
 from ..cli.running import Ttlsnap
+from ..publishing.trees import end_at_once, newest
 from ..samples import UNPLANNABLE, bytes_of, sample, without_own
 
 AGG = "agg-deltas-lz4-4.2"
@@ -210,4 +212,51 @@ def test_a_compaction_before_it_and_one_after_it(tmp_path: Path, ttlsnap: Ttlsna
     assert sources(str(checkpoint)).sources[0].next_position == {"logOffset": 3}
     assert ttlsnap("rollback", checkpoint, "--stopped").code == 0
     assert without_own(bytes_of(checkpoint)) == before
+    assert ttlsnap("doctor", checkpoint).code == 0
+
+
+def test_a_source_that_may_be_used_twice_gets_one_position(tmp_path: Path) -> None:
+    checkpoint = sample(AGG, tmp_path)
+    read_one_source_twice(checkpoint, lambda batch: (batch, batch, batch // 2))
+    before = bytes_of(checkpoint)
+    with pytest.raises(UsageError, match="sources 0 and 1 have had the same offset after each batch"):
+        set_positions(str(checkpoint), {"0": {"logOffset": 3}}, stopped=True)
+    assert without_own(bytes_of(checkpoint)) == before
+    set_positions(str(checkpoint), {"2": {"logOffset": 1}}, stopped=True)
+    set_positions(str(checkpoint), {"0": {"logOffset": 3}, "1": {"logOffset": 3}}, stopped=True)
+    assert [source.position["logOffset"] for source in sources(str(checkpoint)).sources] == [3, 3, 1]
+
+
+def test_an_entry_that_spark_has_removed_cannot_be_read_again(tmp_path: Path) -> None:
+    checkpoint = sample(AGG, tmp_path)
+    log = checkpoint / "sources/0"
+    (log / "4.compact").write_bytes((log / "4").read_bytes())
+    for name in ("0", "1", "2", "3", "4"):
+        (log / name).unlink()
+    with pytest.raises(UsageError, match=r"sources/0 has no file 0 any more.* earliest possible position is entry 4"):
+        set_positions(str(checkpoint), {"0": {"logOffset": 3}}, stopped=True)
+    assert set_positions(str(checkpoint), {"0": {"logOffset": 4}}, stopped=True).published
+
+
+def test_a_begun_batch_is_not_replaced_by_one_that_spark_cannot_run(tmp_path: Path, ttlsnap: Ttlsnap) -> None:
+    checkpoint = sample("offsets-v2-4.2", tmp_path)
+    last = newest(checkpoint / "offsets")
+    (checkpoint / f"commits/{last}").unlink()
+    end_at_once(checkpoint)
+    before = bytes_of(checkpoint)
+    (source,) = sources(str(checkpoint)).sources
+    words = ("sources", checkpoint, "--set", source.name, "--to", '{"logOffset":0}', "--stopped", "--yes")
+    for options in ((), ("--no-planned-batch",)):
+        assert ttlsnap(*words, *options).code == 4
+        assert without_own(bytes_of(checkpoint)) == before
+
+
+def test_the_batch_after_a_position_is_not_removed_as_torn(tmp_path: Path, ttlsnap: Ttlsnap) -> None:
+    checkpoint = sample(AGG, tmp_path)
+    set_positions(str(checkpoint), {"0": {"logOffset": 2}}, stopped=True)
+    (checkpoint / "offsets/7").write_bytes(b"")
+    refused = ttlsnap("doctor", checkpoint, "--fix", "torn-offset", "--stopped")
+    advice = f"ttlsnap rewind {checkpoint} --batch 6 --stopped"
+    assert (refused.code, advice in " ".join(refused.err.split())) == (4, True), refused.err
+    assert ttlsnap(*advice.split()[1:], "--yes").code == 0
     assert ttlsnap("doctor", checkpoint).code == 0

@@ -208,6 +208,8 @@ class Replacement(Run):
     def refusals(self) -> list[str]:
         """Raise a TtlsnapError if the checkpoint cannot be replaced now; in a dry run, return what it would say."""
         request, files, dry_run = self._request, self.files, self._request.dry_run
+        if going_back := self._advanced.going_back:
+            self.warnings.append(_describe_going_back(going_back))
         new_files = [*(partition.target for partition in self._partitions), layout.offset_file(self._numbers.planned)]
         in_place = partial(refuse_in_place, self._at_its_last_batch, new_files, moved=None, dry_run=dry_run)
         return [
@@ -366,6 +368,15 @@ class Replacement(Run):
         checkpoint = self._selection.checkpoint
         batch = (checkpoint.batch.id,)
         return replace(checkpoint, files=self.files, logs=Logs(batch, batch, None))
+
+
+def _describe_going_back(sources: Sequence[str]) -> str:
+    names = ", ".join(sources)
+    return (
+        "the logs of these sources of files end with a lower number than before, because nothing shows which offsets "
+        f"they have: {names}. If a query with this checkpoint is idle, it writes a later number when it finds "
+        "a file, and Spark then does not start, because numbers are missing. Make sure that no query is running"
+    )
 
 
 def _renumber(selection: Selection, version: int) -> tuple[list[_Partition], dict[int, list[list[str]]]]:

@@ -27,10 +27,14 @@ _MOST_OF_AN_ENTRY = 1 << 20  # bytes
 
 @dataclass(frozen=True)
 class AdvancedLogs:
-    """The ``files`` of a restored checkpoint with its logs of sources, and the new ``positions`` of these sources."""
+    """The ``files`` of a restored checkpoint with its logs of sources, and the new ``positions`` of these sources.
+
+    ``going_back`` are the sources whose logs end with a lower number than before.
+    """
 
     files: tuple[SelectedFile, ...]
     positions: dict[str, int]
+    going_back: tuple[str, ...]
 
 
 def advance_logs(
@@ -39,10 +43,12 @@ def advance_logs(
     """Return the ``files`` of the backup as of ``batch`` with logs that go on where those in ``old_paths`` end."""
     offsets = read_file_logs(backup, batch, {})
     logs = find_sources(backup, offsets)
-    if not are_exact(logs, offsets):
-        return AdvancedLogs(tuple(files), {})  # it is not known which log an offset belongs to
     new_files, positions = {file.path: file for file in files}, dict[str, int]()
     old_names, newest_numbers = _list_old(logs, old_paths)
+    going_back = {source for source in logs if newest_numbers[source] > _newest_number(new_files, source)}
+    if not are_exact(logs, offsets):
+        # It is not known which log an offset belongs to.
+        return AdvancedLogs(tuple(files), {}, tuple(sorted(going_back)))
     for sources, names in _group(logs, offsets):
         last_number, newest_number = logs[sources[0]], newest_numbers[sources[0]]
         if newest_number <= last_number or any(newest_numbers[source] != newest_number for source in sources):
@@ -58,7 +64,8 @@ def advance_logs(
         new_files = {path: file for path, file in new_files.items() if path not in replaced_paths}
         new_files |= {file.path: file for log in advanced_logs for file in log or ()}
         positions |= dict.fromkeys(names, newest_number)
-    return AdvancedLogs(tuple(new_files.values()), positions)
+        going_back.difference_update(sources)
+    return AdvancedLogs(tuple(new_files.values()), positions, tuple(sorted(going_back)))
 
 
 def _group(logs: Mapping[str, int], offsets: Mapping[str, int]) -> list[tuple[list[str], list[str]]]:
@@ -85,6 +92,11 @@ def _list_old(sources: Iterable[str], old_paths: Sequence[str]) -> tuple[dict[st
     }
     numbers = {source: [log_number(name) for name in old_names] for source, old_names in names.items()}
     return names, {source: max((n for n in known if n is not None), default=-1) for source, known in numbers.items()}
+
+
+def _newest_number(files: Mapping[str, SelectedFile], source: str) -> int:
+    numbers = [log_number(path.rpartition("/")[2]) for path in _files_of_log(files, source)]
+    return max((number for number in numbers if number is not None), default=-1)
 
 
 def _files_of_log(files: Mapping[str, SelectedFile], source: str) -> dict[str, SelectedFile]:

@@ -106,7 +106,13 @@ def repair(
         raise RefusedError(f"{files.root}: batch {logs.commits[-1]} was committed during the run: the query is running")
     if "torn-offset" in names:
         advice = f"Go back to batch {report.batch} with another number: ttlsnap rewind {shell_word(files.root)} "
-        refuse_uncommitted(files, logs, before, f"{advice}--batch {report.batch} --stopped")
+        advice += f"--batch {report.batch} --stopped"
+        refuse_uncommitted(files, logs, before, advice)
+        if runs.has_set_positions(report.batch):
+            raise RefusedError(
+                f"{files.root}: ttlsnap has set the positions of batch {report.batch}, and Spark may not start without "
+                f"a batch after it. Nothing was changed. {advice}"
+            )
     if "last-batch-lost" in names:
         return _go_back_if_wanted(files, report, logs, request, confirm)
     run = Repair(runs, report, logs, before, list(dict.fromkeys(names)))

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import product
 from typing import Any
 
-from ttlsnap.checkpoint import Checkpoint, layout, open_checkpoint
+from ttlsnap.checkpoint import Checkpoint, Logs, layout, open_checkpoint
 from ttlsnap.checkpoint.listing import list_activity
-from ttlsnap.checkpoint.logs import batch_start, named_offsets, named_positions, plan_next, with_offsets
+from ttlsnap.checkpoint.logs import (
+    batch_start,
+    named_offsets,
+    named_positions,
+    plan_next,
+    read_file_logs,
+    with_offsets,
+)
+from ttlsnap.checkpoint.source_logs import COMPACT, find_sources, list_source_log, log_number
 from ttlsnap.errors import RefusedError, UsageError
 from ttlsnap.keywords import takes
 from ttlsnap.positions.kafka import connect, require_existing, resolve
@@ -31,10 +40,14 @@ from ttlsnap.publishing.preflight import (
     refuse_unsettled,
 )
 from ttlsnap.publishing.runs import Runs, new_run_id, refuse_if_interrupted
+from ttlsnap.storage.directory import Directory, each
 from ttlsnap.storage.open import for_reading, open_directory
 from ttlsnap.suggestions import did_you_mean
 from ttlsnap.transaction.change import Change
 from ttlsnap.transaction.steps import Run, WorkPlace, change_in_place
+
+_COMPARED = 20
+"""The newest batches whose offsets are compared."""
 
 Confirm = Callable[[PositionsReport], bool]
 """A function that returns whether the positions may be changed as the report says."""
@@ -105,15 +118,16 @@ class Repositioning(Run):
     def refusals(self) -> list[str]:
         """Raise a TtlsnapError if the positions cannot be changed now; in a dry run, return what it would say."""
         request, files, logs, dry_run = self._request, self.files, self._checkpoint.logs, self._request.dry_run
-        newest = logs.offsets[-1]
+        newest, batch = logs.offsets[-1], self._checkpoint.batch.id
         refuse_unsettled(self._checkpoint, self.before, self.runs)
         return [
             *foresee(self._refuse_without_plan, dry_run=dry_run),
             *refuse_running(self.runs, self._checkpoint.query_id, request.stopped, False, dry_run),
             *foresee(self._refuse_written, dry_run=dry_run),
             *foresee(partial(refuse_immovable, files, [layout.offset_file(newest)]), dry_run=dry_run),
+            # A batch that was begun is replaced, too, by one without data.
             *refuse_in_place(
-                self._checkpoint,
+                replace(self._checkpoint, logs=Logs((batch,), (batch,), None)),
                 [layout.offset_file(newest + 1)],
                 planned_batch=request.planned_batch,
                 moved=None,
@@ -123,7 +137,7 @@ class Repositioning(Run):
 
     def _refuse_without_plan(self) -> None:
         """Raise RefusedError if no batch is planned, and Spark would not start."""
-        if self._request.planned_batch or self._next_is_begun:
+        if self._request.planned_batch:
             return
         change = next((change for change in self._changes if change.kind not in ("kafka", "rate-micro-batch")), None)
         if change is not None:
@@ -159,15 +173,18 @@ class Repositioning(Run):
         source = for_reading(files)
         offsets = self._offsets
         documents = {layout.offset_file(batch.id): with_offsets(batch_start(source, batch.id).text, offsets).encode()}
-        planned: str | None = with_offsets(plan_next(source, batch), offsets)
-        if self._next_is_begun:
-            # It has written nothing yet. The fence is after it, so that a rollback brings its offsets back.
-            assert planned is not None
-            documents[layout.offset_file(batch.id + 1)] = planned.encode()
-            planned = None
-        elif not self._request.planned_batch:
-            planned = None
-        change = Change(kind="sources", batch=batch.id, documents=documents, planned=planned)
+        planned, next_offsets = with_offsets(plan_next(source, batch), offsets), layout.offset_file(batch.id + 1)
+        plans_batch = self._request.planned_batch
+        # A batch that was begun has written nothing yet. The fence is after it, so that a rollback brings it back.
+        if self._next_is_begun and plans_batch:
+            documents[next_offsets] = planned.encode()
+        change = Change(
+            kind="sources",
+            batch=batch.id,
+            documents=documents,
+            set_aside=[next_offsets] if self._next_is_begun and not plans_batch else [],
+            planned=planned if plans_batch and not self._next_is_begun else None,
+        )
         return change.journal(self.runs, self.id, self._checkpoint.logs, self.before)
 
     @property
@@ -214,4 +231,46 @@ def _compare(checkpoint: Checkpoint, request: PositionsRequest) -> tuple[tuple[P
             offsets[name] = as_offset(name, after, old_offsets[name])
             kind, meaning = find_kind(before), tuple(explain(before, after))
             changes.append(PositionChange(name=name, kind=kind, before=before, after=after, meaning=meaning))
+    _require_together(files, checkpoint, {**old_offsets, **offsets}, list(offsets))
+    _require_entries(files, batch, {one.name: one.after["logOffset"] for one in changes if one.kind == "files"})
     return tuple(changes), offsets
+
+
+def _require_together(
+    files: Directory, checkpoint: Checkpoint, offsets: Mapping[str, str], names: Sequence[str]
+) -> None:
+    """Raise UsageError if two offsets may be those of one source, and are to differ.
+
+    A source that a query uses twice has two offsets, and Spark takes the last one for both.
+    """
+    batches = [number for number in checkpoint.logs.offsets if number <= checkpoint.batch.id][-_COMPARED:]
+    history = each(files, lambda number: named_offsets(files, number), batches)
+    for name, other in product(names, offsets):
+        has_names = not (name.isdigit() and other.isdigit())
+        if has_names or offsets[name] == offsets[other]:
+            continue
+        if all(of_batch.get(name) == of_batch.get(other) for of_batch in history):
+            raise UsageError(
+                f"sources {name} and {other} have had the same offset after each batch, so they may be one source that "
+                "the query uses twice. Give both the same position"
+            )
+
+
+def _require_entries(files: Directory, batch: int, new_positions: Mapping[str, int]) -> None:
+    """Raise UsageError if the log of a source of files does not have all entries after its new position.
+
+    Spark removes what is in a later ``.compact`` file.
+    """
+    if not new_positions:
+        return
+    sources = find_sources(files, {**read_file_logs(files, batch, {}), **new_positions})
+    for source, last_number in sources.items():
+        log = list_source_log(files, source, last_number)
+        if log.missing is not None:
+            compact_numbers = [
+                n for name in log.files if name.endswith(COMPACT) and (n := log_number(name)) is not None
+            ]
+            raise UsageError(
+                f"{files.root}/{log.folder} has no file {log.missing} any more: Spark has removed it. The earliest "
+                f"possible position is entry {max(compact_numbers, default=last_number)}"
+            )
