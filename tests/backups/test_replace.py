@@ -149,13 +149,13 @@ def test_a_clone_and_its_original_can_restore_each_other(pair: tuple[Path, Path]
 
 
 def test_a_newer_backup_raises_the_numbers_and_blocks_the_next_batch(pair: tuple[Path, Path], tmp_path: Path) -> None:
-    checkpoint, backup = pair
-    newer = tmp_path / "newer"
+    checkpoint, older, newer = pair[0], tmp_path / "older", tmp_path / "newer"
+    copy(str(checkpoint), str(older), batch=3)
     copy(str(checkpoint), str(newer))
-    assert restore(newer, backup).batch == 6
-    # An idle query at batch 4 would begin batch 5.
-    assert read_logs(open_directory(str(backup))).offsets == (5, 6, 7)
-    assert diff(str(newer), str(backup)).differs is False
+    assert restore(newer, older).batch == 6
+    # An idle query at batch 3 would begin batch 4.
+    assert read_logs(open_directory(str(older))).offsets == (4, 5, 6, 7)
+    assert diff(str(newer), str(older)).differs is False
 
 
 @pytest.mark.parametrize("lost", ["commits", "offsets commits", "state", "offsets commits state sources"])
