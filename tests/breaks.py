@@ -339,7 +339,7 @@ BREAKS = (
         "copies/selection.py",
         "content = contents.get(path) or _content_for(",
         "content = _content_for(",
-        "../positions/test_setting.py",
+        "../positions/test_meaning.py",
     ),
     Break(
         "torn-offset removes the batch that Spark needs after another position",

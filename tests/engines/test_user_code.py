@@ -101,7 +101,6 @@ def test_commands_without_spark_run_nothing(checkpoint: Path) -> None:
     assert "evil" not in run(checkpoint, "transformers")
 
 
-@pytest.mark.wide
 @pytest.mark.spark
 def test_spark_and_its_workers_run_only_what_was_named(checkpoint: Path) -> None:
     local = dropped(checkpoint, "compact", ".", "--engine", "local")

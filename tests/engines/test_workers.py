@@ -56,7 +56,6 @@ def only_one(key, value):
 """
 
 
-@pytest.mark.wide
 def test_workers_with_other_code_are_refused(tmp_path: Path) -> None:
     package = Path(ttlsnap.__file__).parent
     installed, here = tmp_path / "installed", tmp_path / "here"

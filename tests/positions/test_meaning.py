@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ttlsnap import Drop, EntryTransformerFactory, Keep, compact, doctor, set_positions, sources
+from ttlsnap import Drop, EntryTransformerFactory, Keep, compact, copy, doctor, rollback, set_positions, sources
 from ttlsnap.checkpoint.logs import parse_offset, with_offsets
 from ttlsnap.errors import UsageError
 from ttlsnap.positions.meaning import as_offset, explain, parse_position
@@ -213,6 +213,18 @@ def test_a_compaction_before_it_and_one_after_it(tmp_path: Path, ttlsnap: Ttlsna
     assert ttlsnap("rollback", checkpoint, "--stopped").code == 0
     assert without_own(bytes_of(checkpoint)) == before
     assert ttlsnap("doctor", checkpoint).code == 0
+
+
+def test_a_copy_has_offsets_with_which_spark_starts(tmp_path: Path) -> None:
+    checkpoint, backup = sample(AGG, tmp_path), tmp_path / "backup"
+    set_positions(str(checkpoint), {"0": {"logOffset": 1}}, stopped=True)
+    copy(str(checkpoint), str(backup), verify=True)
+    assert not doctor(str(backup)).problems
+    # Spark reads both when it starts, and a source of files must not go back.
+    assert [(backup / f"offsets/{batch}").read_text().splitlines()[-1] for batch in (5, 6)] == ['{"logOffset":1}'] * 2
+    rollback(str(checkpoint), stopped=True)
+    copy(str(checkpoint), str(tmp_path / "second"))
+    assert (tmp_path / "second/offsets/5").read_bytes() == (checkpoint / "offsets/5").read_bytes()
 
 
 def test_a_source_that_may_be_used_twice_gets_one_position(tmp_path: Path) -> None:
