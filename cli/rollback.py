@@ -51,7 +51,8 @@ def rollback(
             f"{report.set_back_to + 1} runs again."
         )
     else:
-        say("Next: restart the query. Its state is the one from before the run.")
+        what = "Its positions are those" if report.kind == "sources" else "Its state is the one"
+        say(f"Next: restart the query. {what} from before the run.")
 
 
 def _of_table(target: str, expired_to: str | None, jars: str | None, output_format: Format) -> None:

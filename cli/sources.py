@@ -52,7 +52,7 @@ class SettingOptions(ConsentOptions):
             "--set",
             metavar="SOURCE",
             help="Give this source the position after --to. The state stays as it is. Stop the query first. Can be "
-            "repeated, each time with a --to. ttlsnap rollback undoes it.",
+            "repeated: the first --to is for the first --set. ttlsnap rollback undoes it.",
             rich_help_panel=SET,
         ),
     ] = None
@@ -138,7 +138,7 @@ def sources(
     kafka: KafkaOptions,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
-    """Show the position of each source of a query: what it has read, and what a begun batch reads.
+    """Show the position of each source of a query: what it has read, and what its next batch reads.
 
     With [bold]--set[/bold], a stopped query goes on at another position, with the state that it has. Otherwise sources
     changes nothing, and the query may be running. It needs no JVM.
@@ -167,7 +167,12 @@ def _parse(text: str) -> Any:
             text = Path(text).read_text(encoding="utf-8")
         except (OSError, ValueError) as error:
             raise UsageError(f"--to {text}: cannot read this file ({error})") from error
-    return parse_offset(text.strip())
+    position = parse_offset(text.strip())
+    if isinstance(position, str) and text.lstrip()[:1] in ("{", "["):
+        raise UsageError(f"--to {text.strip()[:80]}: this is not valid JSON, or a name in it comes twice")
+    if isinstance(position, dict) and position.keys() & {"sources", "position"}:
+        raise UsageError("--to: give only what sources --format json has as the position of the source")
+    return position
 
 
 def _set(
@@ -243,7 +248,9 @@ def _show(report: SourcesReport) -> None:
 
 def _describe_batches(report: SourcesReport) -> str:
     after = ", no batch is committed" if report.batch is None else f", after batch {report.batch}"
-    return after if report.next_batch is None else f"{after}; batch {report.next_batch} was begun, or is planned"
+    if report.next_batch is None:
+        return after
+    return f"{after}; batch {report.next_batch} {'is planned' if report.is_planned else 'was begun'}"
 
 
 def _lines(source: SourcePosition, next_batch: int | None) -> Iterator[str]:

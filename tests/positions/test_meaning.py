@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ttlsnap import Drop, EntryTransformerFactory, Keep, compact, copy, doctor, rollback, set_positions, sources
+from ttlsnap import Drop, EntryTransformerFactory, Keep, compact, copy, doctor, rewind, rollback, set_positions, sources
 from ttlsnap.checkpoint.logs import parse_offset, with_offsets
 from ttlsnap.errors import UsageError
 from ttlsnap.positions.meaning import as_offset, explain, parse_position
@@ -91,10 +91,16 @@ def test_what_a_position_means(before: Any, after: Any, meaning: list[str]) -> N
         ({**VISITS, "clicks": {"0": 1}}, VISITS, "has no topic clicks. .* for every topic, and null"),
         (VISITS, {"visits": {"0": 1, "1": -2}}, "partition 1 of visits has the offset -2"),
         (VISITS, {"visits": {"0": 1, "1": "earliest"}}, "of an unknown form"),
-        (VISITS, {"visits": None}, "of an unknown form"),
-        (VISITS, {}, "of an unknown form"),
+        (VISITS, {"visits": None}, "has no offset. Give at least one"),
+        (VISITS, {"visits": {"0": None, "1": None}}, "has no offset. Give at least one"),
+        (VISITS, {}, "has no offset. Give at least one"),
         (VISITS, "earliest", "of an unknown form"),
-        ({"logOffset": 5}, {"logOffset": 6}, "can only go back, here from entry 5"),
+        ({"logOffset": 5}, {"logOffset": 6}, "can only go back, here from entry 5.* ttlsnap rollback"),
+        (
+            {"logOffset": 5},
+            "earliest",
+            r"one like .*logOffset.*: earliest, latest and times are only possible for Kafka",
+        ),
         ({"logOffset": 5}, {"logOffset": -1}, "logOffset has the offset -1"),
         (17, -1, "it has the offset -1"),
         (DELTA, {**DELTA, "reservoirVersion": -1}, "reservoirVersion has the offset -1"),
@@ -158,7 +164,10 @@ def test_a_query_that_cannot_run_a_planned_batch_is_refused(tmp_path: Path, ttls
         (("--to", "5"), "one --to for each --set"),
         (("--set", "0", "--set", "0", "--to", "5", "--to", "6"), "name it only once"),
         (("--set", "0", "--to", "missing.json"), "--to missing.json: cannot read this file"),
-        (("--set", "0", "--to", "{"), "of an unknown form"),
+        (("--set", "0", "--to", "{"), "this is not valid JSON"),
+        (("--set", "0", "--to", '{"name": "0", "position": {"logOffset": 3}}'), "give only what"),
+        (("--set", "0", "--to", "5", "--bootstrap-servers", "127.0.0.1:1"), "the query has no source of Kafka"),
+        (("--bootstrap-servers", "127.0.0.1:1"), "the query has no source of Kafka"),
         (("--yes",), "--yes needs --set"),
         (("--dry-run", "--exit-code"), "--dry-run needs --set"),
         (("--set", "0", "--to", "5", "--exit-code"), "--exit-code needs --dry-run"),
@@ -181,7 +190,7 @@ def test_a_dry_run_says_what_a_run_does(tmp_path: Path, ttlsnap: Ttlsnap, monkey
     words = ("sources", checkpoint, "--set", "0", "--to", position)
     foreseen = ttlsnap(*words, "--dry-run", "--exit-code")
     assert (foreseen.code, "a run would be refused now" in " ".join(foreseen.err.split())) == (4, True)
-    assert "the files of 2 entries of its log are read again" in foreseen.out
+    assert "2 files are read again" in foreseen.out
     for consent, code in (((), 4), (("--yes",), 0)):
         assert ttlsnap(*words, "--dry-run", "--stopped", "--exit-code", *consent).code == code
     assert bytes_of(checkpoint) == before
@@ -234,7 +243,7 @@ def test_a_source_that_may_be_used_twice_gets_one_position(tmp_path: Path) -> No
     with pytest.raises(UsageError, match="sources 0 and 1 have had the same offset after each batch"):
         set_positions(str(checkpoint), {"0": {"logOffset": 3}}, stopped=True)
     assert without_own(bytes_of(checkpoint)) == before
-    set_positions(str(checkpoint), {"2": {"logOffset": 1}}, stopped=True)
+    set_positions(str(checkpoint), {"2": {"logOffset": 1}}, stopped=True)  # which has a log of its own
     set_positions(str(checkpoint), {"0": {"logOffset": 3}, "1": {"logOffset": 3}}, stopped=True)
     assert [source.position["logOffset"] for source in sources(str(checkpoint)).sources] == [3, 3, 1]
 
@@ -245,7 +254,9 @@ def test_an_entry_that_spark_has_removed_cannot_be_read_again(tmp_path: Path) ->
     (log / "4.compact").write_bytes((log / "4").read_bytes())
     for name in ("0", "1", "2", "3", "4"):
         (log / name).unlink()
-    with pytest.raises(UsageError, match=r"sources/0 has no file 0 any more.* earliest possible position is entry 4"):
+    with pytest.raises(
+        UsageError, match=r"sources/0: .* only in 4.compact. So the source cannot go back to before entry 4"
+    ):
         set_positions(str(checkpoint), {"0": {"logOffset": 3}}, stopped=True)
     assert set_positions(str(checkpoint), {"0": {"logOffset": 4}}, stopped=True).published
 
@@ -272,3 +283,23 @@ def test_the_batch_after_a_position_is_not_removed_as_torn(tmp_path: Path, ttlsn
     assert (refused.code, advice in " ".join(refused.err.split())) == (4, True), refused.err
     assert ttlsnap(*advice.split()[1:], "--yes").code == 0
     assert ttlsnap("doctor", checkpoint).code == 0
+
+
+def test_different_sources_of_files_in_lockstep_are_set_one_by_one(tmp_path: Path) -> None:
+    checkpoint = sample("join-4.2", tmp_path)
+    positions = [source.position["logOffset"] for source in sources(str(checkpoint)).sources]
+    assert len(positions) == 2 and positions[0] == positions[1] > 0
+    set_positions(str(checkpoint), {"1": {"logOffset": 0}}, stopped=True)
+    assert [source.position["logOffset"] for source in sources(str(checkpoint)).sources] == [positions[0], 0]
+    assert not [problem for problem in doctor(str(checkpoint)).problems if problem.severity == "error"]
+
+
+def test_entries_that_a_rewind_has_added_have_no_files(tmp_path: Path, ttlsnap: Ttlsnap) -> None:
+    checkpoint = sample(AGG, tmp_path)
+    rewind(str(checkpoint), 3, stopped=True)
+    for entry, meaning in ((2, "1 file is read again"), (3, "0 files are read again")):
+        report = set_positions(str(checkpoint), {"0": {"logOffset": entry}}, stopped=True, dry_run=entry == 2)
+        assert report.changes[0].meaning == (meaning,)
+    assert "batch 7 is planned" in ttlsnap("sources", checkpoint).out
+    undone = ttlsnap("rollback", checkpoint, "--stopped")
+    assert (undone.code, "Its positions are those from before the run." in undone.out) == (0, True)

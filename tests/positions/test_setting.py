@@ -37,7 +37,7 @@ def before(checkpoint: Path, batches: int) -> dict[str, Any]:
     return named_positions(open_directory(str(checkpoint)), newest(checkpoint / "commits") - batches)
 
 
-FILES = "the files of 2 entries of its log are read again"
+FILES = "2 files are read again"
 CASES = [
     pytest.param(Query(), FILES, id="files"),
     *(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ttlsnap.clock import to_micros
 from ttlsnap.errors import StorageError, UsageError
 from ttlsnap.extras import require_package
+from ttlsnap.positions.kinds import find_kind
 from ttlsnap.positions.report import PartitionRange
 from ttlsnap.schema.literals import parse_literal
 from ttlsnap.schema.types import TimestampType
@@ -112,6 +113,12 @@ def _words(error: Exception) -> str:
     return str(cause.str()) if hasattr(cause, "str") else str(error)
 
 
+def require_kafka(positions: Iterable[Any]) -> None:
+    """Raise UsageError if none of these positions is one of Kafka."""
+    if not any(find_kind(position) == "kafka" for position in positions):
+        raise UsageError("--bootstrap-servers: the query has no source of Kafka")
+
+
 def connect(servers: str | None, options: Mapping[str, str] | None) -> Kafka | None:
     """Return the connection; None without servers. Raise UsageError for options without servers."""
     if servers is None and options:
@@ -126,6 +133,8 @@ def resolve(
 
     A partition that a topic has lost has no offset: None.
     """
+    if wanted not in (EARLIEST, LATEST):
+        parse_literal(wanted, TimestampType(), "--to", assume_utc=True)
     if kafka is None:
         raise UsageError(
             f"source {name}: --to {wanted} needs --bootstrap-servers. Without it, give every offset as JSON"

@@ -26,6 +26,11 @@ def parse_position(name: str, before: Any, wanted: Any) -> Any:
     after = json.loads(_to_json(name, wanted))
     if kind == "kafka":
         after = _without_lost(name, before, after)
+    if isinstance(after, str) and kind not in ("kafka", "other"):
+        raise UsageError(
+            f"source {name} is of the kind {TITLES[kind]}. Its position is one like {json.dumps(before)}: earliest, "
+            "latest and times are only possible for Kafka"
+        )
     other_kind = find_kind(after)
     if kind != other_kind or (kind == "other" and type(before) is not type(after)):
         what = f"that of a source of the kind {TITLES[other_kind]}" if other_kind != "other" else "of an unknown form"
@@ -38,7 +43,10 @@ def parse_position(name: str, before: Any, wanted: Any) -> Any:
     if kind == "delta" and before["sourceVersion"] != after["sourceVersion"]:
         raise UsageError(f"source {name}: the sourceVersion of its offsets is {before['sourceVersion']}")
     if kind == "files" and after["logOffset"] > before["logOffset"]:
-        raise UsageError(f"source {name}: a source of files can only go back, here from entry {before['logOffset']}")
+        raise UsageError(
+            f"source {name}: a source of files can only go back, here from entry {before['logOffset']}. To undo the "
+            "last run, use ttlsnap rollback"
+        )
     return after
 
 
@@ -58,6 +66,8 @@ def _without_lost(name: str, before: Mapping[str, Any], wanted: Any) -> Any:
     other_topics = sorted(before.keys() - wanted.keys())
     if other_topics and before.keys() & wanted.keys():
         raise _not_named(name, f"no topic {other_topics[0]}", "topic")
+    if not any(after.values()):
+        raise UsageError(f"source {name}: the new position has no offset. Give at least one")
     return {topic: partitions for topic, partitions in after.items() if partitions}
 
 
@@ -92,8 +102,13 @@ def _to_json(name: str, position: Any) -> str:
     return text
 
 
-def explain(before: Any, after: Any) -> list[str]:
-    """Return what it means that a source goes on at ``after`` in place of ``before``, in one line for each part."""
+def explain(before: Any, after: Any, recorded: int | None = None) -> list[str]:
+    """Return what it means that a source goes on at ``after`` in place of ``before``, in one line for each part.
+
+    ``recorded`` is the number of files that the log of a source of files has between the two, if that is known.
+    """
+    if recorded is not None:
+        return [f"{quantity(recorded, 'file is', 'files are')} read again"]
     return list(_MEANINGS.get(find_kind(before), _explain_other)(before, after))
 
 

@@ -85,12 +85,14 @@ class SourcesReport(Result):
     target          the checkpoint
     batch           the last committed batch; None if there is none
     next_batch      the batch that is planned or was begun; None if there is none
+    is_planned      whether ttlsnap has planned it
     log_version     the version of the offset log: 1 without, 2 with names of the sources
     """
 
     target: str
     batch: int | None
     next_batch: int | None
+    is_planned: bool
     log_version: int
     sources: tuple[SourcePosition, ...]
 

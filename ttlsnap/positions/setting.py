@@ -16,14 +16,14 @@ from ttlsnap.checkpoint.logs import (
     batch_start,
     named_offsets,
     named_positions,
+    parse_offset,
     plan_next,
-    read_file_logs,
     with_offsets,
 )
-from ttlsnap.checkpoint.source_logs import COMPACT, find_sources, list_source_log, log_number
 from ttlsnap.errors import RefusedError, UsageError
 from ttlsnap.keywords import takes
-from ttlsnap.positions.kafka import connect, require_existing, resolve
+from ttlsnap.positions.file_logs import count_recorded, have_own_logs, require_entries
+from ttlsnap.positions.kafka import connect, require_existing, require_kafka, resolve
 from ttlsnap.positions.kinds import find_kind
 from ttlsnap.positions.meaning import as_offset, explain, parse_position
 from ttlsnap.positions.report import PositionChange, PositionsReport
@@ -136,16 +136,14 @@ class Repositioning(Run):
         ]
 
     def _refuse_without_plan(self) -> None:
-        """Raise RefusedError if no batch is planned, and Spark would not start."""
-        if self._request.planned_batch:
-            return
+        """Raise RefusedError if no batch is planned, or none can be, and Spark would not start."""
+        reason = describe_unplannable(self._checkpoint)
         change = next((change for change in self._changes if change.kind not in ("kafka", "rate-micro-batch")), None)
-        if change is not None:
-            can_plan = describe_unplannable(self._checkpoint) is None
+        if change is not None and (reason is not None or not self._request.planned_batch):
             raise RefusedError(
                 f"{self.files.root}: source {change.name} needs a planned batch. Without it, Spark also looks at the "
-                "offsets before the last batch when it starts, and a source of this kind may then fail. Nothing was "
-                f"changed{'. Omit --no-planned-batch' if can_plan else ''}"
+                "offsets before the last batch when it starts, and only Kafka and rate-micro-batch surely stand that. "
+                + (f"But {reason}. Nothing was changed" if reason else "Nothing was changed. Omit --no-planned-batch")
             )
 
     def _refuse_written(self) -> None:
@@ -213,6 +211,8 @@ def _compare(checkpoint: Checkpoint, request: PositionsRequest) -> tuple[tuple[P
     kafka, topics = connect(request.bootstrap_servers, request.kafka_options), request.topics or {}
     old_offsets = named_offsets(files, batch)
     old_positions = named_positions(files, batch)
+    if kafka is not None:
+        require_kafka(old_positions.values())
     for name in positions:
         if name not in old_positions:
             hint = did_you_mean(name, list(old_positions))
@@ -229,10 +229,13 @@ def _compare(checkpoint: Checkpoint, request: PositionsRequest) -> tuple[tuple[P
             require_existing(name, after, kafka)
         if before != after:
             offsets[name] = as_offset(name, after, old_offsets[name])
-            kind, meaning = find_kind(before), tuple(explain(before, after))
+            kind, recorded = find_kind(before), None
+            if kind == "files":
+                recorded = count_recorded(files, batch, name, after["logOffset"], before["logOffset"])
+            meaning = tuple(explain(before, after, recorded))
             changes.append(PositionChange(name=name, kind=kind, before=before, after=after, meaning=meaning))
     _require_together(files, checkpoint, {**old_offsets, **offsets}, list(offsets))
-    _require_entries(files, batch, {one.name: one.after["logOffset"] for one in changes if one.kind == "files"})
+    require_entries(files, batch, {one.name: one.after["logOffset"] for one in changes if one.kind == "files"})
     return tuple(changes), offsets
 
 
@@ -249,28 +252,10 @@ def _require_together(
         has_names = not (name.isdigit() and other.isdigit())
         if has_names or offsets[name] == offsets[other]:
             continue
+        if find_kind(parse_offset(offsets[name])) == "files" and have_own_logs(files, checkpoint.batch.id):
+            continue
         if all(of_batch.get(name) == of_batch.get(other) for of_batch in history):
             raise UsageError(
                 f"sources {name} and {other} have had the same offset after each batch, so they may be one source that "
                 "the query uses twice. Give both the same position"
-            )
-
-
-def _require_entries(files: Directory, batch: int, new_positions: Mapping[str, int]) -> None:
-    """Raise UsageError if the log of a source of files does not have all entries after its new position.
-
-    Spark removes what is in a later ``.compact`` file.
-    """
-    if not new_positions:
-        return
-    sources = find_sources(files, {**read_file_logs(files, batch, {}), **new_positions})
-    for source, last_number in sources.items():
-        log = list_source_log(files, source, last_number)
-        if log.missing is not None:
-            compact_numbers = [
-                n for name in log.files if name.endswith(COMPACT) and (n := log_number(name)) is not None
-            ]
-            raise UsageError(
-                f"{files.root}/{log.folder} has no file {log.missing} any more: Spark has removed it. The earliest "
-                f"possible position is entry {max(compact_numbers, default=last_number)}"
             )

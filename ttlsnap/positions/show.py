@@ -11,9 +11,12 @@ from ttlsnap.checkpoint.recognize import require_checkpoint
 from ttlsnap.checkpoint.source_logs import are_exact, find_sources, list_source_log
 from ttlsnap.errors import CorruptionError
 from ttlsnap.keywords import public
-from ttlsnap.positions.kafka import connect
+from ttlsnap.positions.file_logs import find_log
+from ttlsnap.positions.kafka import connect, require_kafka
 from ttlsnap.positions.kinds import find_kind
 from ttlsnap.positions.report import SourceLogSize, SourcePosition, SourcesReport
+from ttlsnap.publishing.liveness import planned_batch
+from ttlsnap.publishing.runs import Runs
 from ttlsnap.storage.directory import Directory
 from ttlsnap.storage.open import open_for_reading
 
@@ -44,6 +47,8 @@ def sources(
     offsets = {} if batch is None else named_positions(files, batch)
     next_offsets = {} if next_batch is None else named_positions(files, next_batch)
     sizes = _measure_logs(files, batch if batch is not None else next_batch)
+    if kafka is not None:
+        require_kafka([*offsets.values(), *next_offsets.values()])
 
     def look_at(name: str) -> SourcePosition:
         position, next_position = offsets.get(name), next_offsets.get(name)
@@ -61,6 +66,7 @@ def sources(
         target=files.root,
         batch=batch,
         next_batch=next_batch,
+        is_planned=next_batch is not None and next_batch == planned_batch(Runs.read(files), logs),
         log_version=2 if names_sources(files, logs.offsets[-1]) else 1,
         sources=tuple(map(look_at, dict.fromkeys([*offsets, *next_offsets]))),
     )
@@ -86,9 +92,7 @@ def _measure_logs(files: Directory, batch: int | None) -> dict[str, SourceLogSiz
     if not are_exact(last_numbers, positions):
         return sizes  # it is not known which log belongs to which source
     for name, position in positions.items():
-        logs = [log for log, number in last_numbers.items() if number == position]
-        # Without a name in the offset, only the position shows whose log it is.
-        owner = name if name in last_numbers else logs[0] if len(logs) == 1 else None
+        owner = find_log(name, position, last_numbers)
         if owner is not None:
             sizes[name] = _measure(files, owner, position)
     return sizes

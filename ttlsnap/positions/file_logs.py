@@ -1,0 +1,78 @@
+"""The logs of sources that read files, as far as they show what another position means."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from ttlsnap.checkpoint import layout
+from ttlsnap.checkpoint.logs import read_file_logs
+from ttlsnap.checkpoint.source_logs import COMPACT, are_exact, find_sources, list_source_log, log_number
+from ttlsnap.errors import UsageError
+from ttlsnap.storage.directory import Directory
+
+_MOST_READ = 64 << 20
+"""The bytes of a log above which its entries are not counted."""
+
+
+def find_log(name: str, position: int, last_numbers: Mapping[str, int]) -> str | None:
+    """Return the name of the log of a source; None if its offset does not show which one that is."""
+    logs = [log for log, number in last_numbers.items() if number == position]
+    return name if name in last_numbers else logs[0] if len(logs) == 1 else None
+
+
+def have_own_logs(files: Directory, batch: int) -> bool:
+    """Return whether each source of files has a log of its own, so that the query uses none twice."""
+    positions = read_file_logs(files, batch, {})
+    return len(find_sources(files, positions)) >= len(positions)
+
+
+def count_recorded(files: Directory, batch: int, name: str, first: int, last: int) -> int | None:
+    """Return how many files the log of a source has recorded after entry ``first``, up to ``last``.
+
+    None if it is not known which log the source has, or if the log is large. Spark omits a file in an entry of another
+    number, as ``rewind`` writes them.
+    """
+    positions = read_file_logs(files, batch, {})
+    last_numbers = find_sources(files, positions)
+    owner = find_log(name, positions[name], last_numbers) if are_exact(last_numbers, positions) else None
+    if owner is None or first >= last:
+        return None
+    infos = {info.name: info for info in files.list(f"{layout.SOURCES}/{owner}")}
+    numbers = range(first + 1, last + 1)
+    names = {number: f"{number}{COMPACT}" if f"{number}{COMPACT}" in infos else str(number) for number in numbers}
+    if any(one not in infos for one in names.values()) or sum(infos[one].size for one in names.values()) > _MOST_READ:
+        return None
+    found = 0
+    for number, file_name in names.items():
+        lines = files.read(f"{layout.SOURCES}/{owner}/{file_name}", _MOST_READ).splitlines()[1:]
+        found += sum(_number_of(line) == number for line in lines)
+    return found
+
+
+def require_entries(files: Directory, batch: int, new_positions: Mapping[str, int]) -> None:
+    """Raise UsageError if the log of a source does not have all entries after its new position.
+
+    Spark removes what is in a later ``.compact`` file.
+    """
+    if not new_positions:
+        return
+    sources = find_sources(files, {**read_file_logs(files, batch, {}), **new_positions})
+    for source, last_number in sources.items():
+        log = list_source_log(files, source, last_number)
+        if log.missing is not None:
+            compacted = (log_number(name) for name in log.files if name.endswith(COMPACT))
+            compact = max((number for number in compacted if number is not None), default=last_number)
+            raise UsageError(
+                f"{files.root}/{log.folder}: Spark has removed the files of entries up to {compact}, which are only in "
+                f"{compact}{COMPACT}. So the source cannot go back to before entry {compact}"
+            )
+
+
+def _number_of(line: bytes) -> int | None:
+    """Return the entry in which a line of a log was first; None for damage."""
+    try:
+        number = json.loads(line)["batchId"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return number if isinstance(number, int) else None
