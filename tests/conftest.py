@@ -60,7 +60,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         parameters = getattr(getattr(item, "callspec", None), "params", {})
         if parameters.get("engine") == "spark" or _STARTS_SPARK & set(getattr(item, "fixturenames", ())):
             item.add_marker("spark")
-        if parameters.get("place") == "hdfs" or "hdfs" in getattr(item, "fixturenames", ()):
+        # These fixtures start an HDFS for one of their parameters.
+        if "hdfs" in (parameters.get("place"), parameters.get("files"), *getattr(item, "fixturenames", ())):
             item.add_marker("wide")
 
 
