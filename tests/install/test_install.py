@@ -202,7 +202,7 @@ def test_requirements_of_packages_are_those_of_the_packaging() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     named = {
         re.split("[>=<]", line)[0]: f"ttlsnap[{extra}]"
-        for extra in ("delta", "objects", "hdfs", "html")
+        for extra in ("delta", "objects", "hdfs", "html", "kafka")
         for line in project["optional-dependencies"][extra]
     }
     named["pyspark"] = next(line for line in project["dependencies"] if line.startswith("pyspark"))

@@ -86,9 +86,8 @@ class Queries:
         )
 
     def close(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        self._errors.close()
+        with self._errors, self._process:  # which closes the pipes, and waits
+            self._process.kill()
 
     def create(self, topic: str, partitions: int) -> None:
         """Create a topic. One that is there is deleted first."""
