@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
     from ttlsnap.copies.report import CopyReport
+    from ttlsnap.positions.report import PositionsReport
 
 REPLACE = "Restoring a checkpoint"
 EXAMPLES = """
@@ -159,8 +160,11 @@ def with_question(report: CopyReport, consent: ConsentOptions) -> CopyReport:
     return replace(report, warnings=(*report.warnings, question))
 
 
+AnyReport = TypeVar("AnyReport", "CopyReport", "PositionsReport")
+
+
 def show_report(
-    report: CopyReport, describe: Callable[[CopyReport], list[str]], output_format: Format, *, exit_code: bool
+    report: AnyReport, describe: Callable[[AnyReport], Iterable[str]], output_format: Format, *, exit_code: bool
 ) -> None:
     """Print a report: as one document, or its warnings and the lines that ``describe`` returns."""
     if output_format is Format.JSON:

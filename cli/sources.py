@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ttlsnap.amounts import quantity
-from ttlsnap.cli.exit_codes import ExitCodeOption, end_as_run, require_dry_run
+from ttlsnap.cli.copy import show_report
+from ttlsnap.cli.exit_codes import ExitCodeOption, require_dry_run
 from ttlsnap.cli.groups import given, separate
 from ttlsnap.cli.help import Command
 from ttlsnap.cli.options import Checkpoint, ConsentOptions, Format, FormatOption
-from ttlsnap.cli.output import ask_person, console, place, print_json, print_warning, say, size
+from ttlsnap.cli.output import ask_person, console, place, print_json, say, size
 from ttlsnap.cli.published import describe_published
 from ttlsnap.errors import Foreseen, RefusedError, UsageError
 from ttlsnap.positions.kinds import TITLES, describe
@@ -206,15 +207,7 @@ def _set(
     if report.dry_run and report.changes and not setting.yes:
         question = Foreseen("a run asks before it changes positions. If nobody can be asked, add --yes")
         report = replace(report, warnings=(*report.warnings, question))
-    if output_format is Format.JSON:
-        print_json(report.to_json())
-    else:
-        for warning in report.warnings:
-            print_warning(warning)
-        for line in _describe_set(report):
-            say(line)
-    if setting.exit_code:
-        end_as_run(report.warnings)
+    show_report(report, _describe_set, output_format, exit_code=setting.exit_code)
 
 
 def _describe_set(report: PositionsReport) -> Iterator[str]:
