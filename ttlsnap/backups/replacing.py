@@ -208,8 +208,6 @@ class Replacement(Run):
     def refusals(self) -> list[str]:
         """Raise a TtlsnapError if the checkpoint cannot be replaced now; in a dry run, return what it would say."""
         request, files, dry_run = self._request, self.files, self._request.dry_run
-        if going_back := self._advanced.going_back:
-            self.warnings.append(_describe_going_back(going_back))
         new_files = [*(partition.target for partition in self._partitions), layout.offset_file(self._numbers.planned)]
         in_place = partial(refuse_in_place, self._at_its_last_batch, new_files, moved=None, dry_run=dry_run)
         return [
@@ -225,6 +223,8 @@ class Replacement(Run):
         """Build the state, and send the other files."""
         with _blame_copy(self._source, self.files):
             others, size = self._advanced.files, sum(file.info.size for file in self._others)
+            if self._advanced.going_back:
+                self.warnings.append(_describe_going_back(self._advanced.going_back))
             self._listener.chosen(self._selection.batch, len(self._selection.files), self._selection.size)
             self._build_state(place)
         if place.below is not None:

@@ -45,7 +45,9 @@ def advance_logs(
     logs = find_sources(backup, offsets)
     new_files, positions = {file.path: file for file in files}, dict[str, int]()
     old_names, newest_numbers = _list_old(logs, old_paths)
-    going_back = {source for source in logs if newest_numbers[source] > _newest_number(new_files, source)}
+    going_back = {
+        source for source in logs if newest_numbers[source] > _newest_number(_files_of_log(new_files, source))
+    }
     if not are_exact(logs, offsets):
         # It is not known which log an offset belongs to.
         return AdvancedLogs(tuple(files), {}, tuple(sorted(going_back)))
@@ -90,12 +92,12 @@ def _list_old(sources: Iterable[str], old_paths: Sequence[str]) -> tuple[dict[st
         ]
         for source in sources
     }
-    numbers = {source: [log_number(name) for name in old_names] for source, old_names in names.items()}
-    return names, {source: max((n for n in known if n is not None), default=-1) for source, known in numbers.items()}
+    return names, {source: _newest_number(old_names) for source, old_names in names.items()}
 
 
-def _newest_number(files: Mapping[str, SelectedFile], source: str) -> int:
-    numbers = [log_number(path.rpartition("/")[2]) for path in _files_of_log(files, source)]
+def _newest_number(paths: Iterable[str]) -> int:
+    """Return the newest number of these files in the log of a source; -1 if there is none."""
+    numbers = (log_number(path.rpartition("/")[2]) for path in paths)
     return max((number for number in numbers if number is not None), default=-1)
 
 

@@ -75,16 +75,21 @@ class Runs:
         return max((journal.number for journal in self.journals), default=0) + 1
 
     @property
+    def in_force(self) -> list[Journal]:
+        """The journals of the published runs that no rollback has undone, oldest first."""
+        done_journals = [journal for journal in self.journals if journal.status == "done"]
+        undone_runs = {journal.undoes for journal in done_journals}
+        return [journal for journal in done_journals if journal.run not in undone_runs]
+
+    @property
     def newest(self) -> dict[str, tuple[int, str]]:
         """The number and the id of the newest run that has written new state of each partition, by its folder.
 
         A run that was rolled back does not count: the state from before it is back, and so are its ledgers.
         """
-        done_journals = [journal for journal in self.journals if journal.status == "done"]
-        undone_runs = {journal.undoes for journal in done_journals}
         newest_runs: dict[str, tuple[int, str]] = {}
-        for journal in done_journals:
-            for move in journal.moves if journal.has_new_state and journal.run not in undone_runs else ():
+        for journal in self.in_force:
+            for move in journal.moves if journal.has_new_state else ():
                 for path in (move.source, move.target):
                     if path.startswith(f"{layout.STATE}/"):
                         folder = "/".join(path.split("/")[:3])
@@ -93,12 +98,7 @@ class Runs:
 
     def has_set_positions(self, batch: int) -> bool:
         """Return whether a run has given sources other positions after ``batch``, and is not undone."""
-        done_journals = [journal for journal in self.journals if journal.status == "done"]
-        undone_runs = {journal.undoes for journal in done_journals}
-        return any(
-            journal.kind == "sources" and journal.batch == batch and journal.run not in undone_runs
-            for journal in done_journals
-        )
+        return any(journal.kind == "sources" and journal.batch == batch for journal in self.in_force)
 
     def recent(self, logs: Logs) -> list[Journal]:
         """Return the journals of runs on batches that the logs still have, newest first."""
