@@ -146,15 +146,19 @@ def test_a_source_that_the_query_does_not_have_is_refused(tmp_path: Path) -> Non
         set_positions(str(sample(AGG, tmp_path)), {"1": 5}, stopped=True)
 
 
-@pytest.mark.parametrize("name", UNPLANNABLE)
-def test_a_query_that_cannot_run_a_planned_batch_is_refused(tmp_path: Path, ttlsnap: Ttlsnap, name: str) -> None:
-    checkpoint = sample(name, tmp_path)
+def refuses_a_planned_batch(checkpoint: Path, ttlsnap: Ttlsnap) -> None:
+    """Assert that no position can be set, with a planned batch or without one."""
     before = bytes_of(checkpoint)
     (source,) = sources(str(checkpoint)).sources
     words = ("sources", checkpoint, "--set", source.name, "--to", '{"logOffset":0}', "--stopped", "--yes")
     for options in ((), ("--no-planned-batch",)):
         assert ttlsnap(*words, *options).code == 4
         assert without_own(bytes_of(checkpoint)) == before
+
+
+@pytest.mark.parametrize("name", UNPLANNABLE)
+def test_a_query_that_cannot_run_a_planned_batch_is_refused(tmp_path: Path, ttlsnap: Ttlsnap, name: str) -> None:
+    refuses_a_planned_batch(sample(name, tmp_path), ttlsnap)
 
 
 @pytest.mark.parametrize(
@@ -265,13 +269,7 @@ def test_a_begun_batch_is_not_replaced_by_one_that_spark_cannot_run(tmp_path: Pa
     checkpoint = sample("offsets-v2-4.2", tmp_path)
     last = newest(checkpoint / "offsets")
     (checkpoint / f"commits/{last}").unlink()
-    end_at_once(checkpoint)
-    before = bytes_of(checkpoint)
-    (source,) = sources(str(checkpoint)).sources
-    words = ("sources", checkpoint, "--set", source.name, "--to", '{"logOffset":0}', "--stopped", "--yes")
-    for options in ((), ("--no-planned-batch",)):
-        assert ttlsnap(*words, *options).code == 4
-        assert without_own(bytes_of(checkpoint)) == before
+    refuses_a_planned_batch(end_at_once(checkpoint), ttlsnap)
 
 
 def test_the_batch_after_a_position_is_not_removed_as_torn(tmp_path: Path, ttlsnap: Ttlsnap) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.logs import read_file_logs
@@ -15,27 +17,44 @@ _MOST_READ = 64 << 20
 """The bytes of a log above which its entries are not counted."""
 
 
-def find_log(name: str, position: int, last_numbers: Mapping[str, int]) -> str | None:
-    """Return the name of the log of a source; None if its offset does not show which one that is."""
-    logs = [log for log, number in last_numbers.items() if number == position]
-    return name if name in last_numbers else logs[0] if len(logs) == 1 else None
+@dataclass(frozen=True)
+class FileLogs:
+    """The logs of all sources that read files, as of a batch.
+
+    ``positions`` are those in the offsets, by the names of the sources, and ``last_numbers`` those of the logs.
+    """
+
+    files: Directory
+    batch: int
+
+    @cached_property
+    def positions(self) -> Mapping[str, int]:
+        return read_file_logs(self.files, self.batch, {})
+
+    @cached_property
+    def last_numbers(self) -> Mapping[str, int]:
+        return find_sources(self.files, self.positions)
+
+    @property
+    def are_separate(self) -> bool:
+        """Whether each source has a log of its own, so that the query uses none twice."""
+        return len(self.last_numbers) >= len(self.positions)
+
+    def find(self, name: str) -> str | None:
+        """Return the name of the log of a source; None if its offset does not show which one that is."""
+        if not are_exact(self.last_numbers, self.positions):
+            return None
+        logs = [log for log, number in self.last_numbers.items() if number == self.positions[name]]
+        return name if name in self.last_numbers else logs[0] if len(logs) == 1 else None
 
 
-def have_own_logs(files: Directory, batch: int) -> bool:
-    """Return whether each source of files has a log of its own, so that the query uses none twice."""
-    positions = read_file_logs(files, batch, {})
-    return len(find_sources(files, positions)) >= len(positions)
-
-
-def count_recorded(files: Directory, batch: int, name: str, first: int, last: int) -> int | None:
+def count_recorded(logs: FileLogs, name: str, first: int, last: int) -> int | None:
     """Return how many files the log of a source has recorded after entry ``first``, up to ``last``.
 
     None if it is not known which log the source has, or if the log is large. Spark omits a file in an entry of another
     number, as ``rewind`` writes them.
     """
-    positions = read_file_logs(files, batch, {})
-    last_numbers = find_sources(files, positions)
-    owner = find_log(name, positions[name], last_numbers) if are_exact(last_numbers, positions) else None
+    files, owner = logs.files, logs.find(name)
     if owner is None or first >= last:
         return None
     infos = {info.name: info for info in files.list(f"{layout.SOURCES}/{owner}")}
@@ -50,14 +69,15 @@ def count_recorded(files: Directory, batch: int, name: str, first: int, last: in
     return found
 
 
-def require_entries(files: Directory, batch: int, new_positions: Mapping[str, int]) -> None:
+def require_entries(logs: FileLogs, new_positions: Mapping[str, int]) -> None:
     """Raise UsageError if the log of a source does not have all entries after its new position.
 
     Spark removes what is in a later ``.compact`` file.
     """
     if not new_positions:
         return
-    sources = find_sources(files, {**read_file_logs(files, batch, {}), **new_positions})
+    files = logs.files
+    sources = find_sources(files, {**logs.positions, **new_positions})
     for source, last_number in sources.items():
         log = list_source_log(files, source, last_number)
         if log.missing is not None:

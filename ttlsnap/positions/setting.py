@@ -22,7 +22,7 @@ from ttlsnap.checkpoint.logs import (
 )
 from ttlsnap.errors import RefusedError, UsageError
 from ttlsnap.keywords import takes
-from ttlsnap.positions.file_logs import count_recorded, have_own_logs, require_entries
+from ttlsnap.positions.file_logs import FileLogs, count_recorded, require_entries
 from ttlsnap.positions.kafka import connect, require_existing, require_kafka, resolve
 from ttlsnap.positions.kinds import find_kind
 from ttlsnap.positions.meaning import as_offset, explain, parse_position
@@ -40,7 +40,7 @@ from ttlsnap.publishing.preflight import (
     refuse_unsettled,
 )
 from ttlsnap.publishing.runs import Runs, new_run_id, refuse_if_interrupted
-from ttlsnap.storage.directory import Directory, each
+from ttlsnap.storage.directory import each
 from ttlsnap.storage.open import for_reading, open_directory
 from ttlsnap.suggestions import did_you_mean
 from ttlsnap.transaction.change import Change
@@ -217,7 +217,7 @@ def _compare(checkpoint: Checkpoint, request: PositionsRequest) -> tuple[tuple[P
         if name not in old_positions:
             hint = did_you_mean(name, list(old_positions))
             raise UsageError(f"the query has no source {name}{hint}. Its sources: {', '.join(old_positions)}")
-    changes, offsets = [], {}
+    changes, offsets, logs = [], {}, FileLogs(files, batch)
     for name, wanted in positions.items():
         before = old_positions[name]
         if find_kind(before) == "kafka" and isinstance(wanted, str):
@@ -231,29 +231,31 @@ def _compare(checkpoint: Checkpoint, request: PositionsRequest) -> tuple[tuple[P
             offsets[name] = as_offset(name, after, old_offsets[name])
             kind, recorded = find_kind(before), None
             if kind == "files":
-                recorded = count_recorded(files, batch, name, after["logOffset"], before["logOffset"])
+                recorded = count_recorded(logs, name, after["logOffset"], before["logOffset"])
             meaning = tuple(explain(before, after, recorded))
             changes.append(PositionChange(name=name, kind=kind, before=before, after=after, meaning=meaning))
-    _require_together(files, checkpoint, {**old_offsets, **offsets}, list(offsets))
-    require_entries(files, batch, {one.name: one.after["logOffset"] for one in changes if one.kind == "files"})
+    _require_together(checkpoint, logs, {**old_offsets, **offsets}, list(offsets))
+    require_entries(logs, {one.name: one.after["logOffset"] for one in changes if one.kind == "files"})
     return tuple(changes), offsets
 
 
-def _require_together(
-    files: Directory, checkpoint: Checkpoint, offsets: Mapping[str, str], names: Sequence[str]
-) -> None:
+def _require_together(checkpoint: Checkpoint, logs: FileLogs, offsets: Mapping[str, str], names: Sequence[str]) -> None:
     """Raise UsageError if two offsets may be those of one source, and are to differ.
 
     A source that a query uses twice has two offsets, and Spark takes the last one for both.
     """
+
+    def may_be_one(name: str, other: str) -> bool:
+        if not (name.isdigit() and other.isdigit()) or offsets[name] == offsets[other]:
+            return False
+        return not (find_kind(parse_offset(offsets[name])) == "files" and logs.are_separate)
+
+    pairs = [pair for pair in product(names, offsets) if may_be_one(*pair)]
+    if not pairs:
+        return
     batches = [number for number in checkpoint.logs.offsets if number <= checkpoint.batch.id][-_COMPARED:]
-    history = each(files, lambda number: named_offsets(files, number), batches)
-    for name, other in product(names, offsets):
-        has_names = not (name.isdigit() and other.isdigit())
-        if has_names or offsets[name] == offsets[other]:
-            continue
-        if find_kind(parse_offset(offsets[name])) == "files" and have_own_logs(files, checkpoint.batch.id):
-            continue
+    history = each(logs.files, lambda number: named_offsets(logs.files, number), batches)
+    for name, other in pairs:
         if all(of_batch.get(name) == of_batch.get(other) for of_batch in history):
             raise UsageError(
                 f"sources {name} and {other} have had the same offset after each batch, so they may be one source that "

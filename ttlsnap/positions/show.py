@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from functools import partial
 
 from ttlsnap.checkpoint import layout
-from ttlsnap.checkpoint.logs import Logs, fenced, named_positions, names_sources, read_file_logs, read_logs
+from ttlsnap.checkpoint.logs import Logs, fenced, named_positions, names_sources, read_logs
 from ttlsnap.checkpoint.recognize import require_checkpoint
-from ttlsnap.checkpoint.source_logs import are_exact, find_sources, list_source_log
+from ttlsnap.checkpoint.source_logs import list_source_log
 from ttlsnap.errors import CorruptionError
 from ttlsnap.keywords import public
-from ttlsnap.positions.file_logs import find_log
+from ttlsnap.positions.file_logs import FileLogs
 from ttlsnap.positions.kafka import connect, require_kafka
 from ttlsnap.positions.kinds import find_kind
 from ttlsnap.positions.report import SourceLogSize, SourcePosition, SourcesReport
@@ -86,16 +86,9 @@ def _measure_logs(files: Directory, batch: int | None) -> dict[str, SourceLogSiz
     """Return the sizes of the logs of sources that read files, by the names of the sources."""
     if batch is None:
         return {}
-    sizes: dict[str, SourceLogSize] = {}
-    positions = read_file_logs(files, batch, {})
-    last_numbers = find_sources(files, positions)
-    if not are_exact(last_numbers, positions):
-        return sizes  # it is not known which log belongs to which source
-    for name, position in positions.items():
-        owner = find_log(name, position, last_numbers)
-        if owner is not None:
-            sizes[name] = _measure(files, owner, position)
-    return sizes
+    logs = FileLogs(files, batch)
+    owners = {name: logs.find(name) for name in logs.positions}
+    return {name: _measure(files, log, logs.positions[name]) for name, log in owners.items() if log is not None}
 
 
 def _measure(files: Directory, name: str, last_number: int) -> SourceLogSize:
