@@ -73,6 +73,7 @@ def history(
     from ttlsnap.storage.open import open_directory
     from ttlsnap.transaction.pruning import find_backups as find_removable
     from ttlsnap.transaction.pruning import prune as remove
+    from ttlsnap.transaction.rollback import undoable_run
 
     if not prune and (option := "--dry-run" if dry_run else "--yes" if yes else None):
         raise UsageError(f"{option} needs --prune")
@@ -94,12 +95,15 @@ def history(
         explain_errors(f"Before that, the backup of run {', '.join(pruned)} was removed.") if pruned else nullcontext()
     ):
         entries = read(target) if pruned else entries
-        planning_run = Runs.read(files).find_planning(read_logs(files))
+        found_runs = Runs.read(files)
+        planning_run = found_runs.find_planning(read_logs(files))
+        undoable = None if any(entry.status == "open" for entry in entries) else undoable_run(found_runs)
     planned_batch = planning_run.fence_batch if planning_run is not None else None
     if output_format is Format.JSON:
         runs: list[dict[str, Any]] = [entry.to_json() for entry in entries]
         planned_removal = {"to_prune": [backup.to_json() for backup in removable]} if dry_run else {}
-        print_json({"target": target, "runs": runs, "pruned": pruned, **planned_removal, **_to_json(found_backups)})
+        document = {"target": target, "runs": runs, "pruned": pruned, "undoable": undoable}
+        print_json({**document, **planned_removal, **_to_json(found_backups)})
         return
     if not entries:
         say(f"{target}: no runs.")
@@ -115,6 +119,8 @@ def history(
             say(f"{run}: {line}")
     if planned_batch is not None:
         say(f"Batch {planned_batch} is planned, without data. The query restarts with it.")
+    if undoable is not None:
+        say(f"To undo run {undoable}: ttlsnap rollback {shell_word(target)} --stopped")
     for entry in entries:
         if entry.status == "open":
             say(f"Run {entry.run} was interrupted. Run: ttlsnap recover {shell_word(target)}")

@@ -80,7 +80,7 @@ def commands(folder: Path) -> dict[str, list[str]]:
         take_home(sample(source, folder).rename(folder / name))
     for name, text in _POLICIES.items():
         (folder / f"{name}.toml").write_text(text)
-    next((folder / "damaged/state").rglob("*.delta")).write_bytes(b"x")
+    (folder / "damaged/state/0/0/5.delta").write_bytes(b"x")
     times = pa.array([datetime(2026, month, 1, tzinfo=UTC) for month in (1, 10, 11)], pa.timestamp("us", "UTC"))
     write_deltalake(folder / "table", pa.table({"user": ["user-a", "user-b", "user-c"], "at": times}))
     wide = pa.schema([("user", pa.string()), ("at", pa.timestamp("us", "UTC")), ("visits", pa.int64())])

@@ -34,6 +34,7 @@ def test_the_page_about_ci_shows_the_job_of_gitlab() -> None:
     assert (ROOT / "examples/gitlab/gitlab-ci.yml").read_text() in (ROOT / "docs/check.md").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "shown"),
     [("picture", "compact"), pytest.param("dashboard", "dashboard", marks=pytest.mark.wide)],  # needs Prometheus
