@@ -16,6 +16,10 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: $(VENV)/installed
 	$(BIN)/python sample_checkpoints/demo.py
 
+# Tests sync many small files. In memory, if there is enough, that takes no time. The wide tests and the matrix use a disk.
+MEMORY = $(shell test "$$(df --output=avail -BG /dev/shm 2>/dev/null | tail -1 | tr -dc 0-9)" -ge 8 2>/dev/null && echo /dev/shm)
+test test-fast: export TMPDIR := $(or $(TMPDIR),$(MEMORY),/tmp)
+
 # Two cores run three workers, because a test with Spark often waits.
 PYTEST := -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder
 
@@ -23,9 +27,9 @@ PYTEST := -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder
 test: $(VENV)/tested strace
 	$(BIN)/python $(PYTEST) -m 'not wide' tests
 
-# What needs no Spark.
+# What needs no Spark, and does not take long.
 test-fast: $(VENV)/tested strace
-	$(BIN)/python $(PYTEST) -m 'not spark and not wide' tests
+	$(BIN)/python $(PYTEST) -m 'not spark and not slow and not wide' tests
 
 # The wider slice, and the other versions of Spark.
 test-sparks: $(VENV)/tested venvs strace chromium prometheus

@@ -18,6 +18,7 @@ def empty(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
     return "empty"
 
 
+@pytest.mark.slow
 def test_an_environment_is_found_once_it_is_complete(empty: str) -> None:
     with pytest.raises(MissingEnvironment, match="`make venvs`"):
         find(empty)

@@ -90,6 +90,7 @@ print(len(names), modules, changed)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ["names first", "modules first"])
 def test_no_module_replaces_a_public_name(order: str) -> None:
     done = subprocess.run([sys.executable, "-c", _IMPORTS, order], capture_output=True, text=True, check=True)

@@ -427,6 +427,7 @@ def test_base_needs_a_repository(repository: Repository) -> None:
     assert "git finds no repository with the folder" in done.stderr
 
 
+@pytest.mark.slow
 def test_the_migration_reads_the_contract_from_the_commit(repository: Repository) -> None:
     target = shutil.copytree(SAMPLES / JOIN, repository.root.parent / "target")
     repository.change(to=json.dumps(contract(target, lambda document: None)))

@@ -12,6 +12,8 @@ import pytest
 
 from ..samples import sample
 
+pytestmark = pytest.mark.slow
+
 RED, YELLOW = "\x1b[1;31m", "\x1b[33m"
 NAME = "agg-deltas-lz4-4.2"
 

@@ -12,6 +12,8 @@ import pytest
 from ..maintenance.targets import fresh
 from ..matrix import rotating
 
+pytestmark = pytest.mark.slow
+
 TTLSNAP = Path(sys.executable).with_name("ttlsnap")
 RULE = 'stopped = true\n[[target.rule]]\nttl = "7d"\ntimestamp = "value.max"\n'
 

@@ -22,6 +22,8 @@ from ..publishing.commands import Commands
 from ..publishing.trees import is_fenced, tree
 from ..samples import sample
 
+pytestmark = pytest.mark.slow
+
 # A slow rule, which writes a byte to a file for each entry that it gets.
 SLOW = """
 import os, time

@@ -159,6 +159,7 @@ def test_a_fitted_table_leaves_out_columns_and_then_the_middle_of_texts() -> Non
     assert made.fitted(3).__rich__().plain.splitlines()[1].endswith("  1,234,567")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [

@@ -151,6 +151,7 @@ def test_compact_refuses_if_it_cannot_ask_a_user(
     assert command([*words, "--max-drop", "100%"]) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("answer", "dropped"), [("y", 8), ("n", 0)])
 def test_compact_warns_on_a_terminal_before_it_asks(tmp_path: Path, answer: str, dropped: int) -> None:
     target = sample("visits-4.2", tmp_path)

@@ -26,6 +26,7 @@ VALUE = b"\0" * 8 + struct.pack("<qqq", 1_700_000_000_000_000, 1, 1)
 GOOD = wreck.record(KEY, VALUE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("codec", "kind", "ahead"),
     [("none", "4.delta", 0), ("none", "2.snapshot", 3000), ("lz4", "2.snapshot", 0), ("lz4", "4.delta", 3000)],

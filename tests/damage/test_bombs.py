@@ -17,6 +17,8 @@ from . import wreck
 from .confined import Confinement
 from .conftest import Overtaxes
 
+pytestmark = pytest.mark.slow
+
 LZF, CHANGELOGS = "lzf-both-4.2", "rocksdb-changelog-3.5"
 ROWS = 200_000_000
 PIECE = 32_000_000

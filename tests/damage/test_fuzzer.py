@@ -17,10 +17,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from ttlsnap.cli.app import run
 
 from .. import matrix
 from .fuzzing import CLASSES, SECONDS, Ward, is_changed, snapshot
+
+pytestmark = pytest.mark.slow
 
 CASES = int(os.environ.get("TTLSNAP_FUZZ_CASES", "12"))
 RUN = os.environ.get("TTLSNAP_FUZZ_RUN") or matrix.seed()

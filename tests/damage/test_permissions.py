@@ -60,6 +60,7 @@ def owned(target: Path, folders: int, files: int) -> Path:
     return target
 
 
+@pytest.mark.slow
 def test_a_read_only_checkpoint_can_be_inspected_but_not_compacted(denied: Denied, tmp_path: Path) -> None:
     target = owned(sample(LZ4, tmp_path), 0o555, 0o444)
     before = bytes_of(target)

@@ -14,6 +14,8 @@ from . import wreck
 from .confined import Confinement
 from .conftest import Overtaxes
 
+pytestmark = pytest.mark.slow
+
 NAME = "rocksdb-4.2"
 PIECE = 4 << 20
 MEMBERS = {

@@ -16,6 +16,8 @@ from ..matrix import FULL, rotating
 from .asked import doctor
 from .starts import BOTH, DAMAGES, LAST, PAGE, QUERIES, VERSIONS, Damage, observe, observed, page, settle, stops, table
 
+pytestmark = pytest.mark.slow
+
 LOGS = ("offsets", "commits", "both logs", "metadata", "sources")
 RULE = ["--ttl", "1s", "--timestamp", "value.max", "--stopped", "--yes", "--max-drop", "100%"]
 

@@ -15,6 +15,8 @@ import ttlsnap
 
 from ..samples import sample
 
+pytestmark = pytest.mark.slow
+
 TARGET = "agg-deltas-lz4-4.2"
 WEEK = ("--ttl", "7d", "--timestamp", "value.max", "--dry-run")
 MINE = """

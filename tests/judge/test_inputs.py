@@ -30,6 +30,7 @@ _ID = re.compile(rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}
 _TIME = re.compile(rb'(?<="batchTimestampMs":)\d+|(?<="timestamp":)\d+|(?<="modificationTime":)\d+')
 
 
+@pytest.mark.slow
 def test_every_stored_input_matches_the_code_that_writes_it() -> None:
     stale = [archive.name for archive in ARCHIVES if describe(archive).archive != archive]
     assert not stale, f"their code has changed, so run: {PYTHON} -m tests.judge.renew --stale"

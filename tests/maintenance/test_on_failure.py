@@ -17,6 +17,8 @@ from ttlsnap.cli.app import run
 
 from .targets import damaged, fresh
 
+pytestmark = pytest.mark.slow
+
 FAILING = '[[target]]\npath = "good"\nstopped = true\ntransformer = "failing_with_keys:fail"\n'
 CODE = 'def fail(key, value):\n    raise ValueError(f"cannot take {key}")\n'
 

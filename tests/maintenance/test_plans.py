@@ -171,6 +171,7 @@ def test_apply_does_not_recover_a_run_interrupted_after_the_plan(maintain: Maint
     assert without_locks(bytes_of(target)) == before
 
 
+@pytest.mark.slow
 def test_paths_that_are_not_unicode_work(tmp_path: Path, plan: str) -> None:
     fresh(tmp_path / "ck", os.fsdecode(b"b\xffd"))
     (tmp_path / "policy.toml").write_text(POLICY.format(ttl="7d", now="checkpoint"))

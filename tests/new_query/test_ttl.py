@@ -94,6 +94,7 @@ def test_a_longer_ttl_moves_every_expiry_time_and_back(ttlsnap: Ttlsnap, tmp_pat
     assert entries_of(target) == entries
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "variable"), [(VISITS, "last"), (VISITS, "numbers"), (ALARMS, "counts")])
 def test_a_ttl_comes_and_goes(ttlsnap: Ttlsnap, tmp_path: Path, name: str, variable: str) -> None:
     target = sample(name, tmp_path)

@@ -162,7 +162,7 @@ def make_pages(folder: Path) -> Pages:
     pages.make("doctor", "doctor", "swapped")
     pages.make("doctor-keys", "doctor", "swapped", "--show-keys")
     pages.make("doctor-good", "doctor", "join-4.2")
-    with next((folder / "join-4.2/state").rglob("*.delta")).open("ab") as file:
+    with min((folder / "join-4.2/state").rglob("*.delta")).open("ab") as file:
         file.write(b"x")
     pages.make("doctor-damaged", "doctor", "join-4.2")
     stopped = ["--yes", "--stopped", *LOCAL]

@@ -40,6 +40,7 @@ def drawn(command: str, document: Any, folder: Path, *, show_keys: bool = False)
     return Parsed(page)
 
 
+@pytest.mark.slow
 def test_every_page_is_whole_and_needs_nothing_else(pages: Pages) -> None:
     assert len(pages.codes) == len(list(pages.folder.glob("*.html"))) == 22
     for name in pages.codes:
@@ -330,6 +331,7 @@ def test_without_jinja_the_error_names_the_extra(
     assert "pip install 'ttlsnap[html]'" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_many_targets_are_a_chart_and_the_largest_ones(pages: Pages, tmp_path: Path) -> None:
     one = pages.documents["maintain"]["targets"][0]
     targets = [{**one, "target": f"/ck/{n:04}", "totals": {**one["totals"], "dropped": n + 1}} for n in range(3000)]

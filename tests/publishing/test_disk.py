@@ -13,6 +13,8 @@ from .commands import Commands, Ended
 from .stories import compact
 from .trees import Tree, copy, is_fenced, tree
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:

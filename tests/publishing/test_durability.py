@@ -85,6 +85,7 @@ RUNS = "_ttlsnap/runs"
 STAGED, BACKUP, JOURNAL = f"{RUNS}/RUN/staged", f"{RUNS}/RUN/backup", f"{RUNS}/RUN/journal.json"
 
 
+@pytest.mark.slow
 def test_a_compaction_relies_only_on_synced_changes(workshop: Workshop, rich: Checkpoint) -> None:
     calls = workshop.step("compact", rich.path, compact).calls
     first_in_place = next(n for n, call in enumerate(calls) if is_put_in_place(call))

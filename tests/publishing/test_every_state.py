@@ -22,6 +22,8 @@ from .faults import KILL, Faults, Point, Step, Workshop, errors, faults, kills, 
 from .stories import BATCHES, LATER, NOW, compact, migrate
 from .trees import Tree, end_halfway, is_fenced, tree
 
+pytestmark = pytest.mark.slow
+
 
 @dataclass(frozen=True)
 class State:

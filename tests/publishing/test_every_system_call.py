@@ -23,6 +23,8 @@ from .stories import compact, fill, migrate, repair, restore_from, rewind, set_p
 from .syscalls import Call
 from .trees import copy, end_at_once, is_fenced, newest, tree
 
+pytestmark = pytest.mark.slow
+
 FAULTS = [kills, errors] if FULL else [faults]
 
 

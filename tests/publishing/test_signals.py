@@ -15,6 +15,8 @@ from .stories import compact
 from .syscalls import Call
 from .trees import copy, differences, is_fenced, tree
 
+pytestmark = pytest.mark.slow
+
 TERM, INT = "signal=SIGTERM", "signal=SIGINT"
 CODES = {TERM: 143, INT: 130}
 

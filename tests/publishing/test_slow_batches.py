@@ -42,6 +42,8 @@ from .publishers import (
 )
 from .trees import copy, newest, tree
 
+pytestmark = pytest.mark.slow
+
 SLOW = ["slow-4.2", "slow-rocksdb-4.2"]
 """Batches that are minutes apart: the first two of five, and the only two."""
 YOUNG_S, OLD_S = 600, 3600

@@ -26,6 +26,8 @@ from .library import compact_with
 from .stories import compact
 from .trees import copy, differences, is_fenced, tree
 
+pytestmark = pytest.mark.slow
+
 SOON = 5.0
 
 

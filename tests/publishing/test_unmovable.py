@@ -131,6 +131,7 @@ MOUNTS = [(name, folder, kind) for kind in ("bind", "tmpfs") for name, folder in
 SLICE = [(HDFS, "state/0/1", "tmpfs"), (ROCKSDB, "state/0/1/SSTs", "bind")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "folder", "kind"), MOUNTS if FULL else SLICE)
 def test_a_folder_on_another_mount_is_refused(tmp_path: Path, name: str, folder: str, kind: str) -> None:
     target, elsewhere = sample(name, tmp_path), tmp_path / "elsewhere"

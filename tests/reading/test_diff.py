@@ -57,6 +57,7 @@ def counted(old: Counter[tuple[str, str, str]], new: Counter[tuple[str, str, str
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "query",
     narrow([Query("agg_update"), Query("join_parities"), rocksdb("agg_window_update", changelog=True)], 0, 1),

@@ -458,6 +458,7 @@ def ends(shell: str, **environment: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", narrow(COMMANDS), ids=lambda words: words[0])
 def test_a_standard_output_can_end_early_or_be_full(words: list[str]) -> None:
     command = f"TTLSNAP {shlex.join(words)}"

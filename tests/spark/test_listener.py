@@ -150,6 +150,7 @@ def test_removed_and_late_rows_add_up_and_count_once_for_each_batch(tmp_path: Pa
     assert values["ttlsnap_query_state_late_rows", "visits", "0", "stateStoreSave"] == 6
 
 
+@pytest.mark.slow
 def test_the_latest_query_of_a_name_is_in_the_metrics_and_old_queries_are_forgotten(tmp_path: Path) -> None:
     file = tmp_path / "state.prom"
     listener = StateListener(metrics=file)

@@ -28,6 +28,8 @@ from .commands import run_json
 from .conftest import PLACES
 from .places import download, files_of, objects_of, upload
 
+pytestmark = pytest.mark.slow
+
 SLICE = [("agg-deltas-lz4-4.2", "moto"), ("rocksdb-changelog-3.5", "hdfs"), ("rocksdb-ids-4.2", "moto")]
 OLD = ("--ttl", "7d", "--timestamp", "value.max")
 

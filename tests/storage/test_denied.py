@@ -19,7 +19,7 @@ from .late import copy_to
 from .places import objects_of, upload
 from .proxy import Proxy, Request, fine
 
-pytestmark = pytest.mark.parametrize("store", ["moto"], indirect=True)
+pytestmark = [pytest.mark.parametrize("store", ["moto"], indirect=True), pytest.mark.slow]
 
 MOMENTS: dict[str, tuple[Callable[[], Callable[[Request], bool]], str]] = {
     "the journal is written": (lambda: change_of("/journal.json"), "and Spark can start"),

@@ -25,6 +25,8 @@ from .late import KINDS, count_changes, expire
 from .places import objects_of, upload
 from .proxy import CHANGING, Proxy, Request
 
+pytestmark = pytest.mark.slow
+
 
 def compacted(uri: str) -> Any:
     ttl = TtlTransformerFactory(StateTtlConfig(parse_duration("7d")), "value.max")

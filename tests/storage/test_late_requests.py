@@ -29,7 +29,7 @@ from .places import objects_of, upload
 from .proxy import Proxy, Request
 
 # The server that knows all conditions. docs/object-stores.md says what protects where one is missing.
-pytestmark = pytest.mark.parametrize("store", ["moto"], indirect=True)
+pytestmark = [pytest.mark.parametrize("store", ["moto"], indirect=True), pytest.mark.slow]
 # Unconditional, each of them would damage a checkpoint that another process has brought back to the old state.
 DECISIVE = {
     "an old file is deleted": Late(lambda r: r.method == "DELETE" and "/checkpoint/state/" in r.path, "ends"),

@@ -15,6 +15,8 @@ from ttlsnap.storage.open import open_directory
 
 from .proxy import Proxy, Request
 
+pytestmark = pytest.mark.slow
+
 
 def test_only_one_process_holds_the_lock(bucket: str) -> None:
     one, other = open_directory(bucket), open_directory(bucket)

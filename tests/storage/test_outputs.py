@@ -28,6 +28,8 @@ from .conftest import PLACES
 from .places import download, files_of, objects_of, upload
 from .proxy import CHANGING, Proxy, Request, fine
 
+pytestmark = pytest.mark.slow
+
 
 def compacted(source: str, output: str, **options: Any) -> CompactionReport:
     ttl = TtlTransformerFactory(StateTtlConfig(parse_duration("7d")), "value.max")

@@ -21,6 +21,8 @@ from ttlsnap.storage.parquet import MOST_BYTES, ParquetRows
 
 from ..samples import bytes_of, sample
 
+pytestmark = pytest.mark.slow
+
 LONG = "x" * (36 << 10)
 VALUE = ["max", "count", "sum"]
 

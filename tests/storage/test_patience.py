@@ -46,6 +46,7 @@ def silent_server() -> Iterator[str]:
         connection.close()
 
 
+@pytest.mark.slow
 def test_a_name_node_that_never_answers_is_an_error(silent_server: str) -> None:
     files = open_directory(f"hdfs://{silent_server}/checkpoint")
     requests: tuple[Callable[[], object], ...] = (

@@ -16,6 +16,8 @@ from ..samples import sample
 from .commands import run_json
 from .places import download, files_of, objects_of, upload
 
+pytestmark = pytest.mark.slow
+
 NAMES = ["agg-deltas-lz4-4.2", "rocksdb-changelog-3.5"]
 TTL = ("--ttl", "7d", "--timestamp", "value.max")
 

@@ -102,6 +102,7 @@ _VALUES = st.integers(0, 1000).map(lambda n: struct.pack("<Q", n) * (1 + n % 2))
 _PUTS = st.lists(st.tuples(_KEYS, st.none() | _VALUES), max_size=25)
 
 
+@pytest.mark.slow
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     versions=st.lists(_PUTS, min_size=1, max_size=6),

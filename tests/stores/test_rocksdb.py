@@ -194,6 +194,7 @@ def test_a_truncated_manifest_is_damage_even_without_counts(tmp_path: Path, size
     is_damage(target, "listed, but the MANIFEST does not have it|RocksDB says")
 
 
+@pytest.mark.slow
 def test_a_zip_bomb_is_damage(tmp_path: Path) -> None:
     target = sample("rocksdb-4.2", tmp_path)
     path = newest_zip(target)
@@ -247,6 +248,7 @@ def flips(data: bytes, most: int) -> Iterator[bytes]:
         yield bytes(changed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "pattern", "at_least"),
     [

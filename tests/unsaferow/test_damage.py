@@ -85,6 +85,7 @@ def test_odd_numbers_anywhere_give_a_result_from_the_row_alone(
     assert len(results) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", narrow(range(len(GOOD)), 0, 3))
 def test_errors_for_truncated_rows_name_the_row(which: int, lay_out: Any) -> None:
     for length in range(len(GOOD[which])):

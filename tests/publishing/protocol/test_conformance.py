@@ -14,6 +14,8 @@ from .disk import Disk
 from .tracing import Real, name_move, words
 from .world import Process, Scenario, World, begin
 
+pytestmark = pytest.mark.slow
+
 SAMPLES = {
     "agg-snapshot-zstd-4.1": Scenario(),
     "agg-deltas-lz4-4.2": Scenario(snapshotted=False),

@@ -20,6 +20,8 @@ from .invariants import ALL
 from .model import Model
 from .world import Assumptions, Left, Rules, Scenario, World, begin
 
+pytestmark = pytest.mark.slow
+
 KINDS = ("snapshot", "zip")
 
 
