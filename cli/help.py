@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import typer
 from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 from typer.core import TyperCommand, TyperGroup
+
+_WORDS = (
+    (r"Input should be a valid integer.*", "it is not a whole number."),
+    (r"Input should be a valid number.*", "it is not a number."),
+    (r"Input should be greater than or equal to (\S+)", r"it must be at least \1."),
+    (r"Input should be less than or equal to (\S+)", r"it must be at most \1."),
+    (r"Value error, ", ""),
+)
+"""Patterns of Typer's messages about the value of an option, and words for people."""
 
 
 class Commands(TyperGroup):
@@ -32,6 +43,14 @@ class Command(TyperCommand):
 
     def get_params(self, ctx: Any) -> Any:
         return _without_types(super().get_params(ctx))
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            for pattern, words in _WORDS:
+                error.message = re.sub(pattern, words, error.message)
+            raise
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         # Some versions of Typer join the lines of an epilog, and others do not.

@@ -328,7 +328,7 @@ def _show(out: Console, results: list[TargetResult]) -> None:
         if result.error:
             error = for_policy(result.error.text, result.target)
             out.print(Text(f"{place(result.target)} ({result.policy}): {error}"))
-            if isinstance(result.error, CorruptionError):
+            if isinstance(result.error, CorruptionError) and "ttlsnap doctor" not in error:
                 out.print(f"{place(result.target)}: what can be repaired: ttlsnap doctor {shell_word(result.target)}")
         for line in describe_published(document):
             out.print(f"{place(result.target)}: {line}")

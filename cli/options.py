@@ -52,7 +52,7 @@ Checkpoint = Annotated[
         metavar="TARGET", help="A checkpoint: a local path, or a URI (file, s3, gs, abfss, hdfs).", show_default=False
     ),
 ]
-FormatOption = Annotated[Format, typer.Option("--format", help="Print a table for people, or one JSON document.")]
+FormatOption = Annotated[Format, typer.Option("--format", help="text: for people. json: one JSON document.")]
 TablesOption = Annotated[
     list[str] | None,
     typer.Option(

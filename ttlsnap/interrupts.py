@@ -69,9 +69,13 @@ class Stop(Received):
 
     def raise_for(self, signum: int, frame: FrameType | None = None) -> None:
         """Raise the exception of a signal. This is a signal handler."""
-        self.signum = self.signum or signum
+        is_first, self.signum = self.signum is None, self.signum or signum
         if not self.is_armed:
             return
+        if is_first and os.isatty(2):
+            # The code of a user may be at work for a while. Python's stream may be in the middle of a write.
+            with suppress(OSError):
+                os.write(2, b"\nStopping. Please wait until the work in hand has ended.\n")
         if (logging := sys.modules.get("logging")) is not None:
             logging.disable(logging.ERROR)  # py4j would log the exception, with its traceback
         sys.unraisablehook = _drop_interrupts  # Python would print an exception that a destructor loses, as well

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import subprocess
@@ -16,6 +17,9 @@ from ttlsnap import history
 from ..matrix import rotating
 from ..publishing.trees import is_fenced, tree
 from ..samples import sample
+from .terminal import run_on_terminal
+
+pytestmark = pytest.mark.slow
 
 MOMENTS = 300
 """The parts into which the time of a run is divided."""
@@ -108,6 +112,18 @@ def test_a_second_ctrl_c_changes_nothing_once_the_result_is_printed(tmp_path: Pa
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0
+
+
+def test_ctrl_c_on_a_terminal_is_acknowledged_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "slow_rules.py").write_text(
+        "import os, signal\nfrom ttlsnap.transform.protocols import Keep\n\n"
+        "def stop(key, value):\n    os.kill(os.getpid(), signal.SIGINT)\n    return Keep()\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    words = ("compact", str(sample("agg-snapshot-zstd-4.1", tmp_path)), "--transformer", "slow_rules:stop")
+    written = run_on_terminal(*words, "--engine", "local", "--stopped", streams=("stderr",), exit_code=130)
+    first, last = written.index("Stopping. Please wait"), written.index("Stopped by Ctrl-C.")
+    assert written.count("Stopping. ") == 1 and first < last
 
 
 def test_the_message_names_a_copy_that_was_completed(tmp_path: Path) -> None:

@@ -122,6 +122,7 @@ def test_a_contract_has_the_udf_of_a_key(spark: SparkSession) -> None:
         (jobs.no_state, {}, "the query has no state"),
         (jobs.nothing, {}, "returned NoneType"),
         (jobs.raises, {}, r"raised ValueError at jobs.py:\d+: out of order"),
+        (jobs.last, {"conf": {"spark.sql.warehouse.dir": "w"}}, "warehouse.dir=w must be made before Spark starts"),
         (jobs.no_column, {}, "nosuch"),
         (jobs.three, {}, "takes 3 arguments"),
         (jobs.no_stream, {}, "does not stream"),

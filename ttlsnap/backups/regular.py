@@ -236,6 +236,10 @@ class RegularBackups:
             report = make_copy(request)
         except BusyError as error:  # a policy may skip a busy target, but not its backup
             raise RefusedError(error.text) from error
+        except TtlsnapError as error:
+            if not self._dry_run and open_directory(place).stat("") is not None:
+                error.add(f"The unfinished backup {place} stays. The next run continues or removes it.")
+            raise
         self.result = replace(
             self.result,
             status="planned" if self._dry_run else "done",

@@ -123,8 +123,8 @@ def _find_all(files: Directory, logs: Logs) -> Iterator[StartProblem]:
 
 def _describe(files: Directory, obstacle: StartProblem) -> str:
     return (
-        f"{obstacle.words}. With at least one version of Spark, the query does not start, stops at that batch, or "
-        f"skips a batch. Run: ttlsnap doctor {shell_word(files.root)}"
+        f"{obstacle.words}. Depending on the version of Spark, the query does not start, stops at that batch, "
+        f"or skips a batch. Run: ttlsnap doctor {shell_word(files.root)}"
     )
 
 

@@ -239,9 +239,16 @@ def start_session(conf: Mapping[str, str]) -> Iterator[SparkSession]:
 def _settings(session: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for name, value in {"spark.sql.debug.maxToStringFields": "100000", **conf}.items():
+            if session.conf.get(name, None) == value:
+                continue
             try:
                 stack.enter_context(set_temporarily(session, {name: value}))
             except Exception as error:
+                if "cannot modify" in str(error).lower().replace("_", " "):
+                    raise UsageError(
+                        f"the setting {name}={value} must be made before Spark starts. The session that runs has "
+                        f"{session.conf.get(name, None) or 'none'}. Start it with the setting, or leave the setting out"
+                    ) from error
                 raise UsageError(f"Spark rejects --conf {name}={value}: {first_lines(error, 1)}") from error
         yield
 

@@ -11,9 +11,10 @@ slower by two orders of magnitude, and often fast enough.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import compress
 from typing import Any, Protocol
 
 import numpy as np
@@ -275,11 +276,26 @@ class _EntryTransformer(Transformer):
         if values:
             try:
                 new = pa.array(values, type=structs.type)
-            except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-                raise TransformerError(f"a new value does not fit {structs.type}: " + quote(error)) from error
+            except _MISFITS as error:
+                changed_keys = compress(keys.to_pylist(), changed)
+                raise TransformerError(_find_misfit(changed_keys, values, structs.type)) from error
             require_exact(values, new)
             entries = entries.replace_values(new, changed)
         return entries.filter(keep)
+
+
+_MISFITS = (pa.ArrowException, TypeError, ValueError, OverflowError)
+"""What Arrow raises for a value of another type."""
+
+
+def _find_misfit(keys: Iterable[Any], values: Sequence[Any], kind: pa.DataType) -> str:
+    """Return in words which of the values does not fit its type, and why."""
+    for key, value in zip(keys, values, strict=True):
+        try:
+            pa.array([value], type=kind)
+        except _MISFITS as error:
+            return "key " + quote(repr(key)) + f": the new value does not fit {kind}: " + quote(error)
+    return f"the new values do not fit {kind}"
 
 
 def describe_failure(key: object, error: BaseException) -> str:
