@@ -276,8 +276,11 @@ def test_pruning_removes_the_backup_and_prevents_a_rollback(ttlsnap: Ttlsnap, tm
         "compact", target, "--ttl", "1h", "--timestamp", "value.max", "--now", "wall", *QUICK, "--format", "json"
     )
     assert report.json["totals"]["dropped"] > 0
+    run = report.json["run"]
+    assert f"To undo run {run}: ttlsnap rollback {target} --stopped\n" in ttlsnap("history", target).out
     pruned = ttlsnap("history", target, "--prune", "--yes", "--format", "json").json
-    assert (pruned["pruned"], pruned["runs"][0]["backup"]) == ([report.json["run"]], False)
+    assert (pruned["pruned"], pruned["runs"][0]["backup"], pruned["undoable"]) == ([run], False, None)
+    assert "To undo" not in ttlsnap("history", target).out
     refused = ttlsnap("rollback", target)
     assert (refused.code, "was removed, so the run cannot be rolled back" in refused.err) == (4, True)
 
@@ -292,6 +295,20 @@ def test_the_help_has_examples(ttlsnap: Ttlsnap) -> None:
     assert ttlsnap().code == 2
     assert ttlsnap("compact").code == 2
     assert ttlsnap("--version").out.startswith("ttlsnap ")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("migrate", "ck", "--partitions", "zero"), "it is not a whole number."),
+        (("migrate", "ck", "--partitions", "0"), "it must be at least 1."),
+        (("compact", "ck", "--format", "yaml"), "'yaml' is not one of"),
+    ],
+)
+def test_a_wrong_value_of_an_option_is_explained_for_people(ttlsnap: Ttlsnap, words: tuple[str, ...], told: str) -> None:
+    refused = ttlsnap(*words)
+    assert (refused.code, refused.out) == (2, "")
+    assert f"Invalid value for '{words[2]}': {told}" in " ".join(refused.err.replace("│", " ").split())
 
 
 def test_a_question_tells_to_stop_the_query_unless_it_is_stopped(
