@@ -82,7 +82,7 @@ def can_compare_plans(comparison: Comparison, old: OperatorContract, new: Operat
     if old.plan is None or new.plan is None:
         names = [name for name, operator in (("old", old), ("new", new)) if operator.plan is None]
         comparison.cannot_compare(
-            "what the query computes (input columns, windows, gaps, delays, TTLs, functions): the "
+            "what the query computes (input columns, aggregates, windows, gaps, delays, TTLs, functions): the "
             f"{' and the '.join(names)} contract {'has' if len(names) == 1 else 'have'} no plan; create "
             f"{'it' if len(names) == 1 else 'them'} from the query (ttlsnap contract module:function)"
         )

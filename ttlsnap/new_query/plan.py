@@ -415,9 +415,10 @@ class _Operator:
                 values = _user_part(old), _user_part(new)
                 value_place = place.at(field="value.value" if new.ttl else "value")
             self._refuse_swapped_names(value_place, *values)
-            obstacles_before = len(matcher.obstacles)
+            obstacles_before, steps_before_value = len(matcher.obstacles), len(matcher.steps)
             value = matcher.match(value_place, *values)
             if self.place.operator_name in AGGREGATIONS and self.plans is None:
+                self._refuse_retyped_buffers(matcher.steps[steps_before_value:], new.key.names)
                 # Another aggregate may have the name, which a migration starts afresh.
                 matcher.obstacles[obstacles_before:] = [
                     self._with_needs(obstacle) for obstacle in matcher.obstacles[obstacles_before:]
@@ -599,6 +600,13 @@ class _Operator:
 
     def _refuse_unknown_buffers(self, place: Place) -> None:
         self._refuse(place, "it is not known which aggregate a column belongs to", self._needs)
+
+    def _refuse_retyped_buffers(self, steps: Sequence[Step], key_names: Sequence[str]) -> None:
+        """Add an obstacle for each aggregate of another type: a name like ``sum`` does not say what is summed."""
+        for step in steps:
+            _, name = (step.place.field or "").split(".", 1)
+            if step.change in ("widen", "narrow") and name not in key_names:
+                self._refuse(step.place, f"does {name} still aggregate the same values? Its type changed", self._needs)
 
     def _with_needs(self, obstacle: UnrepairedFinding) -> UnrepairedFinding:
         if not obstacle.stays:
