@@ -305,7 +305,9 @@ def test_the_help_has_examples(ttlsnap: Ttlsnap) -> None:
         (("compact", "ck", "--format", "yaml"), "'yaml' is not one of"),
     ],
 )
-def test_a_wrong_value_of_an_option_is_explained_for_people(ttlsnap: Ttlsnap, words: tuple[str, ...], told: str) -> None:
+def test_a_wrong_value_of_an_option_is_explained_for_people(
+    ttlsnap: Ttlsnap, words: tuple[str, ...], told: str
+) -> None:
     refused = ttlsnap(*words)
     assert (refused.code, refused.out) == (2, "")
     assert f"Invalid value for '{words[2]}': {told}" in " ".join(refused.err.replace("│", " ").split())

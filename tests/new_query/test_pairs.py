@@ -95,7 +95,7 @@ def test_what_a_number_means_is_not_guessed(name: str) -> None:
     (operator,) = old.operators
     unplanned = replace(old, operators=(replace(operator, plan=None, buffers=None),))
     obstacles = find_evolution(unplanned, new)[1]
-    assert obstacles and all("ttlsnap contract CHECKPOINT --with" in obstacle.message for obstacle in obstacles)
+    assert any("ttlsnap contract CHECKPOINT --with" in obstacle.message for obstacle in obstacles)
 
 
 @pytest.mark.parametrize("one", MIGRATED, ids=lambda one: one.name)
