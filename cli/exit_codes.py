@@ -13,7 +13,8 @@ ExitCodeOption = Annotated[
     bool,
     typer.Option(
         "--exit-code",
-        help="With a dry run: end with the exit code of a run that can ask nobody, such as 4 if it would be refused.",
+        help="With a dry run: end with the exit code that a run without a terminal would have, such as 4 if it "
+        "would be refused.",
     ),
 ]
 

@@ -11,15 +11,19 @@ from ttlsnap.cli.exit_codes import ExitCodeOption, require_dry_run
 from ttlsnap.cli.groups import separate
 from ttlsnap.cli.help import Command
 from ttlsnap.cli.options import RUN, ConsentOptions, Format, FormatOption, WorkFolderOption
-from ttlsnap.cli.output import number, place, size
+from ttlsnap.cli.output import MISSING, console, number, place, print_json, say, size, table
 from ttlsnap.cli.published import describe_published
+from ttlsnap.errors import UsageError
 
 if TYPE_CHECKING:
     from ttlsnap.copies.report import CopyReport
 
 EXAMPLES = """
 Examples:
-  # what the checkpoint would go back to
+  # the batches that are still retained
+  ttlsnap rewind ck
+
+  # what going back would do
   ttlsnap rewind ck --batch 40 --dry-run
 
   # the state and the positions as they were after batch 40
@@ -44,11 +48,15 @@ def rewind(
         ),
     ],
     batch: Annotated[
-        int,
+        int | None,
         typer.Option(
-            "--batch", metavar="N", min=0, help="The batch to go back to, whose state must still be retained."
+            "--batch",
+            metavar="N",
+            min=0,
+            help="The batch to go back to, whose state must still be retained. Without this, list the batches that are "
+            "possible, and when they began.",
         ),
-    ],
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what a run would do, and change nothing.")] = False,
     exit_code: ExitCodeOption = False,
     *,
@@ -74,6 +82,11 @@ def rewind(
     """
     from ttlsnap.backups.rewinding import rewind as run
 
+    if batch is None:
+        if dry_run or exit_code or consent.yes or consent.no_planned_batch:
+            raise UsageError("to go back, give --batch N. Without options, ttlsnap rewind lists the possible batches")
+        _list(target, output_format)
+        return
     require_dry_run(wanted=exit_code, dry_run=dry_run)
     question = f"Set {target} back to batch {batch}? The query then reads again what came after it."
     with CopyProgress(
@@ -89,6 +102,25 @@ def rewind(
             **consent.arguments(),
         )
     show_report(with_question(report, consent), _lines, output_format, exit_code=exit_code)
+
+
+def _list(target: str, output_format: Format) -> None:
+    """Print the batches to which a checkpoint can go back."""
+    from ttlsnap.backups.rewinding import list_restorable
+
+    batches = list_restorable(target)
+    if output_format is Format.JSON:
+        print_json({"target": target, "batches": [batch.to_json() for batch in batches]})
+        return
+    if not batches:
+        say(f"{place(target)} does not retain the state of an earlier batch.")
+        return
+    say(f"{place(target)} can go back to the state after:")
+    rows = table("batch", "began", right=("batch",))
+    for batch in batches:
+        rows.add_row(str(batch.batch), (batch.began_at or MISSING).replace("T", " "))
+    console().print(rows)
+    say("Nothing was changed. To go back: ttlsnap rewind CHECKPOINT --batch N")
 
 
 def _lines(report: CopyReport) -> list[str]:

@@ -233,6 +233,11 @@ def _lines_of_changes(report: PositionsReport) -> Iterator[str]:
 def _show(report: SourcesReport) -> None:
     out = console()
     out.print(f"{place(report.target)}: {quantity(len(report.sources), 'source')}{_describe_batches(report)}")
+    if report.restored_batch is not None:
+        say(
+            f"Batch {report.batch} has the state and the positions of batch {report.restored_batch}. The query reads "
+            f"again what came after batch {report.restored_batch}."
+        )
     for source in report.sources:
         out.print(f"source {source.name}: {TITLES[source.kind]}")
         for line in _lines(source, report.next_batch):

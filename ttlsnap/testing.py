@@ -58,6 +58,7 @@ def assert_restorable(
     ``code`` or ``code:where`` of findings that do not count, as in ``check --ignore``. Those of ``ignore_file`` do not
     count, either. By default it is ``.ttlsnap-ignore.toml`` in the current folder, if that exists.
     """
+    __tracebackhide__ = True  # for pytest, so that the report is not below the source of this function
     from ttlsnap.check import StateFindings, Verdict, check
     from ttlsnap.check.ignores import find_default_file, gather_ignores
     from ttlsnap.check.reports import REPORTS
@@ -77,4 +78,5 @@ def assert_restorable(
         ignores=gather_ignores(ignore, find_default_file() if ignore_file is None else Path(ignore_file)),
     )
     if report.verdict is not Verdict.AS_IS or (strict and report.unseen):
-        raise AssertionError("\n" + REPORTS["text"](report))
+        words = "something could not be compared" if report.verdict is Verdict.AS_IS else report.verdict
+        raise AssertionError(f"{names[1]} cannot restore from {names[0]}: {words}\n" + REPORTS["text"](report))

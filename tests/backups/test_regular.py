@@ -152,6 +152,7 @@ def test_no_backup_is_made_without_a_new_batch_or_too_early(maintain: Maintain, 
     source.commit(source.batches[1])
     young = maintain(text)[1]["policy_backup"]
     assert (young["status"], young["batch"], young["backups"]) == ("waiting", source.batches[0], 1)
+    assert young["is_current"] is False
     make_older(folder / str(source.batches[0]))
     assert maintain(text)[1]["policy_backup"]["status"] == "done"
     make_older(folder / str(source.batches[1]))
@@ -326,6 +327,7 @@ def test_the_text_the_metrics_and_the_history_name_the_backups(
     assert (float(samples[f"ttlsnap_backups{labels}"]), backup.batch) == (1, source.batches[1])
     assert float(samples[f"ttlsnap_backup_bytes{labels}"]) == backup.bytes
     assert 0 <= time.time() - float(samples[f"ttlsnap_backup_timestamp_seconds{labels}"]) < 3600
+    assert float(samples[f"ttlsnap_backup_is_current{labels}"]) == 1
     shutil.copytree(tmp_path / "sample", tmp_path / "another")
     assert run(["history", str(tmp_path / "another" / AGG), "--backups", str(folder)]) == 0
     assert "complete" in capsys.readouterr().out  # it has the same query id

@@ -67,7 +67,11 @@ def test_a_rewind_is_a_restore_from_a_copy_of_that_batch(tmp_path: Path, name: s
 
 @pytest.mark.parametrize(
     ("batch", "message"),
-    [(6, "is the last one of"), (7, "is not retained"), (99, "Batch 99 cannot be restored; these can: 0 to 6")],
+    [
+        (6, "is the last one of"),
+        (7, "is not retained"),
+        (99, r"batch 99 is not retained in .*\. These can be restored: 0 to 6"),
+    ],
 )
 def test_a_batch_to_which_nothing_can_go_back_is_refused(tmp_path: Path, batch: int, message: str) -> None:
     checkpoint = sample(AGG, tmp_path)
@@ -75,6 +79,37 @@ def test_a_batch_to_which_nothing_can_go_back_is_refused(tmp_path: Path, batch: 
     with pytest.raises(UsageError, match=message):
         rewind(str(checkpoint), batch, stopped=True)
     assert without_own(bytes_of(checkpoint)) == before
+
+
+def test_the_batches_that_are_possible_are_listed(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
+    checkpoint = sample(AGG, tmp_path)
+    (checkpoint / "state/0/0/3.delta").unlink()
+    before = bytes_of(checkpoint)
+    found = ttlsnap("rewind", str(checkpoint), "--format", "json").json["batches"]
+    assert [(one["batch"], one["began_at"]) for one in found] == [
+        (0, "2026-11-21T08:49:22.180Z"), (1, "2026-11-21T08:49:30.224Z")
+    ]  # fmt: skip
+    assert "    1  2026-11-21 08:49:30.224Z" in ttlsnap("rewind", str(checkpoint)).out
+    assert ttlsnap("rewind", str(checkpoint), "--dry-run").code == 2
+    assert bytes_of(checkpoint) == before
+
+
+def test_the_last_batch_is_possible_only_if_another_was_begun(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
+    checkpoint = sample(AGG, tmp_path)
+
+    def listed() -> list[int]:
+        return [one["batch"] for one in ttlsnap("rewind", str(checkpoint), "--format", "json").json["batches"]]
+
+    assert listed() == [0, 1, 2, 3, 4, 5]
+    (checkpoint / "commits/6").unlink()
+    (checkpoint / "commits/.6.crc").unlink()
+    assert listed() == [0, 1, 2, 3, 4, 5]
+    rewind(str(checkpoint), 4, stopped=True)
+    assert listed() == []
+    assert "does not retain" in ttlsnap("rewind", str(checkpoint)).out
+    shown = ttlsnap("sources", str(checkpoint))
+    assert "has the state and the positions of batch 4. The query reads again what came after batch 4." in shown.out
+    assert "back to batch 4" in ttlsnap("history", str(checkpoint)).out
 
 
 @pytest.mark.parametrize("state", ["whole", "without a lost file", "none"])

@@ -232,7 +232,7 @@ def test_a_batch_that_cannot_be_restored_names_those_that_can(tmp_path: Path) ->
     with pytest.raises(UsageError, match=r"4\.delta is missing.* Batch 5 cannot be restored; these can: 0 to 2"):
         copy(str(source), str(tmp_path / "copy"), batch=5)
     (source / "commits/1").unlink()
-    with pytest.raises(UsageError, match=r"not retained.* these can: 0, 2"):
+    with pytest.raises(UsageError, match=r"not retained.* These can be restored: 0, 2"):
         copy(str(source), str(tmp_path / "copy"), batch=1)
     assert not (tmp_path / "copy/offsets").exists()
 

@@ -74,6 +74,7 @@ class PolicyBackup(Document):
                     ``current``: the query has committed no batch since the newest one; ``failed``: none was made
     place, batch, made_at, bytes    the newest one; those of the planned one, if ``planned``. None if there is none
     sent_bytes      what was sent for it in this run
+    is_current      whether the newest one has the last batch that the query has committed; None if that is not known
     backups         how many there are; None if that is not known, because the checkpoint could not be read
     removed         those that are more than the policy keeps, and were removed, or would be, with ``dry_run``
     """
@@ -84,6 +85,7 @@ class PolicyBackup(Document):
     made_at: str | None = None
     bytes: int | None = None
     sent_bytes: int = 0
+    is_current: bool | None = None
     backups: int | None = None
     removed: tuple[str, ...] = ()
     dry_run: bool = False
@@ -190,6 +192,7 @@ class RegularBackups:
         found = _Backups.find(self._target, self._rule)
         if self.result.status != "done":
             self.result = replace(self._with_newest(found.newest), backups=len(found.complete))
+        self.result = replace(self.result, is_current=found.current)
         return found
 
     def _with_newest(self, newest: FoundBackup | None) -> PolicyBackup:
@@ -248,6 +251,7 @@ class RegularBackups:
             made_at=None if self._dry_run else iso_of(datetime.now(UTC)),
             bytes=report.bytes,
             sent_bytes=self.result.sent_bytes + report.sent_bytes,
+            is_current=found.current if self._dry_run else report.batch == found.batch,
             backups=len(found.complete) + (not self._dry_run),
             warnings=tuple(dict.fromkeys((*self.result.warnings, *report.warnings))),
         )

@@ -5,9 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ttlsnap.backups.replacing import rewind_state
+from ttlsnap.checkpoint.logs import read_logs
+from ttlsnap.checkpoint.recognize import require_checkpoint
+from ttlsnap.clock import iso
 from ttlsnap.copies.report import CopyReport
 from ttlsnap.copies.run import CopyListener, CopyRequest
+from ttlsnap.copies.selection import restorable_batches
+from ttlsnap.documents import Document
 from ttlsnap.keywords import takes
+from ttlsnap.publishing.liveness import planned_batch
+from ttlsnap.publishing.runs import refuse_if_interrupted
+from ttlsnap.storage.open import open_for_reading
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +35,29 @@ class RewindRequest:
     scratch: str | None = None
     parallelism: int | None = None
     listener: CopyListener | None = None
+
+
+@dataclass(frozen=True)
+class RestorableBatch(Document):
+    """A batch to which a checkpoint can go back, and when it began, in ISO 8601."""
+
+    batch: int
+    began_at: str | None
+
+
+def list_restorable(target: str) -> list[RestorableBatch]:
+    """Return the batches to which the checkpoint ``target`` can go back, oldest first, without changing anything."""
+    files = open_for_reading(target)
+    require_checkpoint(files)
+    runs, logs = refuse_if_interrupted(files), read_logs(files)
+    # There is something to go back from only after a later batch, or one that Spark has begun.
+    has_begun = logs.offsets[-1:] > logs.commits[-1:] and planned_batch(runs, logs) is None
+    earlier_batches = set(logs.commits if has_begun else logs.commits[:-1])
+    return [
+        RestorableBatch(batch.id, iso(batch.timestamp_ms * 1000))
+        for batch in restorable_batches(files)
+        if batch.id in earlier_batches
+    ]
 
 
 @takes(RewindRequest)

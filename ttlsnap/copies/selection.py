@@ -8,7 +8,7 @@ a file that was read already, and a newer snapshot or schema for the current one
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
@@ -16,7 +16,7 @@ from types import MappingProxyType
 
 from ttlsnap.checkpoint import Checkpoint, layout, open_checkpoint
 from ttlsnap.checkpoint.listing import is_temporary
-from ttlsnap.checkpoint.logs import batch_start, named_offsets, read_file_logs, read_logs, with_offsets
+from ttlsnap.checkpoint.logs import MicroBatch, batch_start, named_offsets, read_file_logs, read_logs, with_offsets
 from ttlsnap.checkpoint.own_paths import own_paths
 from ttlsnap.checkpoint.source_logs import are_exact, describe_missing, find_sources, list_source_log, log_number
 from ttlsnap.errors import BusyError, CorruptionError, RefusedError, UnsupportedError, UsageError
@@ -83,11 +83,15 @@ def select_files(files: Directory, batch: int | None, home: str, query_id: str |
     try:
         checkpoint, partitions = _open(files, batch)
     except (UsageError, CorruptionError) as error:
-        batches = _restorable_batches(files) if batch is not None else ()
+        batches = _in_ranges(one.id for one in restorable_batches(files)) if batch is not None else ()
         if not batches:
             raise
         others = ", ".join(f"{first} to {last}" if first < last else str(first) for first, last in batches)
-        raise UsageError(f"{error.text}. Batch {batch} cannot be restored; these can: {others}") from error
+        if isinstance(error, UsageError):
+            message = f"batch {batch} is not retained in {files.root}. These can be restored: {others}"
+        else:
+            message = error.text + f". Batch {batch} cannot be restored; these can: {others}"
+        raise UsageError(message) from error
     refuse_hidden_batches(runs, checkpoint.logs)
     stores = [store for operator in checkpoint.operators for store in operator.stores]
     refuse_shared_folders(files, [store.directory(partition) for store in stores for partition in store.partitions])
@@ -145,14 +149,20 @@ def _open(files: Directory, batch: int | None) -> tuple[Checkpoint, tuple[StoreP
     return checkpoint, tuple(chain.from_iterable(partitions_of(checkpoint, state_store, store) for store in stores))
 
 
-def _restorable_batches(files: Directory) -> list[tuple[int, int]]:
-    """Return the first and last number of each run of batches whose state files are all there."""
-    ranges: list[tuple[int, int]] = []
+def restorable_batches(files: Directory) -> Iterator[MicroBatch]:
+    """Yield the batches whose state files are all there, oldest first."""
     for batch in read_logs(files).commits:
         with suppress(CorruptionError, UnsupportedError):
-            _open(files, batch)
-            first = ranges.pop()[0] if ranges and ranges[-1][1] == batch - 1 else batch
-            ranges.append((first, batch))
+            checkpoint, _ = _open(files, batch)
+            yield checkpoint.batch
+
+
+def _in_ranges(batches: Iterable[int]) -> list[tuple[int, int]]:
+    """Return the first and last number of each run of batches."""
+    ranges: list[tuple[int, int]] = []
+    for batch in batches:
+        first = ranges.pop()[0] if ranges and ranges[-1][1] == batch - 1 else batch
+        ranges.append((first, batch))
     return ranges
 
 

@@ -86,6 +86,7 @@ class SourcesReport(Result):
     batch           the last committed batch; None if there is none
     next_batch      the batch that is planned or was begun; None if there is none
     is_planned      whether ttlsnap has planned it
+    restored_batch  the batch whose state and positions ``rewind`` or a copy gave to ``batch``; None if it has its own
     log_version     the version of the offset log: 1 without, 2 with names of the sources
     """
 
@@ -93,6 +94,7 @@ class SourcesReport(Result):
     batch: int | None
     next_batch: int | None
     is_planned: bool
+    restored_batch: int | None
     log_version: int
     sources: tuple[SourcePosition, ...]
 

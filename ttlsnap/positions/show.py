@@ -15,6 +15,7 @@ from ttlsnap.positions.file_logs import FileLogs
 from ttlsnap.positions.kafka import connect, require_kafka
 from ttlsnap.positions.kinds import find_kind
 from ttlsnap.positions.report import SourceLogSize, SourcePosition, SourcesReport
+from ttlsnap.publishing.journal import read_report
 from ttlsnap.publishing.liveness import planned_batch
 from ttlsnap.publishing.runs import Runs
 from ttlsnap.storage.directory import Directory
@@ -62,14 +63,23 @@ def sources(
             partitions=kafka.ranges(position) if kafka is not None and kind == "kafka" and position else None,
         )
 
+    runs = Runs.read(files)
     return SourcesReport(
         target=files.root,
         batch=batch,
         next_batch=next_batch,
-        is_planned=next_batch is not None and next_batch == planned_batch(Runs.read(files), logs),
+        is_planned=next_batch is not None and next_batch == planned_batch(runs, logs),
+        restored_batch=_find_restored(runs, batch),
         log_version=2 if names_sources(files, logs.offsets[-1]) else 1,
         sources=tuple(map(look_at, dict.fromkeys([*offsets, *next_offsets]))),
     )
+
+
+def _find_restored(runs: Runs, batch: int | None) -> int | None:
+    """Return the batch whose state and positions the last batch got; None if it has its own."""
+    restores = [journal for journal in runs.in_force if journal.kind == "restore" and journal.batch == batch]
+    report = read_report(runs.files, restores[-1].run) if restores else None
+    return report.get("source_batch") if report is not None else None
 
 
 def _batches(files: Directory, logs: Logs) -> tuple[int | None, int | None]:
