@@ -16,15 +16,17 @@ from ttlsnap.cli.exit_codes import ExitCodeOption, require_dry_run
 from ttlsnap.cli.groups import given, separate
 from ttlsnap.cli.help import Command
 from ttlsnap.cli.options import Checkpoint, ConsentOptions, Format, FormatOption
-from ttlsnap.cli.output import ask_person, console, place, print_json, say, size
+from ttlsnap.cli.output import ask_person, console, number, place, print_json, say, size
 from ttlsnap.cli.published import describe_published
 from ttlsnap.errors import Foreseen, RefusedError, UsageError
 from ttlsnap.positions.kinds import TITLES, describe
 
 if TYPE_CHECKING:
+    from ttlsnap.positions.log_edits import LogEdit
     from ttlsnap.positions.report import PartitionRange, PositionsReport, SourcePosition, SourcesReport
 
 SET = "Setting positions"
+FILES = "What a source of files has read"
 KAFKA = "Kafka"
 _MOST_NAMED = 10
 EXAMPLES = """
@@ -76,6 +78,76 @@ class SettingOptions(ConsentOptions):
             rich_help_panel=SET,
         ),
     ] = None
+    forget: Annotated[
+        str | None,
+        typer.Option(
+            "--forget",
+            metavar="SOURCE",
+            help="Files: the source reads the files after --files again.",
+            rich_help_panel=FILES,
+        ),
+    ] = None
+    record: Annotated[
+        str | None,
+        typer.Option(
+            "--record",
+            metavar="SOURCE",
+            help="Files: the source never reads the files after --files.",
+            rich_help_panel=FILES,
+        ),
+    ] = None
+    patterns: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--files",
+            metavar="PATTERN",
+            help="The paths of files, such as '/in/2026-11-*/**'. * and ? match no slash, and ** is any number of "
+            "folders. Can be repeated.",
+            rich_help_panel=FILES,
+        ),
+    ] = None
+    moved: Annotated[
+        str | None,
+        typer.Option(
+            "--moved",
+            metavar="SOURCE",
+            help="Files: the files of the source are in another folder now, which --root names.",
+            rich_help_panel=FILES,
+        ),
+    ] = None
+    root: Annotated[
+        str | None,
+        typer.Option(
+            "--root", metavar="OLD=NEW", help="The old and the new folder of the files.", rich_help_panel=FILES
+        ),
+    ] = None
+    trim: Annotated[
+        str | None,
+        typer.Option(
+            "--trim",
+            metavar="SOURCE",
+            help="Files: shorten the log of the source, which Spark never does.",
+            rich_help_panel=FILES,
+        ),
+    ] = None
+    older_than: Annotated[
+        str | None,
+        typer.Option(
+            "--older-than",
+            metavar="DURATION",
+            help="With --trim: leave out files that are older by this than the newest recorded one: 30d.",
+            rich_help_panel=FILES,
+        ),
+    ] = None
+    max_file_age: Annotated[
+        str | None,
+        typer.Option(
+            "--max-file-age",
+            metavar="DURATION",
+            help="With --trim: the option maxFileAge of the source, 7d by default. Spark never reads older files.",
+            rich_help_panel=FILES,
+        ),
+    ] = None
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="Say what a run would do, and change nothing.", rich_help_panel=SET),
@@ -90,6 +162,33 @@ class SettingOptions(ConsentOptions):
         if len(set(names)) < len(names):
             raise UsageError("a source has one position, so name it only once with --set")
         return {name: _parse(text) for name, text in zip(names, positions, strict=True)}
+
+    def read_edit(self) -> dict[str, LogEdit]:
+        """Return the change of what a source of files has recorded, by its name. Raise UsageError for wrong options."""
+        from ttlsnap.positions.log_edits import Forget, Move, Record, Trim
+        from ttlsnap.schema.units import parse_age
+
+        actions = {"--forget": self.forget, "--record": self.record, "--moved": self.moved, "--trim": self.trim}
+        chosen = {option: name for option, name in actions.items() if name is not None}
+        parts = {"--files": self.patterns, "--root": self.root, "--older-than": self.older_than}
+        parts["--max-file-age"] = self.max_file_age
+        if len(chosen) + bool(self.names) > 1:
+            raise UsageError(f"give only one of --set, {', '.join(actions)} in a run")
+        (option, name), *_ = [*chosen.items(), ("", "")]
+        needed = {"--moved": ["--root"], "--trim": ["--older-than", "--max-file-age"], "": []}.get(option, ["--files"])
+        for part, value in parts.items():
+            if (value is not None) != (part in needed):
+                allowed = {"--files": "--forget or --record", "--root": "--moved"}.get(part, "--trim")
+                raise UsageError(f"{option} needs {part}" if part in needed else f"{part} needs {allowed}")
+        if not option:
+            return {}
+        if option == "--moved":
+            ((old, new),) = _pairs("--root", [self.root or ""]).items()
+            return {name: Move(old, new)}
+        if option == "--trim":
+            older_than, max_file_age = (parse_age(text or "") // 1000 for text in (self.older_than, self.max_file_age))
+            return {name: Trim(older_than, max_file_age)}
+        return {name: (Forget if option == "--forget" else Record)(tuple(self.patterns or ()))}
 
 
 @dataclass(frozen=True)
@@ -145,8 +244,9 @@ def sources(
     changes nothing, and the query may be running. It needs no JVM.
     """
     require_dry_run(wanted=setting.exit_code, dry_run=setting.dry_run)
-    if positions := setting.read():
-        _set(target, positions, setting, kafka, output_format)
+    positions, edits = setting.read(), setting.read_edit()
+    if positions or edits:
+        _set(target, positions, edits, setting, kafka, output_format)
         return
     if options := [option for option in given(setting) if option != "--stopped"]:  # TTLSNAP_STOPPED may be set
         raise UsageError(f"{options[0]} needs --set: otherwise nothing is changed")
@@ -177,7 +277,12 @@ def _parse(text: str) -> Any:
 
 
 def _set(
-    target: str, positions: dict[str, Any], setting: SettingOptions, kafka: KafkaOptions, output_format: Format
+    target: str,
+    positions: dict[str, Any],
+    edits: dict[str, LogEdit],
+    setting: SettingOptions,
+    kafka: KafkaOptions,
+    output_format: Format,
 ) -> None:
     from ttlsnap.positions.setting import set_positions as run
 
@@ -193,25 +298,32 @@ def _set(
             )
         for line in _lines_of_changes(report):
             say(line)
-        return ask_person("Set these positions?", stopped=setting.stopped)
+        return ask_person("Change these sources?", stopped=setting.stopped)
 
     report = run(
         target,
         positions,
+        log_edits=edits,
         dry_run=setting.dry_run,
         topics=_pairs("--topic", setting.topics),
         confirm=confirm,
         **setting.arguments(),
         **kafka.arguments(),
     )
-    if report.dry_run and report.changes and not setting.yes:
+    if report.dry_run and _count(report) and not setting.yes:
         question = Foreseen("a run asks before it changes positions. If nobody can be asked, add --yes")
         report = replace(report, warnings=(*report.warnings, question))
     show_report(report, _describe_set, output_format, exit_code=setting.exit_code)
 
 
+def _count(report: PositionsReport) -> int:
+    return len(report.changes) + sum(log.changed > 0 for log in report.log_changes)
+
+
 def _describe_set(report: PositionsReport) -> Iterator[str]:
-    if not report.changes:
+    if report.log_changes:
+        yield from _describe_edit(report)
+    elif not report.changes:
         yield f"{place(report.target)}: its sources are at these positions already. Nothing was changed."
     elif report.dry_run:
         yield f"Would give {quantity(len(report.changes), 'source')} of {place(report.target)} another position:"
@@ -228,6 +340,22 @@ def _lines_of_changes(report: PositionsReport) -> Iterator[str]:
     for change in report.changes:
         yield f"source {change.name}: {TITLES[change.kind]}"
         yield from (f"  {line}" for line in change.meaning)
+    for log in report.log_changes:
+        recorded = f"{quantity(log.before, 'file')} recorded before, and {number(log.after)} after"
+        yield f"source {log.name}: {log.folder} has {recorded}"
+        yield from (f"  {line}" for line in log.meaning)
+
+
+def _describe_edit(report: PositionsReport) -> Iterator[str]:
+    if not _count(report):
+        yield f"{place(report.target)}: there is nothing to change."
+    elif report.dry_run or not report.published:
+        yield "Nothing was changed." if not report.dry_run else f"Would change a source of {place(report.target)}:"
+    else:
+        yield f"Changed a source of {place(report.target)}:"
+    if _count(report) and (report.dry_run or report.published):
+        yield from _lines_of_changes(report)
+    yield from describe_published(report) if report.published else ()
 
 
 def _show(report: SourcesReport) -> None:

@@ -61,6 +61,12 @@ def set_position(checkpoint: Path | str, position: str) -> list[str]:
     return ["sources", str(checkpoint), "--set", "0", "--to", position, "--stopped", "--yes", "--format", "json"]
 
 
+def forget_files(checkpoint: Path | str) -> list[str]:
+    """Return the arguments that let the first source read all files again."""
+    words = ["sources", str(checkpoint), "--forget", "0", "--files", "/**"]
+    return [*words, "--stopped", "--yes", "--format", "json"]
+
+
 def rewind(checkpoint: Path | str, batch: int) -> list[str]:
     """Return the command that goes back to an earlier batch."""
     return [

@@ -19,7 +19,7 @@ from ttlsnap.storage.open import open_directory
 from ..judge.spark import Checkpoint
 from ..matrix import FULL
 from .faults import EIO, KILL, Faults, Point, Step, Workshop, errors, faults, kills, told_well
-from .stories import compact, fill, migrate, repair, restore_from, rewind, set_position
+from .stories import compact, fill, forget_files, migrate, repair, restore_from, rewind, set_position
 from .syscalls import Call
 from .trees import copy, end_at_once, is_fenced, newest, tree
 
@@ -274,12 +274,32 @@ def rewound(workshop: Workshop, rich: Checkpoint) -> Step:
 
 
 @pytest.fixture(scope="module")
-def repositioned(workshop: Workshop, rich: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> Step:
+def repositioned(workshop: Workshop, begun: Path) -> Step:
     """Return a run that sets the position of the only source back, and replaces a batch that was begun."""
-    begun = end_at_once(copy(rich.path, tmp_path_factory.mktemp("begun") / "checkpoint"))
     step = workshop.step("sources", begun, lambda path: set_position(path, '{"logOffset":0}'))
     assert step.old != step.new
     return step
+
+
+@pytest.fixture(scope="module")
+def begun(rich: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a checkpoint with a batch that was begun, and has written nothing."""
+    return end_at_once(copy(rich.path, tmp_path_factory.mktemp("begun") / "checkpoint"))
+
+
+@pytest.fixture(scope="module")
+def forgotten(workshop: Workshop, begun: Path) -> Step:
+    """Return a run after which the only source has read nothing."""
+    step = workshop.step("forgotten files", begun, forget_files)
+    assert step.old != step.new
+    return step
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_an_interrupted_change_of_what_was_read_leaves_the_old_or_the_new_log(
+    workshop: Workshop, forgotten: Step, fault: Faults
+) -> None:
+    workshop.check(forgotten, fault(forgotten.calls))
 
 
 @pytest.mark.parametrize("fault", FAULTS)

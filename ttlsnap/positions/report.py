@@ -116,10 +116,30 @@ class PositionChange(Document):
 
 
 @dataclass(frozen=True, kw_only=True)
+class LogChange(Document):
+    """Another content of the log of a source that reads files.
+
+    name, folder     the source, and the place of its log
+    changed          how many files are recorded in another way
+    before, after    how many files the log records
+    meaning          what rows the source reads again, and what rows it never reads, in words
+    """
+
+    name: str
+    folder: str
+    changed: int
+    before: int
+    after: int
+    meaning: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class PositionsReport(RunReport):
-    """The result of ``set_positions``.
+    """The result of ``set_positions`` and ``edit_file_log``.
 
     changes          the sources that get another position
+    log_changes      the sources of files whose logs change
     """
 
     changes: tuple[PositionChange, ...]
+    log_changes: tuple[LogChange, ...] = ()

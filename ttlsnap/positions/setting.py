@@ -18,19 +18,23 @@ from ttlsnap.checkpoint.logs import (
     named_positions,
     parse_offset,
     plan_next,
+    read_file_logs,
     with_offsets,
 )
-from ttlsnap.errors import RefusedError, UsageError
+from ttlsnap.checkpoint.source_logs import list_source_log
+from ttlsnap.errors import BusyError, RefusedError, UsageError
 from ttlsnap.keywords import takes
+from ttlsnap.positions.edited_logs import EditedLog
 from ttlsnap.positions.file_logs import FileLogs, count_recorded, require_entries
 from ttlsnap.positions.kafka import connect, require_existing, require_kafka, resolve
 from ttlsnap.positions.kinds import find_kind
+from ttlsnap.positions.log_edits import LogEdit
 from ttlsnap.positions.meaning import as_offset, explain, parse_position
 from ttlsnap.positions.report import PositionChange, PositionsReport
 from ttlsnap.printable import shell_word
 from ttlsnap.publishing.first_run import describe_first_run
 from ttlsnap.publishing.in_progress import find_written
-from ttlsnap.publishing.journal import Journal
+from ttlsnap.publishing.journal import Journal, staged_path
 from ttlsnap.publishing.preflight import (
     describe_unplannable,
     foresee,
@@ -42,6 +46,7 @@ from ttlsnap.publishing.preflight import (
 from ttlsnap.publishing.runs import Runs, new_run_id, refuse_if_interrupted
 from ttlsnap.storage.directory import each
 from ttlsnap.storage.open import for_reading, open_directory
+from ttlsnap.stores.protocols import StagedFile
 from ttlsnap.suggestions import did_you_mean
 from ttlsnap.transaction.change import Change
 from ttlsnap.transaction.steps import Run, WorkPlace, change_in_place
@@ -61,13 +66,15 @@ class PositionsRequest:
     each source that gets one, by its name or number, in the form in which ``sources`` shows it. For a source of Kafka
     it may also be ``earliest``, ``latest``, or a time in ISO 8601: then ``bootstrap_servers`` and ``kafka_options`` are
     needed, as for ``sources``, and ``topics`` has the new name of each topic that has another one now. With a
-    connection, offsets that the topics do not have are refused. ``stopped`` and ``planned_batch`` are as for
-    ``compact``. ``confirm`` is called before anything is changed, with the report that a
+    connection, offsets that the topics do not have are refused. ``log_edits`` has changes of what sources of files have
+    recorded, by the names of the sources: a ``Forget``, ``Record``, ``Move`` or ``Trim``. ``stopped`` and
+    ``planned_batch`` are as for ``compact``. ``confirm`` is called before anything is changed, with the report that a
     dry run returns; nothing is changed if it returns False.
     """
 
     target: str = field(kw_only=False)
-    positions: Mapping[str, Any] = field(kw_only=False)
+    positions: Mapping[str, Any] = field(kw_only=False, default_factory=dict)
+    log_edits: Mapping[str, LogEdit] | None = None
     dry_run: bool = False
     stopped: bool = False
     planned_batch: bool = True
@@ -109,7 +116,21 @@ class Repositioning(Run):
         super().__init__(runs, new_run_id(), list_activity(runs.files))
         self._checkpoint, self._request = checkpoint, request
         self._changes, self._offsets = _compare(checkpoint, request)
+        self._logs = {name: self._open_log(name, edit) for name, edit in (request.log_edits or {}).items()}
+        self._staged: list[StagedFile] = []
         self.published = not request.dry_run
+
+    def _open_log(self, name: str, edit: LogEdit) -> EditedLog:
+        """Return the log of a source, with what an edit does to it."""
+        files, logs = for_reading(self._checkpoint.files), self._checkpoint.logs
+        file_logs = FileLogs(files, self._checkpoint.batch.id)
+        require_source(name, named_positions(files, self._checkpoint.batch.id))
+        owner = file_logs.find(name) if name in file_logs.positions else None
+        if owner is None:
+            reason = "nothing shows which log it has" if name in file_logs.positions else "it does not read files"
+            raise UsageError(f"source {name}: {reason}, so what it has recorded cannot be changed")
+        oldest = read_file_logs(files, logs.offsets[0], {}).get(name, -1)
+        return EditedLog(files, list_source_log(files, owner, file_logs.positions[name]), edit, oldest)
 
     @property
     def _next_is_begun(self) -> bool:
@@ -158,10 +179,30 @@ class Repositioning(Run):
             )
 
     def stage(self, place: WorkPlace) -> None:
-        """Do nothing: the logs are the only files that are written."""
+        """Write the logs of sources. The other logs are documents of the journal."""
+        for log in self._logs.values():
+            for name in log.changed_names:
+                target = f"{log.folder}/{name}"
+                path = staged_path(self.id, target)
+                self.files.mkdirs(path.rpartition("/")[0])
+                with self.files.writer(path) as file:
+                    log.write(name, file)
+                info = self.files.stat(path)
+                assert info is not None
+                self._staged.append(StagedFile(path, target, info.size, ""))
 
     def is_wanted(self) -> bool:
-        return bool(self._changes) and (self._request.confirm is None or self._request.confirm(self.report))
+        is_change = bool(self._changes or any(log.changed for log in self._logs.values()))
+        return is_change and (self._request.confirm is None or self._request.confirm(self.report))
+
+    def check(self) -> None:
+        """Raise BusyError if a log of a source has changed since it was read."""
+        for log in self._logs.values():
+            if (changed_path := log.find_changed(self.files)) is not None:
+                raise BusyError(
+                    f"{self.files.root}/{changed_path} was changed while ttlsnap worked: the query is running. Nothing "
+                    "was changed. Stop the query first"
+                )
 
     def document(self) -> dict[str, Any]:
         return self.report.to_json()
@@ -179,6 +220,7 @@ class Repositioning(Run):
         change = Change(
             kind="sources",
             batch=batch.id,
+            staged=self._staged,
             documents=documents,
             set_aside=[next_offsets] if self._next_is_begun and not plans_batch else [],
             planned=planned if plans_batch and not self._next_is_begun else None,
@@ -199,7 +241,15 @@ class Repositioning(Run):
             warnings=tuple(self.warnings),
             made_final=self.made_final,
             changes=self._changes,
+            log_changes=tuple(log.describe(name) for name, log in self._logs.items()),
         )
+
+
+def require_source(name: str, positions: Mapping[str, Any]) -> None:
+    """Raise UsageError if the query has no source of this name."""
+    if name not in positions:
+        hint = did_you_mean(name, list(positions))
+        raise UsageError(f"the query has no source {name}{hint}. Its sources: {', '.join(positions)}")
 
 
 def _compare(checkpoint: Checkpoint, request: PositionsRequest) -> tuple[tuple[PositionChange, ...], dict[str, str]]:
@@ -214,9 +264,7 @@ def _compare(checkpoint: Checkpoint, request: PositionsRequest) -> tuple[tuple[P
     if kafka is not None:
         require_kafka(old_positions.values())
     for name in positions:
-        if name not in old_positions:
-            hint = did_you_mean(name, list(old_positions))
-            raise UsageError(f"the query has no source {name}{hint}. Its sources: {', '.join(old_positions)}")
+        require_source(name, old_positions)
     changes, offsets, logs = [], {}, FileLogs(files, batch)
     for name, wanted in positions.items():
         before = old_positions[name]

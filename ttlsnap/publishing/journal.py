@@ -26,6 +26,7 @@ import xxhash
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.own_paths import own_paths
+from ttlsnap.checkpoint.source_logs import log_number
 from ttlsnap.documents import ReadableDocument
 from ttlsnap.errors import CorruptionError
 from ttlsnap.schema.strict_json import parse_json
@@ -339,8 +340,8 @@ def _may_move(journal: Journal, parts: list[str]) -> bool:
     """Return whether a run of this kind may move a file.
 
     A compaction and an import move state files, ledgers and a stale checksum of their fence. All other kinds also move
-    logs. A repair and its rollback also move files with paths of the checkpoint. A restore and its rollback move
-    everything but ttlsnap's own files.
+    logs, and one that changes sources moves the logs of these. A repair and its rollback also move files with paths of
+    the checkpoint. A restore and its rollback move everything but ttlsnap's own files.
     """
     path = "/".join(parts)
     if journal.kind in ("restore", "rollback") and parts[0] != OWN:
@@ -349,6 +350,8 @@ def _may_move(journal: Journal, parts: list[str]) -> bool:
         return True
     if journal.kind == "repair" and own_paths(layout.strip_checksum(path)) is not None:
         return True
+    if journal.kind == "sources" and len(parts) == 3 and parts[0] == layout.SOURCES:
+        return log_number(layout.strip_checksum(parts[2])) is not None
     is_log = len(parts) == 2 and parts[0] in (layout.OFFSETS, layout.COMMITS)
     if journal.kind in ("compact", "import"):
         return is_log and path in layout.checksum_files(journal.fence)

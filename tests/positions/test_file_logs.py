@@ -1,0 +1,212 @@
+"""What a source of files has recorded is changed, and real Spark goes on with it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ttlsnap import doctor, rollback, sources
+from ttlsnap.errors import CorruptionError, UsageError
+from ttlsnap.positions.log_edits import Forget, LogEdit, Move, Record, Trim, encoded, matcher, readable
+from ttlsnap.positions.setting import set_positions
+
+from ..cli.running import Ttlsnap
+from ..publishing.trees import tree
+from ..samples import bytes_of, sample, without_own
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+AGG = "agg-deltas-lz4-4.2"
+EVENTS = "/tmp/ttlsnap-samples/events/0002"
+DAY_S = 86_400
+
+
+def put(folder: Path, name: str, day: float, key: str = "k") -> None:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"key": key}))
+    os.utime(path, (1_700_000_000 + day * DAY_S,) * 2)
+
+
+def count(spark: SparkSession, folder: Path, checkpoint: Path, **options: Any) -> dict[str, int]:
+    """Run the query until it has read all files, one in each batch. Return the counts that the sink got."""
+    session = spark.newSession()
+    session.conf.set("spark.sql.shuffle.partitions", "1")
+    session.conf.set("spark.sql.streaming.minBatchesToRetain", "2")
+    session.conf.set("spark.sql.streaming.fileSource.log.compactInterval", "3")
+    stream = session.readStream.schema("key string").option("maxFilesPerTrigger", 1).options(**options)
+    counts: dict[str, int] = {}
+
+    def collect(frame: Any, batch: int) -> None:
+        counts.update({row["key"]: row["n"] for row in frame.selectExpr("key", "count AS n").collect()})
+
+    writer = stream.json(str(folder)).groupBy("key").count().writeStream.outputMode("update").foreachBatch(collect)
+    writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start().awaitTermination()
+    return counts
+
+
+def edit(checkpoint: Path, change: LogEdit) -> Any:
+    (done,) = set_positions(str(checkpoint), log_edits={"0": change}, stopped=True).log_changes
+    assert {problem.code for problem in doctor(str(checkpoint)).problems} == {"planned-batch"}
+    return done
+
+
+def test_spark_reads_what_was_forgotten_and_not_what_was_recorded(spark: SparkSession, tmp_path: Path) -> None:
+    folder, checkpoint = tmp_path / "in put", tmp_path / "checkpoint"
+    for number in range(8):
+        put(folder, f"{number}.json", number / 10, f"k{number}")
+    assert count(spark, folder, checkpoint) == {f"k{number}": 1 for number in range(8)}
+    assert edit(checkpoint, Forget([f"{folder}/[36].json"])).changed == 2
+    put(folder, "a b.json", 1, "never")
+    put(folder, "c.json", 1, "new")
+    assert edit(checkpoint, Record([f"{folder}/a*.json", f"{folder}/7.json"])).changed == 1
+    assert count(spark, folder, checkpoint) == {"k3": 2, "k6": 2, "new": 1}
+
+    moved = tmp_path / "moved"
+    folder.rename(moved)
+    assert edit(checkpoint, Move(str(folder), str(moved))).changed == 10
+    put(moved, "d.json", 2, "new")
+    assert count(spark, moved, checkpoint) == {"new": 2}
+
+    before = tree(checkpoint)
+    assert edit(checkpoint, Forget([f"{moved}/**"])).after == 0
+    rollback(str(checkpoint), stopped=True)
+    assert tree(checkpoint) == before
+    edit(checkpoint, Forget([f"{tmp_path}/**"]))
+    assert count(spark, moved, checkpoint) == {f"k{number}": 2 for number in range(8)} | {
+        "k3": 3, "k6": 3, "never": 1, "new": 4,
+    }  # fmt: skip
+
+
+def test_spark_reads_no_file_again_that_was_trimmed(spark: SparkSession, tmp_path: Path) -> None:
+    folder, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
+    for number in range(20):
+        put(folder, f"{number}.json", number)
+    assert count(spark, folder, checkpoint, maxFileAge="90d") == {"k": 20}
+    log = sources(str(checkpoint)).sources[0].log
+    assert log is not None
+    done = edit(checkpoint, Trim(older_than_ms=8 * DAY_S * 1000, max_file_age_ms=7 * DAY_S * 1000))
+    assert (done.before, done.after) == (20, 9)
+    put(folder, "new.json", 20)
+    assert count(spark, folder, checkpoint, maxFileAge="7d") == {"k": 21}
+    assert count(spark, folder, checkpoint, maxFileAge="7d") == {}
+
+
+def test_a_log_of_latest_first_is_not_trimmed(spark: SparkSession, tmp_path: Path) -> None:
+    folder, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
+    for number in range(6):
+        put(folder, f"{number}.json", number)
+    count(spark, folder, checkpoint, latestFirst="true")
+    with pytest.raises(UsageError, match="latestFirst"):
+        set_positions(str(checkpoint), log_edits={"0": Trim(2 * DAY_S * 1000, DAY_S * 1000)}, stopped=True)
+
+
+def test_what_a_retained_batch_reads_again_is_not_trimmed(tmp_path: Path) -> None:
+    checkpoint = sample(AGG, tmp_path)  # it retains batch 0, which ended at entry 0
+    done = edit(checkpoint, Trim(older_than_ms=1000, max_file_age_ms=1000))
+    assert (done.before, done.after) == (6, 5)
+    unread = {"path": f"file://{EVENTS}/00005.json.not-read", "timestamp": 0, "batchId": 1}
+    assert json.loads((checkpoint / "sources/0/0").read_text().splitlines()[1]) == unread
+
+
+def test_a_long_log_is_changed_in_pieces_as_in_one(tmp_path: Path) -> None:
+    checkpoint = sample(AGG, tmp_path)
+    path = checkpoint / "sources/0/2"
+    lines = [f'{{"path":"file:///in/{number}.json","timestamp":{number},"batchId":2}}' for number in range(200_000)]
+    path.write_text("\n".join(["v1", *lines]))
+    (path.parent / ".2.crc").unlink()
+    done = set_positions(str(checkpoint), log_edits={"0": Forget(["/in/*[05].json"])}, stopped=True).log_changes[0]
+    assert (done.before, done.changed) == (200_005, 40_000)
+    assert path.read_text().splitlines() == ["v1", *(line for line in lines if "0.j" not in line and "5.j" not in line)]
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (Forget(["/nowhere/*"]), f"no recorded file matches. One of them is {EVENTS}/00005.json"),
+        (Move("/nowhere", "/somewhere"), "no recorded file matches"),
+        (Record(["/nowhere/*"]), "no file matches that is not recorded already"),
+        (Trim(1000, 2000), "--older-than 1s is less than --max-file-age 2s"),
+    ],
+)
+def test_what_changes_nothing_is_refused(tmp_path: Path, change: LogEdit, told: str) -> None:
+    checkpoint = sample(AGG, tmp_path)
+    before = bytes_of(checkpoint)
+    with pytest.raises(UsageError) as raised:
+        set_positions(str(checkpoint), log_edits={"0": change}, stopped=True)
+    assert told in raised.value.message
+    assert without_own(bytes_of(checkpoint)) == before
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: text[:-4],
+        lambda text: text.replace('"timestamp":1700000003000', '"timestamp":null'),
+        lambda text: text.replace("batchId", "batchNo"),
+        lambda text: "",
+    ],
+)
+def test_a_damaged_log_is_not_changed(tmp_path: Path, damage: Callable[[str], str]) -> None:
+    checkpoint = sample(AGG, tmp_path)
+    path = checkpoint / "sources/0/3"
+    path.write_text(damage(path.read_text()))
+    (path.parent / ".3.crc").unlink()
+    before = bytes_of(checkpoint)
+    with pytest.raises(CorruptionError, match="sources/0/3"):
+        set_positions(str(checkpoint), log_edits={"0": Forget([f"{EVENTS}/*"])}, stopped=True)
+    assert without_own(bytes_of(checkpoint)) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--trim", "0"), "--trim needs --older-than"),
+        (("--trim", "0", "--older-than", "30d"), "--trim needs --max-file-age"),
+        (("--files", "x"), "--files needs --forget or --record"),
+        (("--moved", "0", "--root", "/a"), "--root /a: write a name, =, and a value"),
+        (("--forget", "0", "--files", "x", "--trim", "0"), "give only one of"),
+        (("--forget", "0", "--files", "x", "--set", "0", "--to", "1"), "give only one of"),
+        (("--forget", "9", "--files", "x"), "the query has no source 9"),
+        (("--forget", "0", "--files", f"{EVENTS}/*"), "To agree, add --yes"),
+    ],
+)
+def test_wrong_options_are_explained(ttlsnap: Ttlsnap, tmp_path: Path, words: tuple[str, ...], told: str) -> None:
+    checkpoint = sample(AGG, tmp_path)
+    before = bytes_of(checkpoint)
+    refused = ttlsnap("sources", str(checkpoint), *words, "--stopped")
+    assert refused.code in (2, 4)
+    assert told in " ".join(refused.err.split())
+    assert without_own(bytes_of(checkpoint)) == before
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "is_match"),
+    [
+        ("/in/*.json", "/in/a.json", True),
+        ("/in/*.json", "/in/b/a.json", False),
+        ("/in/**/*.json", "/in/a.json", True),
+        ("/in/**/*.json", "/in/b/c/a.json", True),
+        ("/in/**", "/in/b/c/a.json", True),
+        ("/in/**", "/inside/a.json", False),
+        ("/in/[!a]?.json", "/in/bc.json", True),
+        ("/in/[!a]?.json", "/in/ac.json", False),
+        ("/in/a+(b).json", "/in/a+(b).json", True),
+        ("file:///in/a.json", "/in/a.json", True),
+        ("s3a://b/**", "s3a://b/x/y", True),
+    ],
+)
+def test_patterns_match_as_in_a_shell(pattern: str, name: str, is_match: bool) -> None:
+    assert matcher([pattern])(name) is is_match
+
+
+def test_names_are_encoded_as_java_does() -> None:
+    name = "/in/a b%c#d?é[1]{2}.json"
+    assert encoded(name) == "/in/a%20b%25c%23d%3Fé%5B1%5D%7B2%7D.json"
+    assert readable(f"file://{encoded(name)}") == name

@@ -1,0 +1,195 @@
+"""The log of a file source, read and written again in pieces.
+
+The files of the log keep their names. A file that lost all of its lines gets one that no batch reads, because without
+any it would look truncated.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from itertools import compress
+from typing import BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+
+from ttlsnap.checkpoint.file_checksums import open_checked
+from ttlsnap.checkpoint.source_logs import SourceLog, describe_missing, log_number
+from ttlsnap.errors import CorruptionError, UnsupportedError, UsageError
+from ttlsnap.positions.log_edits import Lines, LogEdit, Recorded
+from ttlsnap.positions.report import LogChange
+from ttlsnap.storage.directory import Directory
+
+_PIECE = 8 << 20
+_MOST_OF_A_LINE = 1 << 20
+_VERSION = b"v1"
+_FIELDS = pa.schema([("path", pa.string()), ("timestamp", pa.int64()), ("batchId", pa.int64())])
+_UNREAD = ".not-read"
+"""The end of a path that no file has."""
+_DESCENDING = 0.5
+"""The share of files older than those before them above which a log looks like one of ``latestFirst``."""
+
+Open = Callable[[str], AbstractContextManager[BinaryIO]]
+"""A function that opens the new file of a name for writing."""
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What an edit does to a file of the log: its lines before and after, and how many are changed."""
+
+    before: int
+    after: int
+    changed: int
+
+
+class EditedLog:
+    """A log and its edit: ``recorded`` is what it has before, and ``counts`` what changes in each of its files."""
+
+    def __init__(self, files: Directory, log: SourceLog, edit: LogEdit, needed_after: int) -> None:
+        """Read the whole log. ``needed_after`` is the entry after which a retained batch may have to be run again.
+
+        Raise CorruptionError for damage, UnsupportedError for an unknown form, and UsageError for an impossible edit.
+        """
+        self._files, self._log, self._edit = files, log, edit
+        if (missing_file := describe_missing(files, log)) is not None:
+            raise CorruptionError(missing_file[1])
+        self._names: Sequence[str] = sorted(log.read, key=lambda name: log_number(name) or 0)
+        self.recorded = self._examine(needed_after)
+        self._rule = edit.rule(self.recorded)
+        self._added = edit.added(self.recorded, self._all_lines)
+        self.counts = {name: self._count(name) for name in self._names}
+        if not self.changed and (mistake := edit.describe_nothing(self.recorded)) is not None:
+            raise UsageError(f"{files.root}/{log.folder}: {mistake}")
+
+    @property
+    def folder(self) -> str:
+        """The folder of the log in the checkpoint."""
+        return self._log.folder
+
+    def find_changed(self, files: Directory) -> str | None:
+        """Return the path of a file of the log that has changed since the log was listed; None if there is none."""
+        infos = {info.name: info for info in files.list(self.folder)}
+        names = (name for name in {**infos, **self._log.files} if infos.get(name) != self._log.files.get(name))
+        return next((f"{self.folder}/{name}" for name in names), None)
+
+    def describe(self, name: str) -> LogChange:
+        """Return what the edit does to the log of the source ``name``."""
+        before, after = (sum(getattr(one, side) for one in self.counts.values()) for side in ("before", "after"))
+        return LogChange(
+            name=name,
+            folder=self.folder,
+            changed=self.changed,
+            before=before,
+            after=after + len(self._added),
+            meaning=(self._edit.describe(self.changed),),
+        )
+
+    @property
+    def changed(self) -> int:
+        """The number of files that the edit is about."""
+        return sum(counts.changed for counts in self.counts.values()) + len(self._added)
+
+    @property
+    def changed_names(self) -> list[str]:
+        """The names of the files of the log that change."""
+        last = self._names[-1:] if self._added else ()
+        return [name for name in self._names if self.counts[name].changed or name in last]
+
+    def write(self, name: str, file: BinaryIO) -> None:
+        """Write the new content of a file of the log."""
+        file.write(_VERSION)
+        if name == self._names[-1]:
+            for path, time_ms in sorted(self._added, key=lambda added: added[1]):
+                file.write(b"\n" + _text(path, time_ms, _other_than(name)))
+        for lines in self._read(name):
+            texts, _ = self._rule(lines)
+            if texts:
+                file.write(b"\n" + b"\n".join(texts))
+        if not self.counts[name].after:
+            file.write(b"\n" + _text(self.recorded.sample + _UNREAD, 0, _other_than(name)))
+
+    def _count(self, name: str) -> Counts:
+        before = after = changed = 0
+        for lines in self._read(name):
+            texts, changed_lines = self._rule(lines)
+            before, after, changed = before + len(lines.texts), after + len(texts), changed + changed_lines
+        return Counts(before, after, changed)
+
+    def _all_lines(self) -> Iterator[Lines]:
+        for name in self._names:
+            yield from self._read(name)
+
+    def _examine(self, needed_after: int) -> Recorded:
+        files, newest_ms, sample, earlier, descending = 0, 0, "", 0, 0
+        last_time: npt.NDArray[np.int64] = np.empty(0, np.int64)
+        last_entry = last_time
+        is_descending = False
+        for lines in self._all_lines():
+            if not len(lines.texts):
+                continue
+            times, entries = np.append(last_time, lines.times_ms), np.append(last_entry, lines.entries)
+            goes_back = np.diff(times) < 0
+            is_descending |= bool((goes_back & (np.diff(entries) == 0)).any())
+            earlier, descending = earlier + len(goes_back), descending + int(goes_back.sum())
+            last_time, last_entry = times[-1:], entries[-1:]
+            files, newest_ms = files + len(lines.texts), max(newest_ms, int(lines.times_ms.max()))
+            sample = lines.paths[-1].as_py()
+        return Recorded(
+            files=files,
+            newest_ms=newest_ms,
+            sample=sample,
+            needed_after=needed_after,
+            are_descending=is_descending or descending > earlier * _DESCENDING,
+        )
+
+    def _read(self, name: str) -> Iterator[Lines]:
+        """Yield the lines of a file in pieces, without those that no batch reads.
+
+        Raise CorruptionError or UnsupportedError if it is not such a file.
+        """
+        path = f"{self._log.folder}/{name}"
+        where = f"{self._files.root}/{path}"
+        with open_checked(self._files, path) as file:
+            version = file.readline(_MOST_OF_A_LINE).strip()
+            if not version:
+                raise CorruptionError(f"{where} is empty")
+            if version != _VERSION:
+                raise UnsupportedError(f"{where}: log version {version[:40]!r} is unknown (known: v1)")
+            while piece := file.read(_PIECE):
+                rest = file.readline(_MOST_OF_A_LINE)
+                if len(rest) == _MOST_OF_A_LINE:
+                    raise CorruptionError(f"{where} has a line of more than {_MOST_OF_A_LINE:,} bytes")
+                yield _parse(piece + rest, where)
+
+
+def _parse(piece: bytes, where: str) -> Lines:
+    texts = piece.removesuffix(b"\n").split(b"\n")
+    options = pj.ParseOptions(explicit_schema=_FIELDS, unexpected_field_behavior="error")
+    try:
+        table = pj.read_json(pa.BufferReader(piece), pj.ReadOptions(block_size=len(piece) + 1), options)
+    except pa.ArrowInvalid as error:
+        raise CorruptionError(f"{where} has a line that is not one of the log of a file source ({error})") from error
+    if table.num_rows != len(texts) or any(column.null_count for column in table.columns):
+        raise CorruptionError(f"{where} has a line that does not name a file, its time and its entry")
+    paths, times, entries = (column.combine_chunks() for column in table.columns)
+    is_file = pc.invert(pc.ends_with(paths, pattern=_UNREAD))
+    if not pc.all(is_file).as_py():
+        texts = list(compress(texts, is_file.to_pylist()))
+        paths, times, entries = (column.filter(is_file) for column in (paths, times, entries))
+    return Lines(texts, paths, times.to_numpy(), entries.to_numpy())
+
+
+def _other_than(name: str) -> int:
+    """Return the number of an entry that is not the one of this file."""
+    return 0 if log_number(name) else 1
+
+
+def _text(path: str, time_ms: int, entry: int) -> bytes:
+    line = {"path": path, "timestamp": time_ms, "batchId": entry}
+    return json.dumps(line, ensure_ascii=False, separators=(",", ":")).encode()

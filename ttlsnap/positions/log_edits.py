@@ -1,0 +1,274 @@
+"""What the log of a file source has recorded, and how a user changes it: see ``LogEdit``.
+
+Spark reads the files that it finds and that its log has not recorded. It leaves out files that are older by more than
+the option ``maxFileAge`` than the newest one that it has recorded. To run a batch again, it reads the files that an
+entry of the log has with its own number. So
+
+* a line that is removed lets its file be read again, unless the file is too old;
+* a line in an entry of another number keeps its file from being read, also if batches run again;
+* a line that is older than ``maxFileAge`` has no effect any more.
+
+Source: Spark's ``FileStreamSource`` and ``FileStreamSourceLog``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import compress
+from urllib.parse import quote as quote_uri
+from urllib.parse import unquote
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ttlsnap.amounts import quantity
+from ttlsnap.errors import UsageError
+from ttlsnap.schema.units import format_duration
+from ttlsnap.storage.open import open_for_reading
+from ttlsnap.storage.uris import split_uri
+
+# What java.net.URI leaves as it is in a path, besides letters, digits and what is not ASCII.
+_LEGAL = "/_-!.~'()*,;:$&+=@"
+_MAGIC = re.compile(r"[*?\[]")
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Some lines of a log: their texts, and the paths, times in milliseconds, and numbers of entries in them."""
+
+    texts: Sequence[bytes]
+    paths: pa.StringArray
+    times_ms: npt.NDArray[np.int64]
+    entries: npt.NDArray[np.int64]
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The paths as a person writes them: not encoded, and local ones without their scheme."""
+        return [readable(path) for path in self.paths.to_pylist()]
+
+    def without(self, mask: npt.NDArray[np.bool_]) -> tuple[list[bytes], int]:
+        """Return the texts of the lines for which the mask is false, and the number of the others."""
+        return list(compress(self.texts, ~mask)), int(mask.sum())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recorded:
+    """What a log has recorded before it is changed.
+
+    files           how many files
+    newest_ms       the newest of their times
+    sample          the last path
+    needed_after    the entry after which a retained batch may have to be run again
+    are_descending  whether the times in an entry go backwards, as with the option ``latestFirst``
+    """
+
+    files: int
+    newest_ms: int
+    sample: str
+    needed_after: int
+    are_descending: bool
+
+
+Rule = Callable[[Lines], tuple[list[bytes], int]]
+"""A function that returns the texts that take the place of some lines, and how many lines it has changed."""
+
+
+class LogEdit(ABC):
+    """A change of what the log of a file source has recorded."""
+
+    @abstractmethod
+    def rule(self, recorded: Recorded) -> Rule:
+        """Return the rule for the lines of the log. Raise UsageError if it cannot be changed so."""
+
+    def added(self, recorded: Recorded, known: Callable[[], Iterator[Lines]]) -> list[tuple[str, int]]:
+        """Return paths to record, with their times in milliseconds. ``known`` yields all lines."""
+        return []
+
+    @abstractmethod
+    def describe(self, changed: int) -> str:
+        """Return what it means that so many files were changed."""
+
+    def describe_nothing(self, recorded: Recorded) -> str | None:
+        """Return why it is a mistake that nothing was changed; None if it is none."""
+        if not recorded.files:
+            return "the source has recorded no file"
+        return f"no recorded file matches. One of them is {readable(recorded.sample)}"
+
+
+@dataclass(frozen=True)
+class Forget(LogEdit):
+    """The source reads files again whose paths match one of the ``patterns``.
+
+    ``*`` and ``?`` match no slash, as in a shell, and ``**`` is any number of folders.
+    """
+
+    patterns: Sequence[str]
+
+    def rule(self, recorded: Recorded) -> Rule:
+        """See ``LogEdit``."""
+        matches = matcher(self.patterns)
+        return lambda lines: lines.without(np.fromiter(map(matches, lines.names), np.bool_, len(lines.names)))
+
+    def describe(self, changed: int) -> str:
+        """See ``LogEdit``."""
+        return (
+            f"{quantity(changed, 'file')} will be read again if they still exist. Spark leaves out those that are more "
+            "than maxFileAge (an option of the source, 7 days by default) older than the newest recorded file"
+        )
+
+
+@dataclass(frozen=True)
+class Record(LogEdit):
+    """The source never reads the files that exist now and whose paths match one of the ``patterns``."""
+
+    patterns: Sequence[str]
+
+    def rule(self, recorded: Recorded) -> Rule:
+        """See ``LogEdit``."""
+        return lambda lines: (list(lines.texts), 0)
+
+    def added(self, recorded: Recorded, known: Callable[[], Iterator[Lines]]) -> list[tuple[str, int]]:
+        """See ``LogEdit``."""
+        found: dict[str, int] = {}
+        for pattern in self.patterns:
+            found |= _find_files(pattern)
+        for lines in known():
+            for name in lines.names:
+                found.pop(name, None)
+        prefix = recorded.sample[: len(recorded.sample) - len(encoded(readable(recorded.sample)))]
+        return [(prefix + encoded(name), time_ms) for name, time_ms in found.items()]
+
+    def describe(self, changed: int) -> str:
+        """See ``LogEdit``."""
+        return f"{quantity(changed, 'file')} will never be read"
+
+    def describe_nothing(self, recorded: Recorded) -> str | None:
+        """See ``LogEdit``."""
+        return "no file matches that is not recorded already"
+
+
+@dataclass(frozen=True)
+class Move(LogEdit):
+    """The files of the folder ``old`` are in the folder ``new`` now, and count as read there."""
+
+    old: str
+    new: str
+
+    def rule(self, recorded: Recorded) -> Rule:
+        """See ``LogEdit``."""
+        old, new = (f"{_as_recorded(root).rstrip('/')}/" for root in (self.old, self.new))
+        head, new_head = b'{"path":"' + old.encode(), b'{"path":"' + new.encode()
+
+        def move(text: bytes) -> bytes:
+            if text.startswith(head):
+                return new_head + text[len(head) :]
+            line = json.loads(text)
+            line["path"] = new + line["path"][len(old) :]
+            return json.dumps(line, ensure_ascii=False, separators=(",", ":")).encode()
+
+        def apply(lines: Lines) -> tuple[list[bytes], int]:
+            is_moved = np.asarray(pc.starts_with(lines.paths, pattern=old))
+            pairs = zip(lines.texts, is_moved.tolist(), strict=True)
+            return [move(text) if moves else text for text, moves in pairs], int(is_moved.sum())
+
+        return apply
+
+    def describe(self, changed: int) -> str:
+        """See ``LogEdit``."""
+        return f"{quantity(changed, 'file')} of {self.old} will count as read in {self.new}"
+
+
+@dataclass(frozen=True)
+class Trim(LogEdit):
+    """The log no longer has files that are older by ``older_than_ms`` than the newest, and that Spark does not need.
+
+    ``max_file_age_ms`` is the option ``maxFileAge`` of the source. Spark reads no file again that is older.
+    """
+
+    older_than_ms: int
+    max_file_age_ms: int
+
+    def rule(self, recorded: Recorded) -> Rule:
+        """See ``LogEdit``."""
+        if self.older_than_ms < self.max_file_age_ms:
+            raise UsageError(
+                f"--older-than {format_duration(self.older_than_ms * 1000)} is less than --max-file-age "
+                f"{format_duration(self.max_file_age_ms * 1000)}: the source would read files again that are older "
+                "than the first, and not older than the second"
+            )
+        if recorded.are_descending:
+            raise UsageError(
+                "the log has newer files before older ones, as a source with the option latestFirst writes it. Such a "
+                "source ignores maxFileAge, so it would read the files again"
+            )
+        cutoff_ms = recorded.newest_ms - self.older_than_ms
+        return lambda lines: lines.without((lines.times_ms < cutoff_ms) & (lines.entries <= recorded.needed_after))
+
+    def describe(self, changed: int) -> str:
+        """See ``LogEdit``."""
+        return (
+            f"{quantity(changed, 'file')} will no longer be recorded. Spark does not read them again: they are more "
+            f"than {format_duration(self.older_than_ms * 1000)} older than the newest recorded file"
+        )
+
+    def describe_nothing(self, recorded: Recorded) -> str | None:
+        """See ``LogEdit``."""
+        return None
+
+
+def readable(path: str) -> str:
+    """Return a recorded path as a person writes it."""
+    path = unquote(path) if "%" in path else path
+    return re.sub("^file:(//)?(?=/)", "", path)
+
+
+def encoded(name: str) -> str:
+    """Return a path as Java writes it in a URI."""
+    return "".join(quote_uri(char, safe=_LEGAL) if char.isascii() else char for char in name)
+
+
+def _as_recorded(root: str) -> str:
+    """Return the beginning of the recorded paths of the files in a folder."""
+    scheme, _, path = split_uri(root)
+    return root if scheme and scheme != "file" else f"file://{encoded(path)}"
+
+
+def matcher(patterns: Sequence[str]) -> Callable[[str], bool]:
+    """Return a function that says whether a path matches one of the patterns."""
+    pattern = re.compile("|".join(f"(?:{_translate(readable(pattern))})" for pattern in patterns), re.DOTALL)
+    return lambda name: pattern.fullmatch(name) is not None
+
+
+def _translate(pattern: str) -> str:
+    parts = re.split(r"(/\*\*/|/\*\*$|\*|\?|\[!?[^]]+\])", pattern)
+    return "".join(_SYMBOLS.get(part) or _translate_part(part) for part in parts)
+
+
+_SYMBOLS = {"/**/": "/(?:.*/)?", "/**": "/.*", "*": "[^/]*", "?": "[^/]"}
+
+
+def _translate_part(part: str) -> str:
+    if not part.startswith("[") or len(part) < 3:
+        return re.escape(part)
+    inner = part[1:-1].replace("\\", "\\\\").replace("^", r"\^")
+    return f"[^/{inner[1:]}]" if inner.startswith("!") else f"[{inner}]"
+
+
+def _find_files(pattern: str) -> dict[str, int]:
+    """Return the files that match a pattern, by their paths, with their times in milliseconds."""
+    fixed, separator, _ = pattern.partition(match[0]) if (match := _MAGIC.search(pattern)) else (pattern, "", "")
+    folder, _, name = fixed.rpartition("/")
+    files = open_for_reading(folder or "/")
+    if not separator:
+        info = files.stat(name)
+        return {pattern: info.mtime_ns // 1_000_000} if info is not None and not info.is_dir else {}
+    matches = matcher([pattern])
+    found = ((f"{folder}/{path}", info) for path, info in files.list_tree("").items())
+    return {name: info.mtime_ns // 1_000_000 for name, info in found if matches(readable(name))}
