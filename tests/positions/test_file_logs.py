@@ -63,7 +63,7 @@ def test_spark_reads_what_was_forgotten_and_not_what_was_recorded(spark: SparkSe
         put(folder, f"{number}.json", number / 10, f"k{number}")
     assert count(spark, folder, checkpoint) == {f"k{number}": 1 for number in range(8)}
     assert edit(checkpoint, Forget([f"{folder}/[36].json"])).changed == 2
-    put(folder, "a b.json", 1, "never")
+    put(folder, "a b%20ä[1]{+}.json", 1, "never")
     put(folder, "c.json", 1, "new")
     assert edit(checkpoint, Record([f"{folder}/a*.json", f"{folder}/7.json"])).changed == 1
     assert count(spark, folder, checkpoint) == {"k3": 2, "k6": 2, "new": 1}
@@ -142,6 +142,30 @@ def test_what_changes_nothing_is_refused(tmp_path: Path, change: LogEdit, told: 
         set_positions(str(checkpoint), log_edits={"0": change}, stopped=True)
     assert told in raised.value.message
     assert without_own(bytes_of(checkpoint)) == before
+
+
+def test_a_path_in_another_form_than_sparks_is_not_recorded(tmp_path: Path) -> None:
+    checkpoint = sample(AGG, tmp_path)
+    for path in (checkpoint / "sources/0").glob("[0-9]"):
+        path.write_text(path.read_text().replace("file:///tmp", "s3a://bucket"))
+        (path.parent / f".{path.name}.crc").unlink()
+    put(tmp_path, "in/a.json", 1)
+    with pytest.raises(UsageError, match=r"like s3a://bucket/.*Begin the pattern as they do"):
+        set_positions(str(checkpoint), log_edits={"0": Record([f"{tmp_path}/in/*"])}, stopped=True)
+
+
+@pytest.mark.parametrize("name", ["a b.json", "a%20b.json", "ä[1].json"])
+def test_files_are_recorded_as_spark_writes_them(tmp_path: Path, name: str) -> None:
+    checkpoint = sample(AGG, tmp_path)
+    put(tmp_path, f"in/{name}", 1)
+    for number, pattern in enumerate([f"{tmp_path}/in/*", f"file://{tmp_path}/in/*"]):
+        if number == 0:
+            assert edit(checkpoint, Record([pattern])).changed == 1
+        else:
+            with pytest.raises(UsageError, match="not recorded already"):
+                edit(checkpoint, Record([pattern]))
+    line = (checkpoint / "sources/0/5").read_text().splitlines()[1]
+    assert json.loads(line)["path"] == f"file://{encoded(str(tmp_path))}/in/{encoded(name)}"
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,18 @@ class Record(LogEdit):
         for lines in known():
             for name in lines.names:
                 found.pop(name, None)
-        prefix = recorded.sample[: len(recorded.sample) - len(encoded(readable(recorded.sample)))]
+        # A path in another form than Spark's would not keep the file from being read.
+        known_name = readable(recorded.sample)
+        prefix = recorded.sample.removesuffix(encoded(known_name))
+        if not recorded.files or prefix + encoded(known_name) != recorded.sample:
+            raise UsageError(
+                "nothing shows in which form Spark writes the paths of this source, so no other file can be recorded"
+            )
+        for name in found:
+            if split_uri(name)[:2] != split_uri(known_name)[:2]:
+                raise UsageError(
+                    f"{name}: the source has recorded paths like {known_name}. Begin the pattern as they do"
+                )
         return [(prefix + encoded(name), time_ms) for name, time_ms in found.items()]
 
     def describe(self, changed: int) -> str:
@@ -225,7 +236,11 @@ class Trim(LogEdit):
 
 def readable(path: str) -> str:
     """Return a recorded path as a person writes it."""
-    path = unquote(path) if "%" in path else path
+    return _without_scheme(unquote(path) if "%" in path else path)
+
+
+def _without_scheme(path: str) -> str:
+    """Return a path without the scheme of local files."""
     return re.sub("^file:(//)?(?=/)", "", path)
 
 
@@ -242,7 +257,7 @@ def _as_recorded(root: str) -> str:
 
 def matcher(patterns: Sequence[str]) -> Callable[[str], bool]:
     """Return a function that says whether a path matches one of the patterns."""
-    pattern = re.compile("|".join(f"(?:{_translate(readable(pattern))})" for pattern in patterns), re.DOTALL)
+    pattern = re.compile("|".join(f"(?:{_translate(_without_scheme(pattern))})" for pattern in patterns), re.DOTALL)
     return lambda name: pattern.fullmatch(name) is not None
 
 
@@ -268,7 +283,8 @@ def _find_files(pattern: str) -> dict[str, int]:
     files = open_for_reading(folder or "/")
     if not separator:
         info = files.stat(name)
-        return {pattern: info.mtime_ns // 1_000_000} if info is not None and not info.is_dir else {}
+        is_file = info is not None and not info.is_dir
+        return {_without_scheme(pattern): info.mtime_ns // 1_000_000} if info is not None and is_file else {}
     matches = matcher([pattern])
-    found = ((f"{folder}/{path}", info) for path, info in files.list_tree("").items())
-    return {name: info.mtime_ns // 1_000_000 for name, info in found if matches(readable(name))}
+    found = ((_without_scheme(f"{folder}/{path}"), info) for path, info in files.list_tree("").items())
+    return {name: info.mtime_ns // 1_000_000 for name, info in found if matches(name)}
