@@ -53,8 +53,8 @@ PROMISED = {
     "rewind": "target, batch, *, dry_run=False, stopped=False, planned_batch=True, scratch=None, parallelism=None, "
     "listener=None",
     "sources": "target, *, bootstrap_servers=None, kafka_options=None",
-    "set_positions": "target, positions, *, dry_run=False, stopped=False, planned_batch=True, topics=None, "
-    "bootstrap_servers=None, kafka_options=None, confirm=None",
+    "set_positions": "target, positions=None, *, log_edits=None, dry_run=False, stopped=False, planned_batch=True, "
+    "topics=None, bootstrap_servers=None, kafka_options=None, confirm=None",
     "rollback": "target, *, stopped=False, expired_to=None, confirm=None",
 }
 FUNCTIONS = {name: getattr(ttlsnap, name) for name in PROMISED if name in ttlsnap.__all__}

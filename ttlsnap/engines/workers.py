@@ -85,7 +85,10 @@ def code_digest(name: str) -> str | None:
     loader = spec.loader if spec is not None else None
     if not isinstance(loader, ResourceLoader) or spec is None or spec.origin is None:
         return None
-    return sha256(loader.get_data(spec.origin)).hexdigest()
+    try:
+        return sha256(loader.get_data(spec.origin)).hexdigest()
+    except OSError:  # a loaded module, whose file was removed since
+        return None
 
 
 def _sources(folder: Traversable, path: str) -> Iterator[tuple[str, Traversable]]:

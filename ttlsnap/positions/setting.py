@@ -73,7 +73,7 @@ class PositionsRequest:
     """
 
     target: str = field(kw_only=False)
-    positions: Mapping[str, Any] = field(kw_only=False, default_factory=dict)
+    positions: Mapping[str, Any] | None = field(kw_only=False, default=None)
     log_edits: Mapping[str, LogEdit] | None = None
     dry_run: bool = False
     stopped: bool = False
@@ -257,7 +257,7 @@ def _compare(checkpoint: Checkpoint, request: PositionsRequest) -> tuple[tuple[P
 
     Raise UsageError for a source that does not exist, or a position that cannot be one of it.
     """
-    files, batch, positions = for_reading(checkpoint.files), checkpoint.batch.id, request.positions
+    files, batch, positions = for_reading(checkpoint.files), checkpoint.batch.id, request.positions or {}
     kafka, topics = connect(request.bootstrap_servers, request.kafka_options), request.topics or {}
     old_offsets = named_offsets(files, batch)
     old_positions = named_positions(files, batch)

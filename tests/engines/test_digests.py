@@ -1,0 +1,22 @@
+"""The digests by which a process and its workers know that they have the same code."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import pytest
+
+from ttlsnap.engines.workers import code_digest
+
+
+def test_a_module_whose_file_was_removed_has_no_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers may not need it. A notebook can outlive the folder of a module that it has loaded."""
+    path = tmp_path / "short_lived_module.py"
+    path.write_text("ANSWER = 42\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.import_module(path.stem)
+    assert code_digest(path.stem) is not None
+    path.unlink()
+    code_digest.cache_clear()
+    assert code_digest(path.stem) is None
