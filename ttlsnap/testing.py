@@ -79,4 +79,4 @@ def assert_restorable(
     )
     if report.verdict is not Verdict.AS_IS or (strict and report.unseen):
         words = "something could not be compared" if report.verdict is Verdict.AS_IS else report.verdict
-        raise AssertionError(f"{names[1]} cannot restore from {names[0]}: {words}\n" + REPORTS["text"](report))
+        raise AssertionError(f"{names[0]} to {names[1]}, {direction}: {words}\n" + REPORTS["text"](report))

@@ -52,7 +52,7 @@ def test_python_and_pytest_have_the_verdict_of_the_command(
     assert REPORTS["text"](report) == printed
     with pytest.raises(AssertionError) as raised:
         assert_restorable("old.json", "new.json")
-    assert str(raised.value) == f"new.json cannot restore from old.json: after_migration\n{printed}"
+    assert str(raised.value) == f"old.json to new.json, backward: after_migration\n{printed}"
 
 
 def test_pytest_ignores_what_the_file_of_the_command_has(repository: Path) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ttlsnap import doctor, rollback, sources
+from ttlsnap.backups.rewinding import list_restorable, rewind
 from ttlsnap.errors import CorruptionError, UsageError
 from ttlsnap.positions.log_edits import Forget, LogEdit, Move, Record, Trim, encoded, matcher, readable
 from ttlsnap.positions.setting import set_positions
@@ -34,11 +35,11 @@ def put(folder: Path, name: str, day: float, key: str = "k") -> None:
     os.utime(path, (1_700_000_000 + day * DAY_S,) * 2)
 
 
-def count(spark: SparkSession, folder: Path, checkpoint: Path, **options: Any) -> dict[str, int]:
+def count(spark: SparkSession, folder: Path, checkpoint: Path, retained: int = 2, **options: Any) -> dict[str, int]:
     """Run the query until it has read all files, one in each batch. Return the counts that the sink got."""
     session = spark.newSession()
     session.conf.set("spark.sql.shuffle.partitions", "1")
-    session.conf.set("spark.sql.streaming.minBatchesToRetain", "2")
+    session.conf.set("spark.sql.streaming.minBatchesToRetain", str(retained))
     session.conf.set("spark.sql.streaming.fileSource.log.compactInterval", "3")
     stream = session.readStream.schema("key string").option("maxFilesPerTrigger", 1).options(**options)
     counts: dict[str, int] = {}
@@ -82,6 +83,21 @@ def test_spark_reads_what_was_forgotten_and_not_what_was_recorded(spark: SparkSe
     assert count(spark, moved, checkpoint) == {f"k{number}": 2 for number in range(8)} | {
         "k3": 3, "k6": 3, "never": 1, "new": 4,
     }  # fmt: skip
+
+
+def test_spark_reads_no_moved_file_again_after_a_rewind(spark: SparkSession, tmp_path: Path) -> None:
+    folder, moved, checkpoint = tmp_path / "in", tmp_path / "moved", tmp_path / "checkpoint"
+    for number in range(6):
+        put(folder, f"{number}.json", number / 10, f"k{number}")
+    count(spark, folder, checkpoint, retained=100)
+    folder.rename(moved)
+    edit(checkpoint, Move(str(folder), str(moved)))
+    put(moved, "new.json", 1, "new")
+    assert count(spark, moved, checkpoint, retained=100) == {"new": 1}
+    batches = [batch.batch for batch in list_restorable(str(checkpoint))]
+    rewind(str(checkpoint), batches[1], stopped=True)
+    wanted = {f"k{number}": 1 for number in range(2, 6)} | {"new": 1}
+    assert count(spark, moved, checkpoint, retained=100) == wanted
 
 
 def test_spark_reads_no_file_again_that_was_trimmed(spark: SparkSession, tmp_path: Path) -> None:

@@ -64,6 +64,8 @@ class EditedLog:
         self._rule = edit.rule(self.recorded)
         self._added = edit.added(self.recorded, self._all_lines)
         self.counts = {name: self._count(name) for name in self._names}
+        others = {name for name in log.files if log_number(name) is not None} - set(self._names)
+        self._earlier = {name: self._count(name) for name in sorted(others) if edit.is_for_earlier}
         if not self.changed and (mistake := edit.describe_nothing(self.recorded)) is not None:
             raise UsageError(f"{files.root}/{log.folder}: {mistake}")
 
@@ -99,7 +101,8 @@ class EditedLog:
     def changed_names(self) -> list[str]:
         """The names of the files of the log that change."""
         last = self._names[-1:] if self._added else ()
-        return [name for name in self._names if self.counts[name].changed or name in last]
+        changed_names = [name for name in self._names if self.counts[name].changed or name in last]
+        return [*changed_names, *(name for name, counts in self._earlier.items() if counts.changed)]
 
     def write(self, name: str, file: BinaryIO) -> None:
         """Write the new content of a file of the log."""
@@ -111,7 +114,7 @@ class EditedLog:
             texts, _ = self._rule(lines)
             if texts:
                 file.write(b"\n" + b"\n".join(texts))
-        if not self.counts[name].after:
+        if not (self.counts.get(name) or self._earlier[name]).after:
             file.write(b"\n" + _text(self.recorded.sample + _UNREAD, 0, _other_than(name)))
 
     def _count(self, name: str) -> Counts:

@@ -81,7 +81,13 @@ Rule = Callable[[Lines], tuple[list[bytes], int]]
 
 
 class LogEdit(ABC):
-    """A change of what the log of a file source has recorded."""
+    """A change of what the log of a file source has recorded.
+
+    ``is_for_earlier``: it also changes files of the log that a later ``.compact`` file has replaced. Spark does not
+    read them, but ``rewind`` and ``copy`` do, to go back to an earlier batch.
+    """
+
+    is_for_earlier = False
 
     @abstractmethod
     def rule(self, recorded: Recorded) -> Rule:
@@ -168,6 +174,8 @@ class Record(LogEdit):
 @dataclass(frozen=True)
 class Move(LogEdit):
     """The files of the folder ``old`` are in the folder ``new`` now, and count as read there."""
+
+    is_for_earlier = True
 
     old: str
     new: str
