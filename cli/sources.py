@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,6 +30,7 @@ SET = "Setting positions"
 FILES = "What a source of files has read"
 KAFKA = "Kafka"
 _MOST_NAMED = 10
+_ROOTS = re.compile(r"(.*)=((?:[A-Za-z][A-Za-z0-9+.-]*:)?/.*)", re.DOTALL)
 EXAMPLES = """
 Examples:
   # what each source has read
@@ -183,8 +185,9 @@ class SettingOptions(ConsentOptions):
         if not option:
             return {}
         if option == "--moved":
-            ((old, new),) = _pairs("--root", [self.root or ""]).items()
-            return {name: Move(old, new)}
+            if (roots := _ROOTS.fullmatch(self.root or "")) is None:
+                raise UsageError(f"--root {self.root}: write two folders, as /old=/new")
+            return {name: Move(*roots.groups())}
         if option == "--trim":
             older_than, max_file_age = (parse_age(text or "") // 1000 for text in (self.older_than, self.max_file_age))
             return {name: Trim(older_than, max_file_age)}

@@ -30,6 +30,8 @@ _PIECE = 8 << 20
 _MOST_OF_A_LINE = 1 << 20
 _VERSION = b"v1"
 _FIELDS = pa.schema([("path", pa.string()), ("timestamp", pa.int64()), ("batchId", pa.int64())])
+_NO_ENTRY = -1
+"""The number in a line that Spark reads with no entry."""
 _UNREAD = ".not-read"
 """The end of a path that no file has."""
 _DESCENDING = 0.5
@@ -66,6 +68,13 @@ class EditedLog:
         self.counts = {name: self._count(name) for name in self._names}
         others = {name for name in log.files if log_number(name) is not None} - set(self._names)
         self._earlier = {name: self._count(name) for name in sorted(others) if edit.is_for_earlier}
+        self._keeps_limit = edit.lowers_newest or self._has_limit
+        last = self._names[-1]
+        if self.changed and log_number(last) == 0 and not self.counts[last].after:
+            raise UsageError(
+                f"{files.root}/{log.folder}: the source has only one entry, and nothing would be left of it. To read "
+                "all files again, start a new checkpoint"
+            )
         if not self.changed and (mistake := edit.describe_nothing(self.recorded)) is not None:
             raise UsageError(f"{files.root}/{log.folder}: {mistake}")
 
@@ -100,7 +109,8 @@ class EditedLog:
     @property
     def changed_names(self) -> list[str]:
         """The names of the files of the log that change."""
-        last = self._names[-1:] if self._added else ()
+        is_last_new = bool(self._added) or (self._keeps_limit and self.changed > 0)
+        last = self._names[-1:] if is_last_new else ()
         changed_names = [name for name in self._names if self.counts[name].changed or name in last]
         return [*changed_names, *(name for name, counts in self._earlier.items() if counts.changed)]
 
@@ -108,14 +118,22 @@ class EditedLog:
         """Write the new content of a file of the log."""
         file.write(_VERSION)
         if name == self._names[-1]:
-            for path, time_ms in sorted(self._added, key=lambda added: added[1]):
-                file.write(b"\n" + _text(path, time_ms, _other_than(name)))
+            # Spark compares the ages of files with the newest time in the log.
+            unread = [(self._unread, self.recorded.newest_ms)] if self._keeps_limit else []
+            for path, time_ms in sorted([*self._added, *unread], key=lambda added: added[1]):
+                file.write(b"\n" + _text(path, time_ms, _NO_ENTRY))
         for lines in self._read(name):
             texts, _ = self._rule(lines)
             if texts:
                 file.write(b"\n" + b"\n".join(texts))
         if not (self.counts.get(name) or self._earlier[name]).after:
-            file.write(b"\n" + _text(self.recorded.sample + _UNREAD, 0, _other_than(name)))
+            # Spark takes the number of the last line for one of an entry.
+            number = 0 if name == self._names[-1] else _NO_ENTRY
+            file.write(b"\n" + _text(self._unread, 0, number))
+
+    @property
+    def _unread(self) -> str:
+        return self.recorded.sample + _UNREAD
 
     def _count(self, name: str) -> Counts:
         before = after = changed = 0
@@ -129,13 +147,18 @@ class EditedLog:
             yield from self._read(name)
 
     def _examine(self, needed_after: int) -> Recorded:
-        files, newest_ms, sample, earlier, descending = 0, 0, "", 0, 0
+        files, newest_ms, settled_ms, sample, earlier, descending = 0, 0, 0, "", 0, 0
+        self._has_limit = False
         last_time: npt.NDArray[np.int64] = np.empty(0, np.int64)
         last_entry = last_time
         is_descending = False
         for lines in self._all_lines():
+            self._has_limit |= lines.limit_ms > 0
+            newest_ms = max(newest_ms, lines.limit_ms)
             if not len(lines.texts):
                 continue
+            settled = lines.times_ms[(lines.entries >= 0) & (lines.entries <= needed_after)]
+            settled_ms = max([settled_ms, *settled.max(initial=0, keepdims=True).tolist()])
             times, entries = np.append(last_time, lines.times_ms), np.append(last_entry, lines.entries)
             goes_back = np.diff(times) < 0
             is_descending |= bool((goes_back & (np.diff(entries) == 0)).any())
@@ -146,6 +169,7 @@ class EditedLog:
         return Recorded(
             files=files,
             newest_ms=newest_ms,
+            settled_ms=settled_ms,
             sample=sample,
             needed_after=needed_after,
             are_descending=is_descending or descending > earlier * _DESCENDING,
@@ -164,11 +188,14 @@ class EditedLog:
                 raise CorruptionError(f"{where} is empty")
             if version != _VERSION:
                 raise UnsupportedError(f"{where}: log version {version[:40]!r} is unknown (known: v1)")
-            while piece := file.read(_PIECE):
+            if not (piece := file.read(_PIECE)):
+                raise CorruptionError(f"{where} does not name a file")
+            while piece:
                 rest = file.readline(_MOST_OF_A_LINE)
                 if len(rest) == _MOST_OF_A_LINE:
                     raise CorruptionError(f"{where} has a line of more than {_MOST_OF_A_LINE:,} bytes")
                 yield _parse(piece + rest, where)
+                piece = file.read(_PIECE)
 
 
 def _parse(piece: bytes, where: str) -> Lines:
@@ -182,15 +209,12 @@ def _parse(piece: bytes, where: str) -> Lines:
         raise CorruptionError(f"{where} has a line that does not name a file, its time and its entry")
     paths, times, entries = (column.combine_chunks() for column in table.columns)
     is_file = pc.invert(pc.ends_with(paths, pattern=_UNREAD))
+    limit_ms = 0
     if not pc.all(is_file).as_py():
+        limit_ms = pc.max(times.filter(pc.invert(is_file))).as_py()
         texts = list(compress(texts, is_file.to_pylist()))
         paths, times, entries = (column.filter(is_file) for column in (paths, times, entries))
-    return Lines(texts, paths, times.to_numpy(), entries.to_numpy())
-
-
-def _other_than(name: str) -> int:
-    """Return the number of an entry that is not the one of this file."""
-    return 0 if log_number(name) else 1
+    return Lines(texts, paths, times.to_numpy(), entries.to_numpy(), limit_ms)
 
 
 def _text(path: str, time_ms: int, entry: int) -> bytes:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -41,12 +42,16 @@ _MAGIC = re.compile(r"[*?\[]")
 
 @dataclass(frozen=True)
 class Lines:
-    """Some lines of a log: their texts, and the paths, times in milliseconds, and numbers of entries in them."""
+    """Some lines of a log: their texts, and the paths, times in milliseconds, and numbers of entries in them.
+
+    ``limit_ms`` is the newest time of a line beside them that ttlsnap has written, and that names no file.
+    """
 
     texts: Sequence[bytes]
     paths: pa.StringArray
     times_ms: npt.NDArray[np.int64]
     entries: npt.NDArray[np.int64]
+    limit_ms: int = 0
 
     @cached_property
     def names(self) -> list[str]:
@@ -63,7 +68,8 @@ class Recorded:
     """What a log has recorded before it is changed.
 
     files           how many files
-    newest_ms       the newest of their times
+    newest_ms       the newest of the times that count for ``maxFileAge``
+    settled_ms      the newest of the times up to the entry ``needed_after``
     sample          the last path
     needed_after    the entry after which a retained batch may have to be run again
     are_descending  whether the times in an entry go backwards, as with the option ``latestFirst``
@@ -71,6 +77,7 @@ class Recorded:
 
     files: int
     newest_ms: int
+    settled_ms: int
     sample: str
     needed_after: int
     are_descending: bool
@@ -88,6 +95,8 @@ class LogEdit(ABC):
     """
 
     is_for_earlier = False
+    lowers_newest = False
+    """Whether the newest file may no longer be recorded, by which Spark knows which files are too old."""
 
     @abstractmethod
     def rule(self, recorded: Recorded) -> Rule:
@@ -116,6 +125,7 @@ class Forget(LogEdit):
     """
 
     patterns: Sequence[str]
+    lowers_newest = True
 
     def rule(self, recorded: Recorded) -> Rule:
         """See ``LogEdit``."""
@@ -164,7 +174,10 @@ class Record(LogEdit):
 
     def describe(self, changed: int) -> str:
         """See ``LogEdit``."""
-        return f"{quantity(changed, 'file')} will never be read"
+        return (
+            f"{quantity(changed, 'file')} will never be read. If they are newer than all that were read, Spark also "
+            "leaves out files that it has not read yet, and that are more than maxFileAge older than these"
+        )
 
     def describe_nothing(self, recorded: Recorded) -> str | None:
         """See ``LogEdit``."""
@@ -227,14 +240,17 @@ class Trim(LogEdit):
                 "the log has newer files before older ones, as a source with the option latestFirst writes it. Such a "
                 "source ignores maxFileAge, so it would read the files again"
             )
-        cutoff_ms = recorded.newest_ms - self.older_than_ms
+        # After a rewind to the oldest retained batch, Spark compares with the newest file up to that batch.
+        cutoff_ms = recorded.settled_ms - self.older_than_ms
         return lambda lines: lines.without((lines.times_ms < cutoff_ms) & (lines.entries <= recorded.needed_after))
 
     def describe(self, changed: int) -> str:
         """See ``LogEdit``."""
         return (
-            f"{quantity(changed, 'file')} will no longer be recorded. Spark does not read them again: they are more "
-            f"than {format_duration(self.older_than_ms * 1000)} older than the newest recorded file"
+            f"{quantity(changed, 'file')} will no longer be recorded: more than "
+            f"{format_duration(self.older_than_ms * 1000)} older than newer recorded ones. Spark does not read them "
+            f"again if the source has maxFileAge {format_duration(self.max_file_age_ms * 1000)} or less, and not "
+            "latestFirst"
         )
 
     def describe_nothing(self, recorded: Recorded) -> str | None:
@@ -254,7 +270,12 @@ def _without_scheme(path: str) -> str:
 
 def encoded(name: str) -> str:
     """Return a path as Java writes it in a URI."""
-    return "".join(quote_uri(char, safe=_LEGAL) if char.isascii() else char for char in name)
+    return "".join(quote_uri(char, safe=_LEGAL) if char.isascii() or _is_blank(char) else char for char in name)
+
+
+def _is_blank(char: str) -> bool:
+    """Return whether a character is one that ``java.net.URI`` encodes although it is not ASCII."""
+    return unicodedata.category(char) in ("Zs", "Zl", "Zp", "Cc")
 
 
 def _as_recorded(root: str) -> str:
