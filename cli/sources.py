@@ -30,6 +30,13 @@ SET = "Setting positions"
 FILES = "What a source of files has read"
 KAFKA = "Kafka"
 _MOST_NAMED = 10
+_NEEDS = {
+    "--forget": ("--files",),
+    "--record": ("--files",),
+    "--moved": ("--root",),
+    "--trim": ("--older-than", "--max-file-age"),
+}
+"""The other options that a change of what a source of files has read needs."""
 _ROOTS = re.compile(r"(.*)=((?:[A-Za-z][A-Za-z0-9+.-]*:)?/.*)", re.DOTALL)
 EXAMPLES = """
 Examples:
@@ -177,11 +184,12 @@ class SettingOptions(ConsentOptions):
         if len(chosen) + bool(self.names) > 1:
             raise UsageError(f"give only one of --set, {', '.join(actions)} in a run")
         (option, name), *_ = [*chosen.items(), ("", "")]
-        needed = {"--moved": ["--root"], "--trim": ["--older-than", "--max-file-age"], "": []}.get(option, ["--files"])
         for part, value in parts.items():
-            if (value is not None) != (part in needed):
-                allowed = {"--files": "--forget or --record", "--root": "--moved"}.get(part, "--trim")
-                raise UsageError(f"{option} needs {part}" if part in needed else f"{part} needs {allowed}")
+            owners = [owner for owner, needed in _NEEDS.items() if part in needed]
+            if (value is not None) != (option in owners):
+                raise UsageError(
+                    f"{option} needs {part}" if option in owners else f"{part} needs {' or '.join(owners)}"
+                )
         if not option:
             return {}
         if option == "--moved":

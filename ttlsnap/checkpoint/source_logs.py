@@ -12,14 +12,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import BinaryIO
 
 from ttlsnap.checkpoint import layout
-from ttlsnap.errors import RefusedError
+from ttlsnap.checkpoint.file_checksums import open_checked
+from ttlsnap.errors import CorruptionError, RefusedError, UnsupportedError
 from ttlsnap.storage.directory import Directory, FileInfo
 
 COMPACT = ".compact"
 _FIRST_ENTRY = re.compile(rb'v1\n\{"path":"')
 _HEAD = 64
+_MAX_VERSION = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,21 @@ class SourceLog:
 def log_number(name: str) -> int | None:
     """Return the number of a file in the log of a source that reads files; None for another file."""
     return layout.parse_number(name.removesuffix(COMPACT))
+
+
+def open_source_log(files: Directory, path: str) -> BinaryIO:
+    """Open a file of the log of a source after comparing its checksums, at the line after the version.
+
+    Raise CorruptionError if it does not begin with a version, and UnsupportedError for an unknown one.
+    """
+    where, log = f"{files.root}/{path}", open_checked(files, path)
+    version = log.readline(_MAX_VERSION).decode("utf-8", "replace").strip()
+    if version == "v1":
+        return log
+    log.close()
+    if re.fullmatch("v[0-9]+", version):
+        raise UnsupportedError(f"{where}: log version {version[:40]!r} is unknown (known: v1)")
+    raise CorruptionError(f"{where}: the first line is {version[:40]!r}, not a log version")
 
 
 def list_source_log(files: Directory, source: str, last_number: int) -> SourceLog:

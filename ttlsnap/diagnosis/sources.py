@@ -6,8 +6,13 @@ import re
 from collections.abc import Iterator, Mapping
 
 from ttlsnap.checkpoint import layout
-from ttlsnap.checkpoint.file_checksums import open_checked
-from ttlsnap.checkpoint.source_logs import describe_log_problem, describe_missing, find_sources, list_source_log
+from ttlsnap.checkpoint.source_logs import (
+    describe_log_problem,
+    describe_missing,
+    find_sources,
+    list_source_log,
+    open_source_log,
+)
 from ttlsnap.diagnosis.problems import Problem, leads_outside, problem
 from ttlsnap.errors import CorruptionError, RefusedError, UnsupportedError
 from ttlsnap.schema.strict_json import parse_json, require_type
@@ -45,12 +50,7 @@ def _read(files: Directory, path: str, is_dir: bool) -> None:
     where = f"{files.root}/{path}"
     if is_dir:
         raise CorruptionError(f"{where} is a folder, not a file")
-    with open_checked(files, path) as log:
-        version = log.readline(_MAX_LINE).decode("utf-8", "replace").strip()
-        if re.fullmatch("v[0-9]+", version) and version != "v1":
-            raise UnsupportedError(f"{where}: log version {version[:40]!r} is unknown (known: v1)")
-        if version != "v1":
-            raise CorruptionError(f"{where}: the first line is {version[:40]!r}, not a log version")
+    with open_source_log(files, path) as log:
         line_number = 1
         while line := log.readline(_MAX_LINE):
             line_number += 1

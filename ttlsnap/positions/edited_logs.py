@@ -7,8 +7,7 @@ any it would look truncated.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from typing import BinaryIO
@@ -19,9 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from ttlsnap.checkpoint.file_checksums import open_checked
-from ttlsnap.checkpoint.source_logs import SourceLog, describe_missing, log_number
-from ttlsnap.errors import CorruptionError, UnsupportedError, UsageError
+from ttlsnap.checkpoint.source_logs import SourceLog, describe_missing, log_number, open_source_log
+from ttlsnap.errors import CorruptionError, UsageError
 from ttlsnap.positions.log_edits import Lines, LogEdit, Recorded
 from ttlsnap.positions.report import LogChange
 from ttlsnap.storage.directory import Directory
@@ -36,9 +34,6 @@ _UNREAD = ".not-read"
 """The end of a path that no file has."""
 _DESCENDING = 0.5
 """The share of files older than those before them above which a log looks like one of ``latestFirst``."""
-
-Open = Callable[[str], AbstractContextManager[BinaryIO]]
-"""A function that opens the new file of a name for writing."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +153,7 @@ class EditedLog:
             if not len(lines.texts):
                 continue
             settled = lines.times_ms[(lines.entries >= 0) & (lines.entries <= needed_after)]
-            settled_ms = max([settled_ms, *settled.max(initial=0, keepdims=True).tolist()])
+            settled_ms = max(settled_ms, int(settled.max(initial=0)))
             times, entries = np.append(last_time, lines.times_ms), np.append(last_entry, lines.entries)
             goes_back = np.diff(times) < 0
             is_descending |= bool((goes_back & (np.diff(entries) == 0)).any())
@@ -182,12 +177,7 @@ class EditedLog:
         """
         path = f"{self._log.folder}/{name}"
         where = f"{self._files.root}/{path}"
-        with open_checked(self._files, path) as file:
-            version = file.readline(_MOST_OF_A_LINE).strip()
-            if not version:
-                raise CorruptionError(f"{where} is empty")
-            if version != _VERSION:
-                raise UnsupportedError(f"{where}: log version {version[:40]!r} is unknown (known: v1)")
+        with open_source_log(self._files, path) as file:
             if not (piece := file.read(_PIECE)):
                 raise CorruptionError(f"{where} does not name a file")
             while piece:

@@ -312,8 +312,7 @@ def _find_files(pattern: str) -> dict[str, int]:
     files = open_for_reading(folder or "/")
     if not separator:
         info = files.stat(name)
-        is_file = info is not None and not info.is_dir
-        return {_without_scheme(pattern): info.mtime_ns // 1_000_000} if info is not None and is_file else {}
+        return {} if info is None or info.is_dir else {_without_scheme(pattern): info.mtime_ns // 1_000_000}
     matches = matcher([pattern])
     found = ((_without_scheme(f"{folder}/{path}"), info) for path, info in files.list_tree("").items())
     return {name: info.mtime_ns // 1_000_000 for name, info in found if matches(name)}
