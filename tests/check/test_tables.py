@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,12 @@ if FULL:  # each costs a while
     @pytest.mark.parametrize("name", TABLE_PAIRS)
     def test_delta_does_what_was_observed(observer: TableObserver, name: str) -> None:
         seen, words = observer.observe(TABLE_PAIRS[name])
-        assert seen == read_observed()[name], words
+        assert _without_ids(seen) == _without_ids(read_observed()[name]), words
+
+
+def _without_ids(seen: object) -> object:
+    """Return an observation without the ids that Delta makes up for each table, as in the names of hidden columns."""
+    return json.loads(re.sub("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "ID", json.dumps(seen)))
 
 
 def test_every_pair_was_observed() -> None:
