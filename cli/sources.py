@@ -28,8 +28,10 @@ if TYPE_CHECKING:
 
 SET = "Setting positions"
 FILES = "What a source of files has read"
+NAMES = "Names of sources"
 KAFKA = "Kafka"
 _MOST_NAMED = 10
+_EVOLUTION = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
 _NEEDS = {
     "--forget": ("--files",),
     "--record": ("--files",),
@@ -85,6 +87,16 @@ class SettingOptions(ConsentOptions):
             metavar="OLD=NEW",
             help="Kafka: the query reads the topic NEW in place of OLD. Can be repeated.",
             rich_help_panel=SET,
+        ),
+    ] = None
+    new_names: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--rename",
+            metavar="SOURCE=NAME",
+            help="The query calls this source by another name, or by its first one: 0=visits. For a query with source "
+            "evolution (Spark 4.2). Can be repeated.",
+            rich_help_panel=NAMES,
         ),
     ] = None
     forget: Annotated[
@@ -181,8 +193,8 @@ class SettingOptions(ConsentOptions):
         chosen = {option: name for option, name in actions.items() if name is not None}
         parts = {"--files": self.patterns, "--root": self.root, "--older-than": self.older_than}
         parts["--max-file-age"] = self.max_file_age
-        if len(chosen) + bool(self.names) > 1:
-            raise UsageError(f"give only one of --set, {', '.join(actions)} in a run")
+        if len(chosen) + bool(self.names) + bool(self.new_names) > 1:
+            raise UsageError(f"give only one of --set, --rename, {', '.join(actions)} in a run")
         (option, name), *_ = [*chosen.items(), ("", "")]
         for part, value in parts.items():
             owners = [owner for owner, needed in _NEEDS.items() if part in needed]
@@ -256,7 +268,7 @@ def sources(
     """
     require_dry_run(wanted=setting.exit_code, dry_run=setting.dry_run)
     positions, edits = setting.read(), setting.read_edit()
-    if positions or edits:
+    if positions or edits or setting.new_names:
         _set(target, positions, edits, setting, kafka, output_format)
         return
     if options := [option for option in given(setting) if option != "--stopped"]:  # TTLSNAP_STOPPED may be set
@@ -303,9 +315,10 @@ def _set(
         if setting.yes:
             return True
         if not asks:
+            effect = "find its sources by other names" if report.new_names else "read rows again, or never"
             raise RefusedError(
-                f"{report.target}: the query would read rows again, or never, and nobody can be asked. Nothing was "
-                "changed. To agree, add --yes"
+                f"{report.target}: the query would {effect}, and nobody can be asked. Nothing was changed. To agree, "
+                "add --yes"
             )
         for line in _lines_of_changes(report):
             say(line)
@@ -315,6 +328,7 @@ def _set(
         target,
         positions,
         log_edits=edits,
+        new_names=_pairs("--rename", setting.new_names),
         dry_run=setting.dry_run,
         topics=_pairs("--topic", setting.topics),
         confirm=confirm,
@@ -328,11 +342,11 @@ def _set(
 
 
 def _count(report: PositionsReport) -> int:
-    return len(report.changes) + sum(log.changed > 0 for log in report.log_changes)
+    return len(report.changes) + sum(log.changed > 0 for log in report.log_changes) + len(report.new_names)
 
 
 def _describe_set(report: PositionsReport) -> Iterator[str]:
-    if report.log_changes:
+    if report.log_changes or report.new_names:
         yield from _describe_edit(report)
     elif not report.changes:
         yield f"{place(report.target)}: its sources are at these positions already. Nothing was changed."
@@ -355,6 +369,23 @@ def _lines_of_changes(report: PositionsReport) -> Iterator[str]:
         recorded = f"{quantity(log.before, 'file')} recorded before, and {number(log.after)} after"
         yield f"source {log.name}: {log.folder} has {recorded}"
         yield from (f"  {line}" for line in log.meaning)
+    for one in report.new_names:
+        is_same = one.name == one.new_name
+        yield f"source {one.name}: {TITLES[one.kind]}, {'keeps its name' if is_same else f'is {one.new_name} now'}"
+        yield from (f"  {line}" for line in describe(one.position) or [_as_json(one.position)])
+        if one.folder != one.new_folder:
+            yield f"  {one.folder} is {one.new_folder} now"
+    if report.new_names:
+        yield from _describe_names([one.new_name for one in report.new_names])
+
+
+def _describe_names(names: Sequence[str]) -> Iterator[str]:
+    """Yield what a query needs to find its sources."""
+    if names[0].isdigit():
+        yield f"The query finds them without names, if {_EVOLUTION} is false."
+    else:
+        yield f"The query needs {_EVOLUTION}=true, and .name(...) for each source: {', '.join(names)}."
+    yield "Spark before 4.2 cannot read the checkpoint any more."
 
 
 def _describe_edit(report: PositionsReport) -> Iterator[str]:

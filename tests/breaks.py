@@ -321,6 +321,20 @@ BREAKS = (
         "test_meaning.py",
     ),
     Break(
+        "a query with names reads the settings of one without, and takes its sources for new ones",
+        "checkpoint/logs.py",
+        'metadata["conf"][SOURCE_EVOLUTION] = str(have_names).lower()',
+        "pass",
+        "../positions/test_new_names.py",
+    ),
+    Break(
+        "the folder of a source with another name keeps its old name",
+        "positions/renaming.py",
+        'target = f"{layout.SOURCES}/{new}/{name}"',
+        'target = f"{layout.SOURCES}/{folder}/{name}"',
+        "test_new_names.py",
+    ),
+    Break(
         "entries that a retained batch may run again are trimmed",
         "positions/log_edits.py",
         "(lines.times_ms < cutoff_ms) & (lines.entries <= recorded.needed_after)",

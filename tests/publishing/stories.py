@@ -67,6 +67,11 @@ def forget_files(checkpoint: Path | str) -> list[str]:
     return [*words, "--stopped", "--yes", "--format", "json"]
 
 
+def name_source(checkpoint: Path | str) -> list[str]:
+    """Return the arguments that give the only source a name."""
+    return ["sources", str(checkpoint), "--rename", "0=visits", "--stopped", "--yes", "--format", "json"]
+
+
 def rewind(checkpoint: Path | str, batch: int) -> list[str]:
     """Return the command that goes back to an earlier batch."""
     return [

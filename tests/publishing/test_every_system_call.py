@@ -19,7 +19,7 @@ from ttlsnap.storage.open import open_directory
 from ..judge.spark import Checkpoint
 from ..matrix import FULL
 from .faults import EIO, KILL, Faults, Point, Step, Workshop, errors, faults, kills, told_well
-from .stories import compact, fill, forget_files, migrate, repair, restore_from, rewind, set_position
+from .stories import compact, fill, forget_files, migrate, name_source, repair, restore_from, rewind, set_position
 from .syscalls import Call
 from .trees import copy, end_at_once, is_fenced, newest, tree
 
@@ -293,6 +293,21 @@ def forgotten(workshop: Workshop, begun: Path) -> Step:
     step = workshop.step("forgotten files", begun, forget_files)
     assert step.old != step.new
     return step
+
+
+@pytest.fixture(scope="module")
+def named(workshop: Workshop, begun: Path) -> Step:
+    """Return a run after which the only source has a name, also in the batch that was begun."""
+    step = workshop.step("named source", begun, name_source)
+    assert step.old != step.new
+    return step
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_an_interrupted_change_of_names_leaves_the_old_or_the_new_ones(
+    workshop: Workshop, named: Step, fault: Faults
+) -> None:
+    workshop.check(named, fault(named.calls))
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -34,10 +34,12 @@ MAX_LOG_BYTES = 64 << 20
 # Offsets v2 need a setting of Spark 4.2. Commits v2 are checkpoint format 2, and v3 adds named sinks (Spark 4.3).
 _OFFSET_VERSIONS, _COMMIT_VERSIONS = ("v1", "v2"), ("v1", "v2", "v3")
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
+SOURCE_EVOLUTION = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 NO_OFFSET = "-"
 """What stands in the offset log for a source that has no offset yet."""
 _DIGITS = re.compile(r"0*([0-9]+)")
+_SOURCE_METADATA = "sourceMetadataInfo"
 _MAX_OFFSET = 1 << 16  # characters of a source's offset
 _MAX_PARSED_OFFSET = 4 << 20  # characters; 100,000 partitions of a topic have less
 # FileStreamSourceOffset, the form of all sources that read files.
@@ -290,6 +292,21 @@ def with_offsets(text: str, offsets: Mapping[str, str]) -> str:
         if name in offsets:
             lines[number + 2] = f"{name}{separator}{offsets[name]}" if is_named else offsets[name]
     return "\n".join(lines)
+
+
+def with_source_names(text: str, names: Mapping[str, str], *, have_names: bool) -> str:
+    """Return an entry of the offset log in version 2, with other ``names`` of sources by their old names or numbers.
+
+    ``have_names`` says whether source evolution is on for the query. Raise UnsupportedError if the entry has more about
+    its sources than their offsets.
+    """
+    lines = text.split("\n")
+    metadata = json.loads(lines[1])
+    if metadata.setdefault(_SOURCE_METADATA, {}):
+        raise UnsupportedError(f"the offset log has {_SOURCE_METADATA}, which ttlsnap does not know")
+    metadata["conf"][SOURCE_EVOLUTION] = str(have_names).lower()
+    offsets = [f"{names.get(name, name)}:{offset}" for name, offset in _named_offsets(lines)]
+    return "\n".join(["v2", json.dumps(metadata, separators=(",", ":"), ensure_ascii=False), *offsets])
 
 
 def _log_offset(text: str) -> int | None:

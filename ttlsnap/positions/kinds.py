@@ -21,6 +21,8 @@ from typing import Any, Literal
 
 from ttlsnap.amounts import quantity
 from ttlsnap.clock import iso
+from ttlsnap.errors import UsageError
+from ttlsnap.suggestions import did_you_mean
 
 Kind = Literal["delta", "files", "kafka", "kinesis", "number", "other", "rate-micro-batch"]
 
@@ -153,3 +155,10 @@ _DESCRIPTIONS: Mapping[Kind, Callable[[Any], Iterator[str]]] = {
     "number": _describe_number,
     "rate-micro-batch": _describe_rate_micro_batch,
 }
+
+
+def require_source(name: str, positions: Mapping[str, Any]) -> None:
+    """Raise UsageError if the query has no source of this name."""
+    if name not in positions:
+        hint = did_you_mean(name, list(positions))
+        raise UsageError(f"the query has no source {name}{hint}. Its sources: {', '.join(positions)}")

@@ -134,12 +134,31 @@ class LogChange(Document):
 
 
 @dataclass(frozen=True, kw_only=True)
+class NewName(Document):
+    """Another name of a source.
+
+    name, new_name        its old and its new name, or its number if it has no name
+    kind, position        see ``SourcePosition``
+    folder, new_folder    its old and its new place in the checkpoint; None if it keeps nothing there
+    """
+
+    name: str
+    new_name: str
+    kind: Kind
+    position: Any
+    folder: str | None
+    new_folder: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class PositionsReport(RunReport):
-    """The result of ``set_positions`` and ``edit_file_log``.
+    """The result of ``set_positions``.
 
     changes          the sources that get another position
     log_changes      the sources of files whose logs change
+    new_names        all sources, if one of them gets another name
     """
 
     changes: tuple[PositionChange, ...]
     log_changes: tuple[LogChange, ...] = ()
+    new_names: tuple[NewName, ...] = ()

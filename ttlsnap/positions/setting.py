@@ -27,9 +27,10 @@ from ttlsnap.keywords import takes
 from ttlsnap.positions.edited_logs import EditedLog
 from ttlsnap.positions.file_logs import FileLogs, count_recorded, require_entries
 from ttlsnap.positions.kafka import connect, require_existing, require_kafka, resolve
-from ttlsnap.positions.kinds import find_kind
+from ttlsnap.positions.kinds import find_kind, require_source
 from ttlsnap.positions.log_edits import LogEdit
 from ttlsnap.positions.meaning import as_offset, explain, parse_position
+from ttlsnap.positions.renaming import RenamedSources
 from ttlsnap.positions.report import PositionChange, PositionsReport
 from ttlsnap.printable import shell_word
 from ttlsnap.publishing.first_run import describe_first_run
@@ -47,7 +48,6 @@ from ttlsnap.publishing.runs import Runs, new_run_id, refuse_if_interrupted
 from ttlsnap.storage.directory import each
 from ttlsnap.storage.open import for_reading, open_directory
 from ttlsnap.stores.protocols import StagedFile
-from ttlsnap.suggestions import did_you_mean
 from ttlsnap.transaction.change import Change
 from ttlsnap.transaction.steps import Run, WorkPlace, change_in_place
 
@@ -67,14 +67,16 @@ class PositionsRequest:
     it may also be ``earliest``, ``latest``, or a time in ISO 8601: then ``bootstrap_servers`` and ``kafka_options`` are
     needed, as for ``sources``, and ``topics`` has the new name of each topic that has another one now. With a
     connection, offsets that the topics do not have are refused. ``log_edits`` has changes of what sources of files have
-    recorded, by the names of the sources: a ``Forget``, ``Record``, ``Move`` or ``Trim``. ``stopped`` and
-    ``planned_batch`` are as for ``compact``. ``confirm`` is called before anything is changed, with the report that a
-    dry run returns; nothing is changed if it returns False.
+    recorded, by the names of the sources: a ``Forget``, ``Record``, ``Move`` or ``Trim``. ``new_names`` has other names
+    of sources, by their names or numbers, for a query with source evolution; with numbers as names, for one without.
+    ``stopped`` and ``planned_batch`` are as for ``compact``. ``confirm`` is called before anything is changed, with the
+    report that a dry run returns; nothing is changed if it returns False.
     """
 
     target: str = field(kw_only=False)
     positions: Mapping[str, Any] | None = field(kw_only=False, default=None)
     log_edits: Mapping[str, LogEdit] | None = None
+    new_names: Mapping[str, str] | None = None
     dry_run: bool = False
     stopped: bool = False
     planned_batch: bool = True
@@ -117,6 +119,7 @@ class Repositioning(Run):
         self._checkpoint, self._request = checkpoint, request
         self._changes, self._offsets = _compare(checkpoint, request)
         self._logs = {name: self._open_log(name, edit) for name, edit in (request.log_edits or {}).items()}
+        self._renamed = RenamedSources(checkpoint, request.new_names or {})
         self._staged: list[StagedFile] = []
         self.published = not request.dry_run
 
@@ -141,11 +144,12 @@ class Repositioning(Run):
         request, files, logs, dry_run = self._request, self.files, self._checkpoint.logs, self._request.dry_run
         newest, batch = logs.offsets[-1], self._checkpoint.batch.id
         refuse_unsettled(self._checkpoint, self.before, self.runs)
+        moved = list(dict.fromkeys([layout.offset_file(newest), *self._renamed.documents, *self._renamed.set_aside]))
         return [
             *foresee(self._refuse_without_plan, dry_run=dry_run),
             *refuse_running(self.runs, self._checkpoint.query_id, request.stopped, False, dry_run),
             *foresee(self._refuse_written, dry_run=dry_run),
-            *foresee(partial(refuse_immovable, files, [layout.offset_file(newest)]), dry_run=dry_run),
+            *foresee(partial(refuse_immovable, files, moved), dry_run=dry_run),
             # A batch that was begun is replaced, too, by one without data.
             *refuse_in_place(
                 replace(self._checkpoint, logs=Logs((batch,), (batch,), None)),
@@ -170,7 +174,7 @@ class Repositioning(Run):
     def _refuse_written(self) -> None:
         """Raise RefusedError for a batch that has written state from its own input, but has no commit."""
         files, batch = self.files, find_written(self._checkpoint.logs, self.before)
-        if batch is not None:
+        if batch is not None and not self._renamed.is_change:
             raise RefusedError(
                 f"{files.root}: batch {batch} was begun and not committed, and has written state. With other positions "
                 "it would run again on other rows, and a sink that has it already would skip them. Nothing was "
@@ -190,15 +194,17 @@ class Repositioning(Run):
                 info = self.files.stat(path)
                 assert info is not None
                 self._staged.append(StagedFile(path, target, info.size, ""))
+        self._staged += self._renamed.stage(self.files, self.id)
 
     def is_wanted(self) -> bool:
-        is_change = bool(self._changes or any(log.changed for log in self._logs.values()))
+        is_change = bool(self._changes or any(log.changed for log in self._logs.values()) or self._renamed.is_change)
         return is_change and (self._request.confirm is None or self._request.confirm(self.report))
 
     def check(self) -> None:
         """Raise BusyError if a log of a source has changed since it was read."""
-        for log in self._logs.values():
-            if (changed_path := log.find_changed(self.files)) is not None:
+        changed_paths = [log.find_changed(self.files) for log in self._logs.values()]
+        for changed_path in (*changed_paths, self._renamed.find_changed(self.files)):
+            if changed_path is not None:
                 raise BusyError(
                     f"{self.files.root}/{changed_path} was changed while ttlsnap worked: the query is running. Nothing "
                     "was changed. Stop the query first"
@@ -213,17 +219,25 @@ class Repositioning(Run):
         offsets = self._offsets
         documents = {layout.offset_file(batch.id): with_offsets(batch_start(source, batch.id).text, offsets).encode()}
         planned, next_offsets = with_offsets(plan_next(source, batch), offsets), layout.offset_file(batch.id + 1)
+        if self._renamed.is_change:
+            documents, planned = self._renamed.documents, self._renamed.rename(planned)
         plans_batch = self._request.planned_batch
-        # A batch that was begun has written nothing yet. The fence is after it, so that a rollback brings it back.
-        if self._next_is_begun and plans_batch:
+        is_begun = self._next_is_begun
+        # A batch that was begun has written nothing yet. The fence is after it, so that a rollback brings it back. With
+        # other names it reads the same, so it stays.
+        replaces_next = is_begun and not self._renamed.is_change
+        if replaces_next and plans_batch:
             documents[next_offsets] = planned.encode()
         change = Change(
             kind="sources",
             batch=batch.id,
             staged=self._staged,
             documents=documents,
-            set_aside=[next_offsets] if self._next_is_begun and not plans_batch else [],
-            planned=planned if plans_batch and not self._next_is_begun else None,
+            set_aside=[
+                *([next_offsets] if replaces_next and not plans_batch else []),
+                *self._renamed.set_aside,
+            ],
+            planned=planned if plans_batch and not is_begun else None,
         )
         return change.journal(self.runs, self.id, self._checkpoint.logs, self.before)
 
@@ -242,14 +256,8 @@ class Repositioning(Run):
             made_final=self.made_final,
             changes=self._changes,
             log_changes=tuple(log.describe(name) for name, log in self._logs.items()),
+            new_names=self._renamed.report,
         )
-
-
-def require_source(name: str, positions: Mapping[str, Any]) -> None:
-    """Raise UsageError if the query has no source of this name."""
-    if name not in positions:
-        hint = did_you_mean(name, list(positions))
-        raise UsageError(f"the query has no source {name}{hint}. Its sources: {', '.join(positions)}")
 
 
 def _compare(checkpoint: Checkpoint, request: PositionsRequest) -> tuple[tuple[PositionChange, ...], dict[str, str]]:

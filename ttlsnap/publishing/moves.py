@@ -155,7 +155,7 @@ def refuse_unclear(files: Directory, journal: Journal) -> None:
 
 
 def find_new_folders(files: Directory, journal: Journal) -> list[str]:
-    """Return the folders of state that the moves will make."""
+    """Return the folders of state and of sources that the moves will make."""
     known_folders = _folders_above(move.source for move in journal.to_backup)
     wanted_folders = sorted(_folders_above(move.target for move in journal.new) - known_folders)
     present_folders = find_existing(files, wanted_folders)
@@ -163,12 +163,13 @@ def find_new_folders(files: Directory, journal: Journal) -> list[str]:
 
 
 def _folders_above(paths: Iterable[str]) -> set[str]:
-    split_paths = [path.split("/") for path in paths if path.startswith((f"{layout.STATE}/", f"{layout.LEDGERS}/"))]
+    tops = tuple(f"{top}/" for top in (layout.STATE, layout.LEDGERS, layout.SOURCES))
+    split_paths = [path.split("/") for path in paths if path.startswith(tops)]
     return {"/".join(names[:end]) for names in split_paths for end in range(1, len(names))}
 
 
 def remove_empty_folders(files: Directory, journal: Journal) -> None:
-    """Remove the folders of state that are empty after a migration, or after its undoing or rollback.
+    """Remove the folders of state and of sources that are empty after such a run, or after its undoing or rollback.
 
     Spark's reader of state takes each folder with a number for a partition, and an empty folder of operator metadata
     for the newest version of it. Folders for tables may be empty.
@@ -178,5 +179,10 @@ def remove_empty_folders(files: Directory, journal: Journal) -> None:
     folders = sorted(_folders_above(path for move in journal.moves for path in (move.source, move.target)))
     split_folders = ((folder, folder.split("/")) for folder in folders)
     remove_if_empty(
-        files, (folder for folder, names in split_folders if len(names) > 2 and names[-1] not in layout.SHARED)
+        files,
+        (
+            folder
+            for folder, names in split_folders
+            if (len(names) > 2 or (len(names) == 2 and names[0] == layout.SOURCES)) and names[-1] not in layout.SHARED
+        ),
     )

@@ -124,7 +124,9 @@ class Rollback(Run):
         # A planned batch that Spark has begun to run stays and is run again. The sink may already have its number.
         has_planned = self._planning_journal is not None and self._planning_journal.run == last_run.run
         is_ours = has_planned and not _has_later_state(files, self.before, last_run)
-        if self._last_committed == last_run.batch:
+        # Sources got other names when a batch had written its state, and it still has its rows.
+        is_unchanged = last_run.kind == "sources" and not _has_later_state(files, self.before, last_run)
+        if self._last_committed == last_run.batch and not is_unchanged:
             advice = "Start the query: it can only continue with the new state"
             refuse_uncommitted(files, self._logs, self.before, advice)
         if last_run.replaces_logs and not is_ours:

@@ -1,0 +1,162 @@
+"""Other names for the sources of a query: in the offset log, and for their folders.
+
+With source evolution (from Spark 4.2 on), each source has a name, by which Spark finds its offset and its folder. A
+source with another name is a new one, and Spark reads its input from the beginning. Without source evolution, a source
+has only a number. Spark 4.3 refuses to give names to the sources of a checkpoint that has none.
+
+The names are in all retained entries of the offset log, so that ``rewind`` finds them, too.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Mapping
+from functools import cached_property
+
+from ttlsnap.checkpoint import Checkpoint, layout
+from ttlsnap.checkpoint.logs import batch_start, named_positions, names_sources, with_source_names
+from ttlsnap.checkpoint.source_logs import log_number
+from ttlsnap.errors import RefusedError, UnsupportedError, UsageError
+from ttlsnap.positions.file_logs import FileLogs
+from ttlsnap.positions.kinds import find_kind, require_source
+from ttlsnap.positions.report import NewName
+from ttlsnap.publishing.journal import staged_path
+from ttlsnap.storage.directory import Directory, FileInfo, each
+from ttlsnap.storage.open import for_reading
+from ttlsnap.stores.protocols import StagedFile
+
+_NAME = re.compile("[A-Za-z0-9_]+")
+
+
+class RenamedSources:
+    """The sources of a checkpoint with their ``names``: the new name of each source by its old name or number."""
+
+    def __init__(self, checkpoint: Checkpoint, names: Mapping[str, str]) -> None:
+        """Raise UsageError for names that Spark would not take, and RefusedError if a folder cannot be renamed."""
+        self._files, self._batch = for_reading(checkpoint.files), checkpoint.batch.id
+        self._entries = checkpoint.logs.offsets
+        self._positions = named_positions(self._files, self._batch)
+        for name in names:
+            require_source(name, self._positions)
+        self.names = {name: names.get(name, name) for name in self._positions} if names else {}
+        self.have_names = _require_new(self.names)
+        self.was_numbered = not names_sources(self._files, self._batch)
+        self._folders = self._find_folders() if names else {}
+        self._moved = {folder: new for folder, new in self._folders.items() if folder != new}
+        self._listed = {folder: self._list(folder) for folder in {*self._moved, *self._moved.values()}}
+        is_renamed = bool(self._moved) or any(old != new for old, new in self.names.items())
+        self.is_change = is_renamed or (bool(names) and self.was_numbered and self.have_names)
+
+    def _find_folders(self) -> dict[str, str]:
+        """Return the new name of each folder that a source has, by its old one."""
+        present = {info.name for info in self._files.list(layout.SOURCES) if info.is_dir}
+        if not self.was_numbered:
+            return {old: new for old, new in self.names.items() if old in present}
+        logs, folders = FileLogs(self._files, self._batch), {}
+        if not logs.are_separate:
+            raise RefusedError(
+                f"{self._files.root}: the query uses a source twice, and Spark takes each name only once. Nothing was "
+                "changed"
+            )
+        for old, new in self.names.items():
+            owner = logs.find(old) if old in logs.positions else old
+            # Spark 4.2 has folders with names also if the offset log has none.
+            if owner is None and new in present and old not in present:
+                owner = new
+            if owner is None:
+                raise UsageError(f"source {old}: nothing shows which of the folders in {layout.SOURCES} it has")
+            if owner != new and owner in self.names.values() and owner in present:
+                raise UsageError(f"source {old} cannot get the name {new}: {layout.SOURCES}/{owner} is its folder")
+            if owner in present:
+                folders[owner] = new
+        return folders
+
+    def _list(self, folder: str) -> dict[str, FileInfo]:
+        path = f"{layout.SOURCES}/{folder}"
+        infos = {info.name: info for info in self._files.list(path)}
+        for name, info in infos.items():
+            if info.is_dir or log_number(layout.strip_checksum(name)) is None:
+                raise UnsupportedError(
+                    f"{self._files.root}/{path}/{name} has no form that is known, so the source cannot get another "
+                    "name. Nothing was changed"
+                )
+        return infos
+
+    @cached_property
+    def documents(self) -> dict[str, bytes]:
+        """The entries of the offset log with the new names, by their paths."""
+        if not self.is_change:
+            return {}
+        texts = each(self._files, lambda number: batch_start(self._files, number).text, self._entries)
+        return {
+            layout.offset_file(number): self.rename(text).encode()
+            for number, text in zip(self._entries, texts, strict=True)
+        }
+
+    def rename(self, text: str) -> str:
+        """Return an entry of the offset log with the new names."""
+        return with_source_names(text, self.names, have_names=self.have_names)
+
+    @property
+    def set_aside(self) -> list[str]:
+        """The files in the old folders, and those that a source without a position has left in the new ones."""
+        folders = dict.fromkeys([*self._moved, *self._moved.values()])
+        return [f"{layout.SOURCES}/{folder}/{name}" for folder in folders for name in self._logs_in(folder)]
+
+    def stage(self, files: Directory, run: str) -> list[StagedFile]:
+        """Copy the files of the folders for their new names."""
+        staged = []
+        for folder, new in self._moved.items():
+            for name in self._logs_in(folder):
+                target = f"{layout.SOURCES}/{new}/{name}"
+                path = staged_path(run, target)
+                files.mkdirs(path.rpartition("/")[0])
+                with files.open(f"{layout.SOURCES}/{folder}/{name}") as old, files.writer(path) as copy:
+                    shutil.copyfileobj(old, copy)
+                staged.append(StagedFile(path, target, self._listed[folder][name].size, ""))
+        return staged
+
+    def _logs_in(self, folder: str) -> list[str]:
+        return [name for name in self._listed[folder] if log_number(name) is not None]
+
+    def find_changed(self, files: Directory) -> str | None:
+        """Return the path of a folder that has changed since it was listed; None if there is none."""
+        for folder, listed in self._listed.items():
+            if {info.name: info for info in files.list(f"{layout.SOURCES}/{folder}")} != listed:
+                return f"{layout.SOURCES}/{folder}"
+        return None
+
+    @property
+    def report(self) -> tuple[NewName, ...]:
+        """What each source gets."""
+        folders = {new: folder for folder, new in self._folders.items()}
+        return tuple(
+            NewName(
+                name=old,
+                new_name=new,
+                kind=find_kind(self._positions[old]),
+                position=self._positions[old],
+                folder=f"{layout.SOURCES}/{folders[new]}" if new in folders else None,
+                new_folder=f"{layout.SOURCES}/{new}" if new in folders else None,
+            )
+            for old, new in (self.names.items() if self.is_change else ())
+        )
+
+
+def _require_new(names: Mapping[str, str]) -> bool:
+    """Return whether the sources have names, and not numbers. Raise UsageError for what Spark would not take."""
+    for old, new in names.items():
+        if _NAME.fullmatch(new) is None:
+            raise UsageError(f"source {old} cannot have the name {new}: Spark allows letters, digits and underscores")
+    if len(set(names.values())) < len(names):
+        raise UsageError("two sources would have the same name")
+    numbers = [name for name in names.values() if layout.parse_number(name) is not None]
+    if not numbers:
+        return True
+    if len(numbers) < len(names):
+        unnamed = ", ".join(old for old, new in names.items() if new in numbers)
+        raise UsageError(f"all sources of a query have names, or none has one. Still without one: {unnamed}")
+    if sorted(map(int, numbers)) != list(range(len(names))):
+        raise UsageError(f"sources without names have the numbers from 0 to {len(names) - 1}")
+    return False
