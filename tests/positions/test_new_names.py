@@ -3,49 +3,29 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ttlsnap import doctor, rewind, rollback, set_positions, sources
+from ttlsnap.check import compare
+from ttlsnap.checkpoint.logs import SOURCE_EVOLUTION
+from ttlsnap.contract import Contract, contract_of_checkpoint
 from ttlsnap.errors import RefusedError, UsageError
 
+from ..judge.spark import Judge
 from ..publishing.trees import tree
 from ..samples import bytes_of, without_own
+from .named import count
 from .test_named_sources import put
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 LISTED = ("visits", "clicks")
-
-
-def count(
-    spark: SparkSession, events: Path, checkpoint: Path, named: Mapping[str, str | None], **conf: str
-) -> dict[str, int]:
-    """Run the query until it has read all events. ``named`` has the names of the sources by their folders."""
-    session = spark.newSession()
-    session.conf.set("spark.sql.shuffle.partitions", "2")
-    is_named = None not in named.values()
-    session.conf.set("spark.sql.streaming.queryEvolution.enableSourceEvolution", str(is_named).lower())
-    for name, value in conf.items():
-        session.conf.set(f"spark.sql.streaming.{name.replace('_', '.')}", value)
-
-    def read(folder: str, name: str | None) -> DataFrame:
-        reader = session.readStream if name is None else session.readStream.name(name)
-        return reader.schema("key string").option("maxFilesPerTrigger", 1).json(str(events / folder))
-
-    counts: dict[str, int] = {}
-
-    def collect(frame: DataFrame, batch: int) -> None:
-        counts.update({row["key"]: row["n"] for row in frame.selectExpr("key", "count AS n").collect()})
-
-    first, second = (read(folder, name) for folder, name in named.items())
-    writer = first.unionByName(second).groupBy("key").count().writeStream.outputMode("update").foreachBatch(collect)
-    writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start().awaitTermination()
-    return counts
 
 
 def rename(checkpoint: Path, **options: Any) -> Any:
@@ -183,3 +163,83 @@ def test_a_source_that_is_used_twice_gets_no_name(spark: SparkSession, tmp_path:
     writer.trigger(availableNow=True).start().awaitTermination()
     with pytest.raises(RefusedError, match="the query uses a source twice"):
         rename(checkpoint, new_names={"0": "a", "1": "b"})
+
+
+def other(contract: Contract, *names: str, log: int = 2) -> Contract:
+    """Return the contract of a query with sources of these names."""
+    conf = {**contract.conf, SOURCE_EVOLUTION: str(bool(names)).lower()}
+    number = len(names) or contract.sources
+    return replace(contract, conf=conf, source_names=names or None, sources=number, offset_log=log)
+
+
+def findings(old: Contract, new: Contract) -> list[tuple[str, str, str]]:
+    return [(found.code, found.verdict.value, found.fix) for found in compare(old, new).findings]
+
+
+def test_check_says_what_real_spark_does_with_other_names(spark: SparkSession, job: tuple[Path, Path]) -> None:
+    events, checkpoint = job
+    named: dict[str, str | None] = {"visits": "visits", "clicks": "clicks"}
+    assert count(spark, events, checkpoint, named, offsetLog_formatVersion="2") == {"visit": 4, "click": 2}
+    old = contract_of_checkpoint(str(checkpoint))
+    assert old.source_names == ("clicks", "visits")
+
+    assert findings(old, other(old, "clicks", "taps", "visits")) == [("sources", "as_is", "")]
+    put(events / "taps", 1, "tap")
+    put(events / "clicks", 7, "click")
+    assert count(spark, events, checkpoint, {"taps": "taps", **named}) == {"tap": 1, "click": 3}
+
+    old = contract_of_checkpoint(str(checkpoint))
+    assert findings(old, other(old, "clicks", "visits")) == [("sources", "as_is", "")]
+    put(events / "visits", 7, "visit")
+    assert count(spark, events, checkpoint, named) == {"visit": 5}
+
+    old = contract_of_checkpoint(str(checkpoint))
+    ((code, verdict, fix),) = findings(old, other(old, "seen", "visits"))
+    assert (code, verdict) == ("sources", "unknown")
+    assert "ttlsnap sources CHECKPOINT --rename clicks=seen." in fix
+    put(events / "clicks", 8, "click")
+    assert count(spark, events, checkpoint, {"visits": "visits", "clicks": "seen"}) == {"click": 3 + 4}  # all again
+
+    old = contract_of_checkpoint(str(checkpoint))
+    ((code, verdict, fix),) = findings(old, other(old))
+    assert (code, verdict) == ("sources", "after_migration")
+    assert "--rename seen=NUMBER --rename visits=NUMBER" in fix
+    with pytest.raises(Exception, match="All sources should be named"):
+        count(spark, events, checkpoint, dict.fromkeys(LISTED))
+
+
+def test_check_knows_a_query_that_gets_names(spark: SparkSession, job: tuple[Path, Path]) -> None:
+    events, checkpoint = job
+    assert count(spark, events, checkpoint, dict.fromkeys(LISTED)) == {"visit": 4, "click": 2}
+    old = contract_of_checkpoint(str(checkpoint))
+    ((code, verdict, fix),) = findings(old, other(old, "clicks", "visits"))
+    assert (code, verdict) == ("sources", "after_migration")
+    assert "ttlsnap sources CHECKPOINT --rename 0=NAME --rename 1=NAME gives" in fix
+    with pytest.raises(Exception, match="batch 3 doesn't exist"):
+        count(spark, events, checkpoint, {"visits": "visits", "clicks": "clicks"})
+
+    # Spark 4.2 writes names only for the folders, where Spark 4.3 does not look.
+    by_folder = other(old, "clicks", "visits", log=1)
+    ((code, verdict, _),) = findings(by_folder, other(old, "clicks", "visits"))
+    assert (code, verdict) == ("sources", "after_migration")
+    assert findings(by_folder, other(old, "clicks", "visits", log=1)) == []
+    assert [found[:2] for found in findings(by_folder, other(old, "clicks", log=1))] == [("sources", "incompatible")]
+    assert [found[:2] for found in findings(by_folder, other(old, "clicks", "seen", log=1))] == [("sources", "unknown")]
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("before", ["3.5", "4.0", "4.2"])
+def test_spark_4_3_goes_on_with_names(judge: Judge, job: tuple[Path, Path], before: str) -> None:
+    """It refuses the checkpoint before that, whichever version began it."""
+    events, checkpoint = job
+    job_of: dict[str, Any] = {"events": str(events), "checkpoint": str(checkpoint)}
+    named = dict(zip(LISTED, LISTED, strict=True))
+    first = named if before == "4.2" else dict.fromkeys(LISTED)
+    run = partial(judge.call_in, Path(__file__).parent)
+    assert run(before, "named.count", named=first, **job_of) == {"visit": 4, "click": 2}
+    put(events / "visits", 9, "visit")
+    with pytest.raises(Exception, match="CANNOT_ENABLE_ON_EXISTING_CHECKPOINT"):
+        run("4.3", "named.count", named=named, **job_of)
+    rename(checkpoint, new_names={"0": "visits", "1": "clicks"})
+    put(events / "clicks", 9, "click")
+    assert run("4.3", "named.count", named=dict(reversed(named.items())), **job_of) == {"visit": 5, "click": 3}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ttlsnap.check.comparison import Comparison
 from ttlsnap.check.expressions import find_different, find_retyped, has_name
@@ -13,9 +13,15 @@ from ttlsnap.check.outcomes import (
     FILTER_CHANGED,
     INPUT_COLUMN,
     INPUT_COLUMNS,
+    NAMED_SOURCE_ADDED,
+    NAMED_SOURCE_REMOVED,
+    NAMED_SOURCE_REPLACED,
     SOURCE_RENAMED,
     SOURCE_UNNAMED,
+    SOURCES_NAMED,
+    SOURCES_NAMED_IN_FOLDERS,
     SOURCES_REORDERED,
+    SOURCES_UNNAMED,
     UNION_BRANCH,
     UPSTREAM_CHANGED,
     UPSTREAM_SAME_ROWS,
@@ -46,6 +52,41 @@ def compare_sources(comparison: Comparison, before: Sequence[str], after: Sequen
     is_unnamed = [None] in (old_names, new_names) and len(old_names) == len(new_names)
     outcome = SOURCES_REORDERED if is_reordered else SOURCE_UNNAMED if is_unnamed else SOURCE_RENAMED
     comparison.add(outcome, Place(), *texts)
+
+
+def compare_named_sources(comparison: Comparison) -> None:
+    """Report sources with names that were added, removed or replaced, and queries of which only one has such names."""
+    old, new = comparison.old, comparison.new
+    old_names, new_names = old.source_names or (), new.source_names or ()
+    texts = ", ".join(old_names) or "unnamed", ", ".join(new_names) or "unnamed"
+
+    def options(names: Iterable[str]) -> str:
+        return " ".join(f"--rename {name}" for name in names)
+
+    if old.names_sources and not new.names_sources:
+        words = options(f"{name}=NUMBER" for name in old_names or ("NAME",))
+        comparison.add(SOURCES_UNNAMED, Place(), *texts, options=words)
+    elif not old.names_sources:
+        words = options(f"{number}=NAME" for number in range(old.sources))
+        comparison.add(SOURCES_NAMED, Place(), *texts, options=words)
+    elif old.source_names is None or new.source_names is None:
+        comparison.cannot_compare("the names of the sources: a contract of an older ttlsnap does not list them")
+    elif old.offset_log < new.offset_log:
+        words = options(f"{number}=NAME" for number in range(old.sources))
+        comparison.add(SOURCES_NAMED_IN_FOLDERS, Place(), *texts, options=words)
+    elif old.offset_log > 1 or len(old_names) == len(new_names):
+        gone, added = (
+            [name for name in one if name not in other]
+            for one, other in ((old_names, new_names), (new_names, old_names))
+        )
+        texts = ", ".join(gone), ", ".join(added)
+        if gone and added:
+            words = options(f"{name}={added[0] if len(gone) == len(added) == 1 else 'NAME'}" for name in gone)
+            comparison.add(NAMED_SOURCE_REPLACED, Place(), *texts, options=words)
+        elif gone:
+            comparison.add(NAMED_SOURCE_REMOVED, Place(), texts[0], None)
+        elif added:
+            comparison.add(NAMED_SOURCE_ADDED, Place(), None, texts[1])
 
 
 def compare_columns(comparison: Comparison, place: Place, before: QueryPlan, after: QueryPlan) -> None:

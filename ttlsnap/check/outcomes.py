@@ -698,6 +698,49 @@ NUMBER_OF_SOURCES = Outcome(
     "refuses at the start: the offset log has another number of sources",
     "start a new checkpoint, or read the new source in a separate query",
 )
+_NAME_THEM = "ttlsnap sources CHECKPOINT {options} gives the checkpoint the names of the new query"
+SOURCES_NAMED = Outcome(
+    "sources",
+    _AFTER_MIGRATION,
+    "the sources have names now: {new}. The checkpoint knows them only by their numbers",
+    "refuses at the start: STREAMING_QUERY_EVOLUTION_ERROR.CANNOT_ENABLE_ON_EXISTING_CHECKPOINT (Spark 4.2: fails in "
+    "the first batch if a source reads files)",
+    f"{_NAME_THEM}; ttlsnap sources CHECKPOINT shows which source has which number",
+)
+SOURCES_NAMED_IN_FOLDERS = Outcome(
+    "sources",
+    _AFTER_MIGRATION,
+    "the offset log has version 1, so it does not have the names of the sources ({old}), which Spark 4.3 expects there",
+    "refuses at the start: STREAMING_QUERY_EVOLUTION_ERROR.CANNOT_ENABLE_ON_EXISTING_CHECKPOINT",
+    f"{_NAME_THEM}; ttlsnap sources CHECKPOINT shows which source has which number",
+)
+SOURCES_UNNAMED = Outcome(
+    "sources",
+    _AFTER_MIGRATION,
+    "the sources have no names any more; the checkpoint knows them by their names: {old}",
+    "fails in the first batch: all sources should be named",
+    "keep the names, or use ttlsnap sources CHECKPOINT {options}, with the number of each source in the new query",
+)
+NAMED_SOURCE_REPLACED = Outcome(
+    "sources",
+    _UNKNOWN,
+    "the query has no source {old} any more, and a new one, {new}: is it the same source? Spark reads a source with "
+    "another name from its beginning",
+    f"{SILENT}: counts the rows of the source again, if it is the same",
+    "if it is the same: ttlsnap sources CHECKPOINT {options}. Otherwise ignore this finding",
+)
+NAMED_SOURCE_ADDED = Outcome(
+    "sources",
+    _AS_IS,
+    "the query has a new source, {new}, which Spark reads from its beginning, or as its options say",
+    SILENT,
+)
+NAMED_SOURCE_REMOVED = Outcome(
+    "sources",
+    _AS_IS,
+    "the query has no source {old} any more; Spark forgets its position",
+    SILENT,
+)
 SOURCES_REORDERED = Outcome(
     "sources",
     _INCOMPATIBLE,

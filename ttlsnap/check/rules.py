@@ -163,7 +163,7 @@ RULES: Mapping[str, CheckRule] = {
         (
             "sources",
             "the query has other sources, or another order of them",
-            "The offset log identifies a source by its position.",
+            "The offset log identifies a source by its position, or by its name.",
         ),
         ("time-zone", "the session has another time zone", "There, a timestamp can belong to another day."),
         ("provider-ignored", "another state store provider is set", "The checkpoint pins the old one."),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ttlsnap.check.comparison import Comparison, parse_version
-from ttlsnap.check.inputs import compare_sources
+from ttlsnap.check.inputs import compare_named_sources, compare_sources
 from ttlsnap.check.outcomes import (
     CHANGE_SETTING,
     CHANGELOG,
@@ -111,7 +111,7 @@ def _compare_others(comparison: Comparison) -> None:
     old, new = comparison.old, comparison.new
     if old.checkpoint_format != new.checkpoint_format:
         comparison.add(CHECKPOINT_FORMAT, _QUERY, old.checkpoint_format, new.checkpoint_format, name=_CHECKPOINT_FORMAT)
-    if old.offset_log != new.offset_log:
+    if old.offset_log != new.offset_log and not (old.names_sources or new.names_sources):
         comparison.add(OFFSET_LOG, _QUERY, old.offset_log, new.offset_log)
     if None not in (old.changelog, new.changelog) and old.changelog != new.changelog:
         texts = (str(contract.changelog).lower() for contract in (old, new))
@@ -120,6 +120,12 @@ def _compare_others(comparison: Comparison) -> None:
 
 def _compare_sources(comparison: Comparison) -> None:
     old, new = comparison.old, comparison.new
+    has_names = old.names_sources or new.names_sources
+    if has_names:
+        compare_named_sources(comparison)
+    # Version 1 of the offset log has the sources by their places, also if they have names.
+    if has_names and not (old.names_sources and new.names_sources and old.offset_log == new.offset_log == 1):
+        return
     if old.sources and new.sources and old.sources != new.sources:
         comparison.add(NUMBER_OF_SOURCES, _QUERY, old.sources, new.sources)
     elif old.reads is not None and new.reads is not None:

@@ -18,6 +18,7 @@ from typing import Any
 import fastjsonschema
 
 from ttlsnap.checkpoint.checkpoint import ALWAYS_NULLABLE
+from ttlsnap.checkpoint.logs import SOURCE_EVOLUTION
 from ttlsnap.contract.table import COLUMNS, MADE_FROM, VERSION, Reviewed, TableContract, by_name
 from ttlsnap.documents import Document, in_json
 from ttlsnap.errors import TtlsnapError, UnsupportedError, UsageError
@@ -145,7 +146,8 @@ class Contract(Reviewed):
     ``planned_by`` is the version that wrote the plans.
     ``changelog`` (RocksDB) is None if no file shows it. ``conf`` has the settings that Spark pins in the checkpoint.
     ``output_mode`` is the mode of the query, which no checkpoint records. ``reads`` has the query's sources in Spark's
-    order, each with its name, if any, and its columns.
+    order, each with its name, if any, and its columns. ``source_names`` are the sorted names by which Spark knows the
+    sources (source evolution); None without names, or if nothing shows them.
 
     In a contract from a query, a column is nullable if the query makes it so, whatever Spark records (see
     ``records_nullability``).
@@ -165,6 +167,7 @@ class Contract(Reviewed):
     offset_log: int
     sources: int
     reads: tuple[str, ...] | None = None
+    source_names: tuple[str, ...] | None = field(default=None, metadata=in_json(optional=True))
     output_mode: str | None = None
     operators: tuple[OperatorContract, ...]
     conf: Mapping[str, str] = field(default_factory=dict, metadata=in_json(convert=by_name))
@@ -173,6 +176,11 @@ class Contract(Reviewed):
     def widens(self) -> bool:
         """Whether Spark records every column as nullable."""
         return self.conf.get(ALWAYS_NULLABLE, "false").lower() == "true"
+
+    @property
+    def names_sources(self) -> bool:
+        """Whether Spark knows the sources by their names."""
+        return self.conf.get(SOURCE_EVOLUTION, "false").lower() == "true"
 
     @property
     def lists_keys(self) -> bool:

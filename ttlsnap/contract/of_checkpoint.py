@@ -12,6 +12,7 @@ from operator import attrgetter
 
 from ttlsnap.checkpoint import Checkpoint, Operator, Store, layout
 from ttlsnap.checkpoint.checkpoint import REAL_TIME_AGGREGATION, Schemas
+from ttlsnap.checkpoint.logs import SOURCE_EVOLUTION, named_offsets
 from ttlsnap.checkpoint.state_schema import ColumnFamilySchema
 from ttlsnap.contract.model import Contract, OperatorContract, StateContract, StoreContract
 from ttlsnap.entries.descriptor import StateDescriptor
@@ -48,9 +49,22 @@ def describe_checkpoint(checkpoint: Checkpoint) -> Contract:
         changelog=_changelog(checkpoint),
         offset_log=facts.log_version,
         sources=facts.sources,
+        source_names=_source_names(checkpoint),
         operators=tuple(_operator(checkpoint, operator) for operator in checkpoint.operators),
         conf=dict(facts.conf),
     )
+
+
+def _source_names(checkpoint: Checkpoint) -> tuple[str, ...] | None:
+    """Return the sorted names of the sources; None if they have none, or nothing shows them."""
+    if checkpoint.batch.conf.get(SOURCE_EVOLUTION, "false").lower() != "true":
+        return None
+    if checkpoint.batch.log_version > 1:
+        return tuple(sorted(named_offsets(checkpoint.files, checkpoint.batch.id)))
+    # Version 1 of the offset log has no names, but the folders have.
+    folders = (info.name for info in checkpoint.files.list(layout.SOURCES) if info.is_dir)
+    names = sorted(name for name in folders if layout.parse_number(name) is None)
+    return tuple(names) if len(names) == checkpoint.batch.sources else None
 
 
 def _changelog(checkpoint: Checkpoint) -> bool | None:

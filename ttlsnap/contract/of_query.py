@@ -24,6 +24,7 @@ import xxhash
 
 from ttlsnap.amounts import quantity
 from ttlsnap.checkpoint.checkpoint import ALWAYS_NULLABLE
+from ttlsnap.checkpoint.logs import SOURCE_EVOLUTION
 from ttlsnap.contract.buffers import Executed, find_executed, read_buffers
 from ttlsnap.contract.functions import Digests
 from ttlsnap.contract.model import (
@@ -256,12 +257,14 @@ def _settings(session: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
 def _empty_sources(spark: SparkSession, folder: Path) -> Empty:
     """Return a function that makes a streaming DataFrame of a schema.
 
-    The DataFrame reads one file of 0 bytes, so a batch runs, but without rows.
+    The DataFrame reads one file of 0 bytes, so a batch runs, but without rows. With source evolution, where each source
+    must have a name, the source has ``source_name``, or ``name`` without special characters.
     """
     set_schema, read_json = type(spark.readStream).schema, type(spark.readStream).json
+    set_name: Callable[..., Any] = getattr(type(spark.readStream), "name", lambda reader, name: reader)
     folders: dict[str, str] = {}
 
-    def empty(schema: Any, name: str = "") -> DataFrame:
+    def empty(schema: Any, name: str = "", source_name: str | None = None) -> DataFrame:
         # The plan shows the folder's name, which distinguishes sources with the same schema.
         folder_name = re.sub(r"[^A-Za-z0-9_.-]", "-", name)
         if folders.setdefault(folder_name, name) != name:
@@ -270,7 +273,10 @@ def _empty_sources(spark: SparkSession, folder: Path) -> Empty:
         source.mkdir(exist_ok=True)
         (source / "empty.json").touch()
         try:
-            return read_json(set_schema(spark.readStream, schema), str(source))
+            reader = spark.readStream
+            if source_name is None and str(spark.conf.get(SOURCE_EVOLUTION, "false")).lower() == "true":
+                source_name = re.sub(r"\W", "_", name, flags=re.ASCII) or "source"
+            return read_json(set_schema(set_name(reader, source_name) if source_name else reader, schema), str(source))
         except Exception as error:
             raise UsageError(f"{schema!r} is not a schema: {first_lines(error, 1)}") from error
 

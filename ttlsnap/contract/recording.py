@@ -33,7 +33,7 @@ _FILES = ("json", "csv", "parquet", "orc", "text", "xml")
 
 
 Empty = Callable[..., Any]
-"""``empty(schema, name)``, which returns a streaming DataFrame with this schema and without rows."""
+"""``empty(schema, name, source_name)``, which returns a streaming DataFrame with this schema and without rows."""
 
 
 @dataclass
@@ -166,7 +166,7 @@ def record_functions() -> Iterator[Recording]:
 
 @contextlib.contextmanager
 def intercept_queries(recording: Recording, schemas: Mapping[str, str], empty: Empty) -> Iterator[None]:
-    """Replace each source of a script by ``empty(schema, name)``, and record the queries that it starts.
+    """Replace each source of a script by ``empty(schema, name, source_name)``, and record the queries that it starts.
 
     ``schemas`` maps a path, table or format to the schema of a source.
     """
@@ -207,7 +207,8 @@ def intercept_queries(recording: Recording, schemas: Mapping[str, str], empty: E
             ),
             None,
         )
-        return empty(source_schema, name_of_source(topics or path or kind))
+        source_name = getattr(self, "_ttlsnap_source_name", None)
+        return empty(source_schema, name_of_source(topics or path or kind), source_name)
 
     def name_of_source(location: str) -> str:
         """Return the end of a path, or the whole path if another path has the same end."""
@@ -221,7 +222,7 @@ def intercept_queries(recording: Recording, schemas: Mapping[str, str], empty: E
         source_schema = find_given(name, name.rpartition(".")[2])
         if source_schema is None:
             raise UsageError(f"the script reads the table {name}; describe its schema with --schema {name}=FILE")
-        return empty(source_schema, name)
+        return empty(source_schema, name, getattr(self, "_ttlsnap_source_name", None))
 
     def start(
         self: Any, *args: Any, queryName: str | None = None, outputMode: str | None = None, **start_options: Any
@@ -238,6 +239,7 @@ def intercept_queries(recording: Recording, schemas: Mapping[str, str], empty: E
 
     do_nothing = lambda *args, **kwargs: None  # noqa: E731
     replaced: list[tuple[Any, str, Any]] = [
+        (DataStreamReader, "name", _note_source_name),
         (DataStreamReader, "format", _note_format),
         (DataStreamReader, "schema", _note_schema),
         (DataStreamReader, "option", _note_option),
@@ -256,6 +258,11 @@ def intercept_queries(recording: Recording, schemas: Mapping[str, str], empty: E
             if hasattr(owner, name):
                 stack.enter_context(patch.object(owner, name, new))
         yield
+
+
+def _note_source_name(self: Any, source_name: str) -> Any:
+    self._ttlsnap_source_name = source_name
+    return self
 
 
 def _note_format(self: Any, source: str) -> Any:
