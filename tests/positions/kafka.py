@@ -8,7 +8,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,9 +16,12 @@ from typing import Any
 import pyspark
 
 from ..jars import jars_of
+from ..judge.processes import interpreter
 
 BROKER = "org.apache.kafka:kafka_2.13:3.9.1"
-CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:{}"
+CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_{}"
+# An older release of the connector than of Spark, where the repository of packages lags behind.
+CONNECTORS = {"3.5": "2.12:3.5.7", "4.2": "2.13:4.2.0", "4.3": "2.13:4.2.0"}
 SETTINGS = """
 process.roles=broker,controller
 node.id=1
@@ -70,15 +72,15 @@ def broker(folder: Path) -> Iterator[str]:
 
 
 class Queries:
-    """The process of ``kafka_queries.py``. Each method is a command to it, and returns its answer."""
+    """The process of ``kafka_queries.py`` on a ``version`` of Spark. Each method is a command to it, with an answer."""
 
     def __init__(self, address: str, folder: Path, version: str) -> None:
-        self.address = address
-        jars = ":".join(map(str, jars_of(CONNECTOR.format(version))))
+        self.address, python = address, interpreter(version)
+        jars = ":".join(map(str, jars_of(CONNECTOR.format(CONNECTORS[version]))))
         script = Path(__file__).with_name("kafka_queries.py")
         self._errors = (folder / "spark.log").open("wb")
         self._process = subprocess.Popen(
-            [sys.executable, str(script), jars, address],
+            [python, str(script), jars, address],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

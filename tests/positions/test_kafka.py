@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-import pyspark
 import pytest
 
 from ttlsnap import Drop, EntryTransformerFactory, Keep, compact, migrate, rewind, set_positions, sources
 from ttlsnap.errors import RefusedError, UsageError
 
 from ..cli.running import Ttlsnap
+from ..matrix import FULL
 from ..publishing.idle import STOPPED
 from ..publishing.trees import end_at_once, newest, tree
 from .kafka import Queries, broker
@@ -24,11 +24,11 @@ Begun = tuple[Path, str]
 FIRST, SECOND, THIRD = ["a", "b", "a", "c"], ["b", "d", "e"], ["a", "e"]
 
 
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Queries]:
+@pytest.fixture(scope="module", params=["4.2", "3.5", "4.3"] if FULL else ["4.2"])
+def kafka(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Queries]:
     folder = tmp_path_factory.mktemp("kafka")
     with broker(folder / "broker") as address:
-        queries = Queries(address, folder, pyspark.__version__)
+        queries = Queries(address, folder, request.param)
         yield queries
         queries.close()
 
