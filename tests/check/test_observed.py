@@ -18,6 +18,8 @@ SLICE = (
     "tws-variable-renamed",
 )
 CHOSEN = tuple(PAIRS) if FULL else SLICE
+EITHER = {"agg-key-added-3.5": {"StateSchemaNotCompatible", "InvalidUnsafeRowException"}}
+"""Errors of two tasks, of which the first to fail ends the query."""
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +32,10 @@ def anew(judge: Judge, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tu
 @pytest.mark.parametrize("name", CHOSEN)
 def test_spark_does_what_was_observed(anew: dict[str, tuple[Observation | None, str]], name: str) -> None:
     seen, words = anew[name]
-    assert seen == read_observed()[name], words
+    observed = read_observed()[name]
+    if seen is not None and seen.get("error") in EITHER.get(name, ()):
+        observed["error"] = seen["error"]
+    assert seen == observed, words
 
 
 def test_the_slice_has_every_outcome() -> None:
