@@ -193,6 +193,9 @@ def test_check_says_what_real_spark_does_with_other_names(spark: SparkSession, j
     put(events / "visits", 7, "visit")
     assert count(spark, events, checkpoint, named) == {"visit": 5}
 
+    with pytest.raises(UsageError, match="another source had the name taps in batch"):
+        set_positions(str(checkpoint), new_names={"clicks": "taps"}, stopped=True)
+
     old = contract_of_checkpoint(str(checkpoint))
     ((code, verdict, fix),) = findings(old, other(old, "seen", "visits"))
     assert (code, verdict) == ("sources", "unknown")

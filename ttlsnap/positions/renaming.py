@@ -15,7 +15,8 @@ from collections.abc import Mapping
 from functools import cached_property
 
 from ttlsnap.checkpoint import Checkpoint, layout
-from ttlsnap.checkpoint.logs import batch_start, named_positions, names_sources, with_source_names
+from ttlsnap.checkpoint.file_checksums import open_checked
+from ttlsnap.checkpoint.logs import batch_start, named_offsets, named_positions, names_sources, with_source_names
 from ttlsnap.checkpoint.source_logs import log_number
 from ttlsnap.errors import RefusedError, UnsupportedError, UsageError
 from ttlsnap.positions.file_logs import FileLogs
@@ -42,6 +43,8 @@ class RenamedSources:
         self.names = {name: names.get(name, name) for name in self._positions} if names else {}
         self.have_names = _require_new(self.names)
         self.was_numbered = not names_sources(self._files, self._batch)
+        if names and not self.was_numbered:
+            self._require_unused()
         self._folders = self._find_folders() if names else {}
         self._moved = {folder: new for folder, new in self._folders.items() if folder != new}
         self._listed = {folder: self._list(folder) for folder in {*self._moved, *self._moved.values()}}
@@ -94,6 +97,16 @@ class RenamedSources:
             for number, text in zip(self._entries, texts, strict=True)
         }
 
+    def _require_unused(self) -> None:
+        """Raise UsageError for a name that another source had in a batch that is still retained."""
+        for number in self._entries:
+            gone = named_offsets(self._files, number).keys() - self.names.keys()
+            if used := sorted(gone & set(self.names.values())):
+                raise UsageError(
+                    f"another source had the name {used[0]} in batch {number}, which is still retained. Choose another "
+                    "name"
+                )
+
     def rename(self, text: str) -> str:
         """Return an entry of the offset log with the new names."""
         return with_source_names(text, self.names, have_names=self.have_names)
@@ -112,7 +125,7 @@ class RenamedSources:
                 target = f"{layout.SOURCES}/{new}/{name}"
                 path = staged_path(run, target)
                 files.mkdirs(path.rpartition("/")[0])
-                with files.open(f"{layout.SOURCES}/{folder}/{name}") as old, files.writer(path) as copy:
+                with open_checked(files, f"{layout.SOURCES}/{folder}/{name}") as old, files.writer(path) as copy:
                     shutil.copyfileobj(old, copy)
                 staged.append(StagedFile(path, target, self._listed[folder][name].size, ""))
         return staged
