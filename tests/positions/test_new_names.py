@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ttlsnap import doctor, rewind, rollback, set_positions, sources
+from ttlsnap import NewQuery, doctor, migrate, rewind, rollback, set_positions, sources
 from ttlsnap.check import compare
 from ttlsnap.checkpoint.logs import SOURCE_EVOLUTION
 from ttlsnap.contract import Contract, contract_of_checkpoint
-from ttlsnap.errors import RefusedError, UsageError
+from ttlsnap.errors import RefusedError, UnsupportedError, UsageError
 
 from ..judge.spark import Judge
 from ..publishing.trees import tree
@@ -220,6 +220,9 @@ def test_check_knows_a_query_that_gets_names(spark: SparkSession, job: tuple[Pat
     assert "ttlsnap sources CHECKPOINT --rename 0=NAME --rename 1=NAME gives" in fix
     with pytest.raises(Exception, match="batch 3 doesn't exist"):
         count(spark, events, checkpoint, {"visits": "visits", "clicks": "clicks"})
+
+    with pytest.raises(UnsupportedError, match="migrate does not change sources"):
+        migrate(str(checkpoint), new_query=NewQuery(other(old, "clicks", "visits")), dry_run=True)
 
     # Spark 4.2 writes names only for the folders, where Spark 4.3 does not look.
     by_folder = other(old, "clicks", "visits", log=1)

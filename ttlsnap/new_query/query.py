@@ -92,6 +92,8 @@ def _require_repaired(checkpoint: Checkpoint, old: Contract, new: NewQuery, evol
     _refuse(
         checkpoint, "a migration does not repair everything that ttlsnap check finds", repaired, Verdict.AFTER_MIGRATION
     )
+    other = [finding for finding in repaired if finding.code == "sources"]
+    _refuse(checkpoint, "migrate does not change sources", other, Verdict.RECONFIGURATION)
     after = apply(compare(_migrated(checkpoint, old, new, evolution), new.contract), new.ignores)
     message = "after the migration, ttlsnap check would still find this. Please report it"
     # The migration leaves the values of these variables, as Spark does.
