@@ -10,7 +10,7 @@ SPARK := pyspark==4.2.0
 # The tests start ttlsnap a thousand times. Without bytecode, each time would compile it again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-fast test-sparks test-matrix test-lowest samples lint docs benchmark wheels clean clean-venvs
+.PHONY: demo test test-fast test-sparks test-kafka test-matrix test-lowest samples lint docs benchmark wheels clean clean-venvs
 .PHONY: venvs old-venvs more-venvs servers strace chromium prometheus
 
 demo: $(VENV)/installed
@@ -34,6 +34,10 @@ test-fast: $(VENV)/tested strace
 # The wider slice, and the other versions of Spark.
 test-sparks: $(VENV)/tested venvs strace chromium prometheus
 	$(BIN)/python $(PYTEST) -m wide tests
+
+# Queries on a real Kafka broker, which the tests start; a part of test-sparks.
+test-kafka: $(VENV)/tested
+	$(BIN)/python -m pytest -q tests/positions/test_kafka.py
 
 # Every combination, which takes hours.
 test-matrix: $(VENV)/tested venvs old-venvs more-venvs servers strace chromium prometheus

@@ -236,7 +236,7 @@ def test_check_knows_a_query_that_gets_names(spark: SparkSession, job: tuple[Pat
 @pytest.mark.wide
 @pytest.mark.parametrize("before", ["3.5", "4.0", "4.2"])
 def test_spark_4_3_goes_on_with_names(judge: Judge, job: tuple[Path, Path], before: str) -> None:
-    """It refuses the checkpoint before that, whichever version began it."""
+    """It refuses the checkpoint before that."""
     events, checkpoint = job
     job_of: dict[str, Any] = {"events": str(events), "checkpoint": str(checkpoint)}
     named = dict(zip(LISTED, LISTED, strict=True))

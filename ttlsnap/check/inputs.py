@@ -55,7 +55,7 @@ def compare_sources(comparison: Comparison, before: Sequence[str], after: Sequen
 
 
 def compare_named_sources(comparison: Comparison) -> None:
-    """Report sources with names that were added, removed or replaced, and queries of which only one has such names."""
+    """Report named sources that were added, removed or replaced, and names that only one of the queries has."""
     old, new = comparison.old, comparison.new
     old_names, new_names = old.source_names or (), new.source_names or ()
     texts = ", ".join(old_names) or "unnamed", ", ".join(new_names) or "unnamed"
