@@ -248,6 +248,9 @@ def _pairs(option: str, texts: list[str] | None) -> dict[str, str]:
     wrong = next((name for name, separator, value in pairs if not (name and separator and value)), None)
     if wrong is not None:
         raise UsageError(f"{option} {wrong}: write a name, =, and a value")
+    names = [name for name, _, _ in pairs]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise UsageError(f"{option} {twice}: give it only once")
     return {name: value for name, _, value in pairs}
 
 
@@ -338,7 +341,8 @@ def _set(
     if report.dry_run and _count(report) and not setting.yes:
         question = Foreseen("a run asks before it changes positions. If nobody can be asked, add --yes")
         report = replace(report, warnings=(*report.warnings, question))
-    show_report(report, _describe_set, output_format, exit_code=setting.exit_code)
+    describe_run = _describe_edit if edits or setting.new_names else _describe_set
+    show_report(report, describe_run, output_format, exit_code=setting.exit_code)
 
 
 def _count(report: PositionsReport) -> int:
@@ -346,9 +350,7 @@ def _count(report: PositionsReport) -> int:
 
 
 def _describe_set(report: PositionsReport) -> Iterator[str]:
-    if report.log_changes or report.new_names:
-        yield from _describe_edit(report)
-    elif not report.changes:
+    if not report.changes:
         yield f"{place(report.target)}: its sources are at these positions already. Nothing was changed."
     elif report.dry_run:
         yield f"Would give {quantity(len(report.changes), 'source')} of {place(report.target)} another position:"
@@ -370,7 +372,7 @@ def _lines_of_changes(report: PositionsReport) -> Iterator[str]:
         yield f"source {log.name}: {log.folder} has {recorded}"
         yield from (f"  {line}" for line in log.meaning)
     for one in report.new_names:
-        is_same = one.name == one.new_name
+        is_same = one.name == one.new_name and one.folder == one.new_folder
         yield f"source {one.name}: {TITLES[one.kind]}, {'keeps its name' if is_same else f'is {one.new_name} now'}"
         yield from (f"  {line}" for line in describe(one.position) or [_as_json(one.position)])
         if one.folder != one.new_folder:
@@ -388,13 +390,17 @@ def _describe_names(names: Sequence[str]) -> Iterator[str]:
     yield "Spark before 4.2 cannot read the checkpoint any more."
 
 
+def _subject(report: PositionsReport) -> str:
+    return f"{'the sources' if report.new_names else 'a source'} of {place(report.target)}"
+
+
 def _describe_edit(report: PositionsReport) -> Iterator[str]:
     if not _count(report):
         yield f"{place(report.target)}: there is nothing to change."
     elif report.dry_run or not report.published:
-        yield "Nothing was changed." if not report.dry_run else f"Would change a source of {place(report.target)}:"
+        yield "Nothing was changed." if not report.dry_run else f"Would change {_subject(report)}:"
     else:
-        yield f"Changed a source of {place(report.target)}:"
+        yield f"Changed {_subject(report)}:"
     if _count(report) and (report.dry_run or report.published):
         yield from _lines_of_changes(report)
     yield from describe_published(report) if report.published else ()

@@ -16,6 +16,7 @@ from ttlsnap.checkpoint.logs import SOURCE_EVOLUTION
 from ttlsnap.contract import Contract, contract_of_checkpoint
 from ttlsnap.errors import RefusedError, UnsupportedError, UsageError
 
+from ..cli.running import Ttlsnap
 from ..judge.spark import Judge
 from ..publishing.trees import tree
 from ..samples import bytes_of, without_own
@@ -77,6 +78,14 @@ def test_an_unnamed_query_gets_names_and_loses_them(spark: SparkSession, job: tu
     assert count(spark, events, checkpoint, unnamed) == {"visit": 6, "click": 4}
 
 
+def test_a_name_may_be_a_number(spark: SparkSession, job: tuple[Path, Path]) -> None:
+    events, checkpoint = job
+    count(spark, events, checkpoint, {"visits": "2025", "clicks": "b"}, offsetLog_formatVersion="2")
+    rename(checkpoint, new_names={"b": "c"}, planned_batch=False)
+    put(events / "clicks", 9, "click")
+    assert count(spark, events, checkpoint, {"visits": "2025", "clicks": "c"}) == {"click": 3}
+
+
 def test_names_change_places(spark: SparkSession, job: tuple[Path, Path]) -> None:
     """A name that another source had; and the log of a source that the query does not have any more gives way."""
     events, checkpoint = job
@@ -131,6 +140,7 @@ def test_a_batch_that_was_begun_keeps_its_rows(spark: SparkSession, job: tuple[P
 @pytest.mark.parametrize(
     ("names", "message"),
     [
+        ({"0": "a" * 201, "1": "b"}, "source 0 cannot have the name aaaa"),
         ({"0": "visits"}, "all sources of a query have names, or none has one. Still without one: 1"),
         ({"0": "a", "1": "a"}, "two sources would have the same name"),
         ({"0": "a", "1": "b-c"}, "source 1 cannot have the name b-c: Spark allows letters, digits and underscores"),
@@ -249,3 +259,57 @@ def test_spark_4_3_goes_on_with_names(judge: Judge, job: tuple[Path, Path], befo
     rename(checkpoint, new_names={"0": "visits", "1": "clicks"})
     put(events / "clicks", 9, "click")
     assert run("4.3", "named.count", named=dict(reversed(named.items())), **job_of) == {"visit": 5, "click": 3}
+
+
+def test_names_of_a_source_that_has_no_log_of_files(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark 4.2 has named its folder, and nothing shows which one that is."""
+    events, checkpoint = tmp_path / "events", tmp_path / "checkpoint"
+    events.mkdir()
+    put(events / "visits", 1, "visit")
+    session = spark.newSession()
+    session.conf.set("spark.sql.shuffle.partitions", "1")
+    session.conf.set(SOURCE_EVOLUTION, "true")
+
+    def run(rate: str) -> None:
+        numbers = session.readStream.name(rate).format("rate").option("rowsPerSecond", 5).load()
+        visits = session.readStream.name("visits").schema("key string").json(str(events / "visits"))
+        counted = numbers.selectExpr("'n' AS key").unionByName(visits).groupBy("key").count()
+        writer = counted.writeStream.outputMode("update").format("noop").option("checkpointLocation", str(checkpoint))
+        writer.trigger(once=True).start().awaitTermination()
+
+    run("numbers")
+    before = bytes_of(checkpoint)
+    with pytest.raises(UsageError, match="source 0: nothing shows which of the folders"):
+        rename(checkpoint, new_names={"0": "other", "1": "visits"})
+    assert bytes_of(checkpoint) == before
+    rename(checkpoint, new_names={"0": "numbers", "1": "seen"})
+    rename(checkpoint, new_names={"numbers": "other"})
+    assert [source.name for source in sources(str(checkpoint)).sources] == ["other", "seen"]
+    assert sorted(path.name for path in (checkpoint / "sources").iterdir()) == ["other", "seen"]
+
+
+def test_other_files_in_the_folders_of_sources(spark: SparkSession, job: tuple[Path, Path], ttlsnap: Ttlsnap) -> None:
+    """What Spark had not finished stays, a stale checksum goes to the backup, and anything else is refused."""
+    events, checkpoint = job
+    count(spark, events, checkpoint, dict.fromkeys(LISTED))
+    folders = checkpoint / "sources"
+    (folders / "visits").write_text("")
+    names = {"0": "visits", "1": "clicks"}
+    with pytest.raises(RefusedError, match="sources/visits is not a folder"):
+        rename(checkpoint, new_names=names)
+    (folders / "visits").unlink()
+    (folders / "0/notes").write_text("")
+    with pytest.raises(UnsupportedError, match="sources/0/notes has no form that is known"):
+        rename(checkpoint, new_names=names)
+    (folders / "0/notes").unlink()
+    (folders / "clicks").mkdir()
+    (folders / "clicks/.2.crc").write_bytes(b"stale")
+    (folders / "0/.9.4f.tmp").write_text("")
+    twice = ["--rename", "0=visits", "--rename", "0=clicks", "--stopped", "--yes"]
+    assert "--rename 0: give it only once" in ttlsnap("sources", str(checkpoint), *twice).err
+    rename(checkpoint, new_names=names)
+    assert not (folders / "clicks/.2.crc").exists()
+    put(events / "clicks", 9, "click")
+    assert count(spark, events, checkpoint, {"visits": "visits", "clicks": "clicks"}) == {"click": 3}
+    same = ["--rename", "visits=visits", "--stopped", "--yes"]
+    assert "there is nothing to change" in ttlsnap("sources", str(checkpoint), *same).out

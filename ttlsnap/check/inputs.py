@@ -64,7 +64,10 @@ def compare_named_sources(comparison: Comparison) -> None:
         return " ".join(f"--rename {name}" for name in names)
 
     if old.names_sources and not new.names_sources:
-        words = options(f"{name}=NUMBER" for name in old_names or ("NAME",))
+        # In version 1 of the offset log, the sources have numbers, and only their folders have names.
+        numbered = [f"{number}={number}" for number in range(old.sources)]
+        named = [f"{name}=NUMBER" for name in old_names or ("NAME",)]
+        words = options(named if old.offset_log > 1 else numbered)
         comparison.add(SOURCES_UNNAMED, Place(), *texts, options=words)
     elif not old.names_sources:
         words = options(f"{number}=NAME" for number in range(old.sources))

@@ -130,7 +130,7 @@ def _compare_sources(comparison: Comparison) -> None:
         comparison.add(NUMBER_OF_SOURCES, _QUERY, old.sources, new.sources)
     elif old.reads is not None and new.reads is not None:
         compare_sources(comparison, [comparison.new_columns(text) for text in old.reads], new.reads)
-    elif all(operator.plan is not None for operator in (*old.operators, *new.operators)):
+    elif has_names or all(operator.plan is not None for operator in (*old.operators, *new.operators)):
         comparison.cannot_compare("the sources and their order: a contract of an older ttlsnap does not list them")
 
 
