@@ -51,7 +51,8 @@ def rollback(
             f"{report.set_back_to + 1} runs again."
         )
     else:
-        what = "Its positions are those" if report.kind == "sources" else "Its state is the one"
+        of_sources = report.kind == "sources"
+        what = "The positions and names of its sources are those" if of_sources else "Its state is the one"
         say(f"Next: restart the query. {what} from before the run.")
 
 

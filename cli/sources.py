@@ -51,6 +51,9 @@ Examples:
   # how far it is behind, and whether its offsets exist
   ttlsnap sources ck --bootstrap-servers kafka:9092
 
+  # give the sources names, for source evolution
+  ttlsnap sources ck --rename 0=visits --rename 1=clicks --stopped
+
   # go on with a topic that was created again, from its beginning
   ttlsnap sources ck --set 0 --to '{"visits": {"0": 0, "1": 0}}' --stopped
 """
@@ -94,8 +97,8 @@ class SettingOptions(ConsentOptions):
         typer.Option(
             "--rename",
             metavar="SOURCE=NAME",
-            help="The query calls this source by another name, or by its first one: 0=visits. For a query with source "
-            "evolution (Spark 4.2). Can be repeated.",
+            help="The query calls this source by another name, or by its first one (0=visits), or by none (visits=0): "
+            "source evolution, from Spark 4.2 on. Stop the query first. Can be repeated.",
             rich_help_panel=NAMES,
         ),
     ] = None
@@ -266,8 +269,9 @@ def sources(
 ) -> None:
     """Show the position of each source of a query: what it has read, and what its next batch reads.
 
-    With [bold]--set[/bold], a stopped query goes on at another position, with the state that it has. Otherwise sources
-    changes nothing, and the query may be running. It needs no JVM.
+    With [bold]--set[/bold], a stopped query goes on at another position, with the state that it has. Other options
+    change what a source of files has read, and the names of sources. Without these, sources changes nothing, and the
+    query may be running. It needs no JVM.
     """
     require_dry_run(wanted=setting.exit_code, dry_run=setting.dry_run)
     positions, edits = setting.read(), setting.read_edit()
@@ -373,12 +377,17 @@ def _lines_of_changes(report: PositionsReport) -> Iterator[str]:
         yield from (f"  {line}" for line in log.meaning)
     for one in report.new_names:
         is_same = one.name == one.new_name and one.folder == one.new_folder
-        yield f"source {one.name}: {TITLES[one.kind]}, {'keeps its name' if is_same else f'is {one.new_name} now'}"
+        effect = "keeps its name" if is_same else f"new {_word(one.new_name)} {one.new_name}"
+        yield f"source {one.name}: {TITLES[one.kind]}, {effect}"
         yield from (f"  {line}" for line in describe(one.position) or [_as_json(one.position)])
         if one.folder != one.new_folder:
-            yield f"  {one.folder} is {one.new_folder} now"
+            yield f"  {one.folder}: new folder {one.new_folder}"
     if report.new_names:
         yield from _describe_names([one.new_name for one in report.new_names])
+
+
+def _word(name: str) -> str:
+    return "number" if name.isdigit() else "name"
 
 
 def _describe_names(names: Sequence[str]) -> Iterator[str]:
@@ -387,7 +396,7 @@ def _describe_names(names: Sequence[str]) -> Iterator[str]:
         yield f"The query finds them without names, if {_EVOLUTION} is false."
     else:
         yield f"The query needs {_EVOLUTION}=true, and .name(...) for each source: {', '.join(names)}."
-    yield "Spark before 4.2 cannot read the checkpoint any more."
+    yield "The offset log gets version 2, which Spark before 4.2 cannot read."
 
 
 def _subject(report: PositionsReport) -> str:

@@ -75,7 +75,7 @@ class Queries:
     """The process of ``kafka_queries.py`` on a ``version`` of Spark. Each method is a command to it, with an answer."""
 
     def __init__(self, address: str, folder: Path, version: str) -> None:
-        self.address, python = address, interpreter(version)
+        self.address, self.version, python = address, version, interpreter(version)
         jars = ":".join(map(str, jars_of(CONNECTOR.format(CONNECTORS[version]))))
         script = Path(__file__).with_name("kafka_queries.py")
         self._errors = (folder / "spark.log").open("wb")

@@ -13,6 +13,9 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+EVOLUTION = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
+"""With this setting, the source has the name ``visits``."""
+
 
 class Commands:
     """The commands, with one session for each run of a query."""
@@ -88,7 +91,8 @@ class Commands:
         session = self.spark.newSession()
         for name, value in options.items():
             session.conf.set(name, value)
-        stream = session.readStream.format("kafka").option("kafka.bootstrap.servers", self.address)
+        reader = session.readStream.name("visits") if options.get(EVOLUTION) else session.readStream
+        stream = reader.format("kafka").option("kafka.bootstrap.servers", self.address)
         stream = stream.option("subscribe", topic).option("startingOffsets", "earliest")
         rows = stream.load().selectExpr("CAST(key AS STRING) AS key")
 

@@ -18,6 +18,7 @@ from ..matrix import FULL
 from ..publishing.idle import STOPPED
 from ..publishing.trees import end_at_once, newest, tree
 from .kafka import Queries, broker
+from .kafka_queries import EVOLUTION
 
 pytestmark = pytest.mark.wide
 Begun = tuple[Path, str]
@@ -192,6 +193,20 @@ def test_servers_that_do_not_answer_or_options_that_do_not_exist_change_nothing(
         assert (ended.code, "--kafka-option" in ended.err) == (2, True), ended.err
     assert ttlsnap("sources", checkpoint, "--kafka-option", "x=y").code == 2
     assert tree(checkpoint) == before
+
+
+def test_a_source_of_kafka_gets_a_name(kafka: Queries, begun: Begun) -> None:
+    if kafka.version == "3.5":
+        pytest.skip("sources have names from Spark 4.2 on")
+    checkpoint, topic = begun
+    set_positions(str(checkpoint), new_names={"0": "visits"}, stopped=True)
+    kafka.put(topic, 1, THIRD)
+    assert kafka.run(checkpoint, topic, **{EVOLUTION: "true"}) == {"a": 3, "e": 2}
+    (source,) = sources(str(checkpoint)).sources
+    assert (source.name, source.position) == ("visits", {topic: {"0": 4, "1": 5}})
+    set_positions(str(checkpoint), new_names={"visits": "0"}, stopped=True)
+    kafka.put(topic, 0, ["z"])
+    assert kafka.run(checkpoint, topic) == {"z": 1}
 
 
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"

@@ -300,4 +300,7 @@ def test_entries_that_a_rewind_has_added_have_no_files(tmp_path: Path, ttlsnap: 
         assert report.changes[0].meaning == (meaning,)
     assert "batch 7 is planned" in ttlsnap("sources", checkpoint).out
     undone = ttlsnap("rollback", checkpoint, "--stopped")
-    assert (undone.code, "Its positions are those from before the run." in undone.out) == (0, True)
+    assert (undone.code, "The positions and names of its sources are those from before the run." in undone.out) == (
+        0,
+        True,
+    )
