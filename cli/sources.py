@@ -24,12 +24,19 @@ from ttlsnap.positions.kinds import TITLES, describe
 
 if TYPE_CHECKING:
     from ttlsnap.positions.log_edits import LogEdit
-    from ttlsnap.positions.report import PartitionRange, PositionsReport, SourcePosition, SourcesReport
+    from ttlsnap.positions.report import (
+        PartitionRange,
+        PositionsReport,
+        SourcePosition,
+        SourcesReport,
+        TableVersions,
+    )
 
 SET = "Setting positions"
 FILES = "What a source of files has read"
 NAMES = "Names of sources"
 KAFKA = "Kafka"
+DELTA = "Delta"
 _MOST_NAMED = 10
 _EVOLUTION = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
 _NEEDS = {
@@ -79,7 +86,8 @@ class SettingOptions(ConsentOptions):
             "--to",
             metavar="POSITION",
             help="The position of the source after --set, in the form that --format json shows, or the path of a file "
-            "that has it. With --bootstrap-servers also: earliest, latest, or a time in ISO 8601.",
+            "that has it. Kafka, with --bootstrap-servers: also earliest, latest, or a time in ISO 8601. Delta: also "
+            "the number of a version, and with --table earliest or latest.",
             rich_help_panel=SET,
         ),
     ] = None
@@ -218,8 +226,8 @@ class SettingOptions(ConsentOptions):
 
 
 @dataclass(frozen=True)
-class KafkaOptions:
-    """The connection to Kafka."""
+class ConnectionOptions:
+    """The connection to Kafka, and the places of Delta tables."""
 
     bootstrap_servers: Annotated[
         str | None,
@@ -240,10 +248,22 @@ class KafkaOptions:
         ),
     ] = None
 
+    tables: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--table",
+            metavar="SOURCE=PATH",
+            help="The Delta table that this source reads: how far the query is behind, and whether the table has its "
+            "position. Can be repeated.",
+            rich_help_panel=DELTA,
+        ),
+    ] = None
+
     def arguments(self) -> dict[str, Any]:
         """Return the options as keyword arguments of the library."""
         options = _pairs("--kafka-option", self.kafka_options)
-        return {"bootstrap_servers": self.bootstrap_servers, "kafka_options": options}
+        tables = _pairs("--table", self.tables)
+        return {"bootstrap_servers": self.bootstrap_servers, "kafka_options": options, "tables": tables}
 
 
 def _pairs(option: str, texts: list[str] | None) -> dict[str, str]:
@@ -264,7 +284,7 @@ def register(app: typer.Typer) -> None:
 def sources(
     target: Checkpoint,
     setting: SettingOptions,
-    kafka: KafkaOptions,
+    connection: ConnectionOptions,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Show the position of each source of a query: what it has read, and what its next batch reads.
@@ -276,13 +296,13 @@ def sources(
     require_dry_run(wanted=setting.exit_code, dry_run=setting.dry_run)
     positions, edits = setting.read(), setting.read_edit()
     if positions or edits or setting.new_names:
-        _set(target, positions, edits, setting, kafka, output_format)
+        _set(target, positions, edits, setting, connection, output_format)
         return
     if options := [option for option in given(setting) if option != "--stopped"]:  # TTLSNAP_STOPPED may be set
         raise UsageError(f"{options[0]} needs --set: otherwise nothing is changed")
     from ttlsnap.positions.show import sources as run
 
-    report = run(target, **kafka.arguments())
+    report = run(target, **connection.arguments())
     if output_format is Format.JSON:
         print_json(report.to_json())
     else:
@@ -311,7 +331,7 @@ def _set(
     positions: dict[str, Any],
     edits: dict[str, LogEdit],
     setting: SettingOptions,
-    kafka: KafkaOptions,
+    connection: ConnectionOptions,
     output_format: Format,
 ) -> None:
     from ttlsnap.positions.setting import set_positions as run
@@ -340,7 +360,7 @@ def _set(
         topics=_pairs("--topic", setting.topics),
         confirm=confirm,
         **setting.arguments(),
-        **kafka.arguments(),
+        **connection.arguments(),
     )
     if report.dry_run and _count(report) and not setting.yes:
         question = Foreseen("a run asks before it changes positions. If nobody can be asked, add --yes")
@@ -439,6 +459,8 @@ def _describe_batches(report: SourcesReport) -> str:
 def _lines(source: SourcePosition, next_batch: int | None) -> Iterator[str]:
     yield from describe(source.position) or [_as_json(source.position)]
     yield from _describe_partitions(source.partitions or ())
+    if source.table is not None:
+        yield _describe_table(source.table, source.position)
     if source.log is not None:
         recorded = "" if source.log.entries is None else f"{quantity(source.log.entries, 'file')} recorded, "
         yield f"{source.log.folder}: {recorded}{size(source.log.bytes)} in {quantity(source.log.files, 'log file')}"
@@ -447,6 +469,14 @@ def _lines(source: SourcePosition, next_batch: int | None) -> Iterator[str]:
     elif next_batch is not None:
         for line in describe(source.next_position) or [_as_json(source.next_position)]:
             yield f"batch {next_batch} reads up to: {line}"
+
+
+def _describe_table(table: TableVersions, position: Any) -> str:
+    if table.behind is not None:
+        return f"{place(table.path)} is at version {table.newest}: {quantity(table.behind, 'version')} behind"
+    if position["reservoirId"] != table.id:
+        return f"{place(table.path)} is another table: its id is {table.id}"
+    return f"{place(table.path)} has the changes of the versions {table.first} to {table.newest}, and not this position"
 
 
 def _describe_partitions(partitions: Sequence[PartitionRange]) -> Iterator[str]:

@@ -236,7 +236,7 @@ class Judge:
         """Give more events to the running query."""
         self._put_events(checkpoint, [events], checkpoint.sources[-1])
         if checkpoint.query.source == "delta":
-            self._where_up(checkpoint).ask("append", sources=self._glob(checkpoint), table=self._table(checkpoint))
+            self._where_up(checkpoint).ask("append", sources=self._glob(checkpoint), table=self.table_of(checkpoint))
 
     def last_words(self, checkpoint: Checkpoint) -> str:
         """Return the error that ends the running query. Raise an error if the query continues."""
@@ -269,7 +269,8 @@ class Judge:
     def _glob(self, checkpoint: Checkpoint) -> str:
         return f"{self._events}/{{{','.join(checkpoint.sources)}}}"
 
-    def _table(self, checkpoint: Checkpoint) -> str:
+    def table_of(self, checkpoint: Checkpoint) -> str:
+        """Return the path of the Delta table that the query reads."""
         return f"{self._events}/{checkpoint.sources[0]}.delta"
 
     def refusal(
@@ -404,7 +405,7 @@ class Judge:
             "query": asdict(checkpoint.query),
             "checkpoint": str(checkpoint.path),
             "sources": self._glob(checkpoint),
-            "table": self._table(checkpoint),
+            "table": self.table_of(checkpoint),
             "out": str(checkpoint.out),
             "files": checkpoint.files,
             "snapshot": snapshot,

@@ -172,6 +172,18 @@ def read_table(files: Directory) -> TableState:
     return TableState(later_versions[-1] if later_versions else (checkpoint or 0), *log_actions)
 
 
+def first_commit(files: Directory, newest: int) -> int:
+    """Return the first version whose changes the log still has, up to the ``newest`` without a gap.
+
+    It is the version after the newest if Delta has removed the commits of all.
+    """
+    commits = {int(match[1]) for info in files.list(LOG) if (match := _COMMIT.fullmatch(info.name))}
+    first = newest + 1
+    while first - 1 in commits:
+        first -= 1
+    return first
+
+
 def _newest_checkpoint(names: list[str]) -> tuple[int | None, list[str]]:
     """Return the version of the newest complete checkpoint, and its files. Several of one version are equivalent."""
     complete_checkpoints: dict[int, list[str]] = {}

@@ -40,7 +40,7 @@ _FIELDS_OF_DELTA = {"sourceVersion", "reservoirId", "reservoirVersion", "index",
 _PARTITION = re.compile("0|[1-9][0-9]{0,8}")
 _MOST_NAMED = 10
 # Delta's BASE_INDEX in both versions of its offsets, and the two at which it waits for a change of the schema.
-_BEFORE_VERSION, _AT_SCHEMA_CHANGE = (-1, -100), (-20, -19)
+BASES_OF_DELTA, _AT_SCHEMA_CHANGE = (-1, -100), (-20, -19)
 
 
 def find_kind(position: Any) -> Kind:
@@ -123,7 +123,7 @@ def _describe_delta(position: dict[str, Any]) -> Iterator[str]:
     what = "version"
     if position["isStartingVersion"]:
         what = "the whole table as of version"
-    if index in _BEFORE_VERSION:
+    if index in BASES_OF_DELTA:
         yield f"{what} {version}: nothing of it is read yet"
     elif index in _AT_SCHEMA_CHANGE:
         yield f"{what} {version}: it changes the schema of the table"

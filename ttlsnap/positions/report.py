@@ -59,6 +59,24 @@ class PartitionRange(Document):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TableVersions(Document):
+    """A Delta table that a source reads.
+
+    path, id         its place, and the id in its log
+    first, newest    the versions whose changes it still has; ``first`` is larger if it has none
+    behind           the versions of which the query has read nothing; None if ``is_lost``
+    is_lost          whether the position is one of another table, or of a version that it does not have
+    """
+
+    path: str
+    id: str
+    first: int
+    newest: int
+    behind: int | None
+    is_lost: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class SourcePosition(Document):
     """The position of a source.
 
@@ -68,6 +86,7 @@ class SourcePosition(Document):
     next_position   the end of the batch that is planned or was begun, which the next start runs; None if there is none
     log             the size of its log, if it reads files
     partitions      what the topics of Kafka have; None without a connection
+    table           what its Delta table has; None if its path is not given
     """
 
     name: str
@@ -76,6 +95,7 @@ class SourcePosition(Document):
     next_position: Any
     log: SourceLogSize | None
     partitions: tuple[PartitionRange, ...] | None = field(default=None, metadata=in_json(optional=True))
+    table: TableVersions | None = field(default=None, metadata=in_json(optional=True))
 
 
 @dataclass(frozen=True, kw_only=True)

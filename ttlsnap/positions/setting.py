@@ -24,6 +24,7 @@ from ttlsnap.checkpoint.logs import (
 from ttlsnap.checkpoint.source_logs import list_source_log
 from ttlsnap.errors import BusyError, RefusedError, UsageError
 from ttlsnap.keywords import takes
+from ttlsnap.positions.delta_tables import open_tables, resolve_version
 from ttlsnap.positions.edited_logs import EditedLog
 from ttlsnap.positions.file_logs import FileLogs, count_recorded, require_entries
 from ttlsnap.positions.kafka import connect, require_existing, require_kafka, resolve
@@ -66,7 +67,9 @@ class PositionsRequest:
     each source that gets one, by its name or number, in the form in which ``sources`` shows it. For a source of Kafka
     it may also be ``earliest``, ``latest``, or a time in ISO 8601: then ``bootstrap_servers`` and ``kafka_options`` are
     needed, as for ``sources``, and ``topics`` has the new name of each topic that has another one now. With a
-    connection, offsets that the topics do not have are refused. ``log_edits`` has changes of what sources of files have
+    connection, offsets that the topics do not have are refused. For a source of Delta, it may also be the number of the
+    first version that is read, or ``earliest`` or ``latest``: then ``tables`` is needed, as for ``sources``. A position
+    that its table does not have is then refused. ``log_edits`` has changes of what sources of files have
     recorded, by the names of the sources: a ``Forget``, ``Record``, ``Move`` or ``Trim``. ``new_names`` has other names
     of sources, by their names or numbers, for a query with source evolution; with numbers as names, for one without.
     ``stopped`` and ``planned_batch`` are as for ``compact``. ``confirm`` is called before anything is changed, with the
@@ -83,6 +86,7 @@ class PositionsRequest:
     topics: Mapping[str, str] | None = None
     bootstrap_servers: str | None = None
     kafka_options: Mapping[str, str] | None = None
+    tables: Mapping[str, str] | None = None
     confirm: Confirm | None = None
 
 
@@ -269,6 +273,7 @@ def _compare(checkpoint: Checkpoint, request: PositionsRequest) -> tuple[tuple[P
     kafka, topics = connect(request.bootstrap_servers, request.kafka_options), request.topics or {}
     old_offsets = named_offsets(files, batch)
     old_positions = named_positions(files, batch)
+    tables = open_tables(request.tables, old_positions)
     if kafka is not None:
         require_kafka(old_positions.values())
     for name in positions:
@@ -276,13 +281,17 @@ def _compare(checkpoint: Checkpoint, request: PositionsRequest) -> tuple[tuple[P
     changes, offsets, logs = [], {}, FileLogs(files, batch)
     for name, wanted in positions.items():
         before = old_positions[name]
-        if find_kind(before) == "kafka" and isinstance(wanted, str):
+        if find_kind(before) == "delta":
+            wanted = resolve_version(name, before, wanted, tables.get(name))
+        elif find_kind(before) == "kafka" and isinstance(wanted, str):
             wanted = resolve(name, before, wanted, topics, kafka)
         elif topics:
             raise UsageError(f"source {name}: --topic needs a --to that is earliest, latest, or a time")
         after = parse_position(name, before, wanted)
         if find_kind(before) == "kafka" and kafka is not None:
             require_existing(name, after, kafka)
+        if name in tables:
+            tables[name].require(name, after)
         if before != after:
             offsets[name] = as_offset(name, after, old_offsets[name])
             kind, recorded = find_kind(before), None

@@ -11,6 +11,7 @@ from ttlsnap.checkpoint.recognize import require_checkpoint
 from ttlsnap.checkpoint.source_logs import list_source_log
 from ttlsnap.errors import CorruptionError
 from ttlsnap.keywords import public
+from ttlsnap.positions.delta_tables import open_tables
 from ttlsnap.positions.file_logs import FileLogs
 from ttlsnap.positions.kafka import connect, require_kafka
 from ttlsnap.positions.kinds import find_kind
@@ -28,15 +29,20 @@ _MOST_COUNTED = 256 << 20
 
 @public
 def sources(
-    target: str, *, bootstrap_servers: str | None = None, kafka_options: Mapping[str, str] | None = None
+    target: str,
+    *,
+    bootstrap_servers: str | None = None,
+    kafka_options: Mapping[str, str] | None = None,
+    tables: Mapping[str, str] | None = None,
 ) -> SourcesReport:
     """Return the positions of all sources of a query after its last committed batch. The query may be running.
 
     ``bootstrap_servers`` are those of a Kafka cluster, and ``kafka_options`` the options of its client. With them, the
-    report also says what the topics have.
+    report also says what the topics have. ``tables`` has the paths of Delta tables by the names of the sources that
+    read them: then the report says what versions they have.
 
-    Raise UsageError if ``target`` is not a checkpoint, FencedError if a run was interrupted, CorruptionError if a log
-    is damaged, and StorageError if Kafka does not answer.
+    Raise UsageError if ``target`` is not a checkpoint, or a path is not that of a table, FencedError if a run was
+    interrupted, CorruptionError if a log is damaged, and StorageError if Kafka does not answer.
     """
     kafka = connect(bootstrap_servers, kafka_options)
     files = open_for_reading(target)
@@ -50,6 +56,8 @@ def sources(
     sizes = _measure_logs(files, batch if batch is not None else next_batch)
     if kafka is not None:
         require_kafka([*offsets.values(), *next_offsets.values()])
+    present = {name: position for name, position in offsets.items() if position is not None}
+    opened = open_tables(tables, {**next_offsets, **present})
 
     def look_at(name: str) -> SourcePosition:
         position, next_position = offsets.get(name), next_offsets.get(name)
@@ -61,6 +69,7 @@ def sources(
             next_position=next_position,
             log=sizes.get(name),
             partitions=kafka.ranges(position) if kafka is not None and kind == "kafka" and position else None,
+            table=opened[name].versions(position) if name in opened and position is not None else None,
         )
 
     runs = Runs.read(files)

@@ -1,0 +1,101 @@
+"""What a Delta table has of the versions that a query reads. Only its log is read.
+
+A query reads the changes of a version from the commit of it, which Delta removes after a while. Before that, a new
+query reads the whole table as of a version.
+
+Source: Delta's ``DeltaSource`` and ``DeltaSourceOffset``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ttlsnap.delta.log import first_commit, open_table, read_table
+from ttlsnap.errors import NotACheckpointError, UsageError
+from ttlsnap.positions.kinds import BASES_OF_DELTA, find_kind, require_source
+from ttlsnap.positions.report import TableVersions
+
+
+@dataclass(frozen=True)
+class SourceTable:
+    """A Delta table: its ``id``, and the versions from ``first`` to ``newest`` whose changes it still has."""
+
+    path: str
+    id: str
+    first: int
+    newest: int
+
+    def versions(self, position: Mapping[str, Any]) -> TableVersions:
+        """Return what the table has of the versions after a position."""
+        version, is_new_table = position["reservoirVersion"], position["reservoirId"] != self.id
+        is_begun = position["index"] not in BASES_OF_DELTA
+        # The whole table as of a version needs that version, and then the changes after it.
+        end = self.newest if position["isStartingVersion"] or is_begun else self.newest + 1
+        is_lost = is_new_table or not self.first <= version <= end
+        return TableVersions(
+            path=self.path,
+            id=self.id,
+            first=self.first,
+            newest=self.newest,
+            behind=None if is_lost else self.newest - version + (not is_begun),
+            is_lost=is_lost,
+        )
+
+    def require(self, name: str, position: Mapping[str, Any]) -> None:
+        """Raise UsageError for a position that the table does not have any more, or not yet, or not at all."""
+        if position["reservoirId"] != self.id:
+            raise UsageError(f"source {name}: the id of {self.path} is {self.id}, and not {position['reservoirId']}")
+        if self.versions(position).is_lost:
+            raise UsageError(f"source {name}: {self.describe()}, and not of {position['reservoirVersion']}")
+
+    def describe(self) -> str:
+        """Return which versions it has, in words."""
+        if self.first > self.newest:
+            return f"{self.path} has the changes of no version, and is at version {self.newest}"
+        return f"{self.path} has the changes of the versions {self.first} to {self.newest}"
+
+
+def open_tables(tables: Mapping[str, str] | None, positions: Mapping[str, Any]) -> dict[str, SourceTable]:
+    """Return the tables of sources, whose paths are given by the names of the sources. ``positions`` are all of theirs.
+
+    Raise UsageError for a source that does not exist or reads no table, and for a folder that is not a table.
+    """
+    return {name: _open(name, path, positions) for name, path in (tables or {}).items()}
+
+
+def _open(name: str, path: str, positions: Mapping[str, Any]) -> SourceTable:
+    require_source(name, positions)
+    if find_kind(positions[name]) != "delta":
+        raise UsageError(f"--table {name}={path}: source {name} does not read a Delta table")
+    files = open_table(path)
+    try:
+        state = read_table(files)
+    except NotACheckpointError as error:
+        raise UsageError(f"--table {name}={path}: {error}") from error
+    return SourceTable(files.root, state.metadata.id, first_commit(files, state.version), state.version)
+
+
+def resolve_version(name: str, before: Mapping[str, Any], wanted: Any, table: SourceTable | None) -> Any:
+    """Return the position of a source of Delta for a number of a version, ``earliest`` or ``latest``.
+
+    A number is the first version that is read. ``earliest`` is the whole table, as a new query reads it, and ``latest``
+    only what comes later. Other positions are returned as they are.
+    """
+    if isinstance(wanted, str) and wanted not in ("earliest", "latest"):
+        return wanted
+    if isinstance(wanted, str) and table is None:
+        raise UsageError(
+            f"source {name}: --to {wanted} needs --table {name}=PATH. Without it, give the number of a version"
+        )
+    if not isinstance(wanted, str | int) or isinstance(wanted, bool):
+        return wanted
+    version = wanted
+    if isinstance(wanted, str):
+        assert table is not None
+        version = table.newest if wanted == "earliest" else table.newest + 1
+    # Each version of the offsets has its own number for a version that is not read at all.
+    base = BASES_OF_DELTA[0] if before["sourceVersion"] == 1 else BASES_OF_DELTA[1]
+    changed = {"reservoirVersion": version, "index": base, "isStartingVersion": wanted == "earliest"}
+    return {**before, **changed, "reservoirId": before["reservoirId"] if table is None else table.id}
