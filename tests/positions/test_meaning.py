@@ -63,6 +63,11 @@ VISITS = {"visits": {"0": 17, "1": 4}}
         (DELTA, {**DELTA, "index": -1}, ["it goes back to version 4: nothing of it is read yet"]),
         (
             DELTA,
+            {**DELTA, "reservoirVersion": 9, "index": -1, "isStartingVersion": True},
+            ["all rows of the table are read again: the whole table as of version 9: nothing of it is read yet"],
+        ),
+        (
+            DELTA,
             {**DELTA, "reservoirVersion": 9},
             ["what comes before this is never read: version 9: 9 files are read"],
         ),

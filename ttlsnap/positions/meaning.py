@@ -9,7 +9,7 @@ from typing import Any
 from ttlsnap.amounts import quantity
 from ttlsnap.checkpoint.logs import NO_OFFSET
 from ttlsnap.errors import UsageError
-from ttlsnap.positions.kinds import TITLES, Kind, describe, find_kind
+from ttlsnap.positions.kinds import BASES_OF_DELTA, TITLES, Kind, describe, find_kind
 
 _MOST_CHARACTERS = 1 << 20
 
@@ -166,6 +166,9 @@ def _explain_number(before: int, after: int) -> Iterator[str]:
 def _explain_delta(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
     if before["reservoirId"] != after["reservoirId"]:
         yield f"another table: {describe(after)[0]}"
+        return
+    if after["isStartingVersion"] and after["index"] in BASES_OF_DELTA:
+        yield f"all rows of the table are read again: {describe(after)[0]}"
         return
     places = [(position["reservoirVersion"], position["index"]) for position in (before, after)]
     if places[1] < places[0]:
