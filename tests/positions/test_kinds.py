@@ -47,6 +47,21 @@ KNOWN = [
         "kinesis",
         ["music, shardId-000000000000: TRIM_HORIZON", "music, shardId-000000000001: AFTER_SEQUENCE_NUMBER 4963"],
     ),
+    (
+        '{"version":1,"snapshot_id":5179299526185056830,"position":2,"scan_all_files":false}',
+        "iceberg",
+        ["snapshot 5179299526185056830: position 2 of its files"],
+    ),
+    (
+        '{"version":1,"snapshot_id":64,"index":1,"scan_all_files":true,"snapshot_fully_processed":false}',
+        "iceberg",
+        ["the whole table as of snapshot 64: position 1 of its files"],
+    ),
+    (
+        '{"persistent://public/default/visits":[8,16,-1]}',
+        "pulsar",
+        ["persistent://public/default/visits: message 0810ff"],
+    ),
     ('{"offset":20,"timestamp":2000}', "rate-micro-batch", ["20 rows until 1970-01-01T00:00:02.000Z"]),
     ("17", "number", ["17"]),
 ]

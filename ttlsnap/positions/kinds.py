@@ -6,11 +6,14 @@ No file of a checkpoint has the kind of a source. ttlsnap tells it by the form o
     kafka             {"topic":{"0":17,"1":4}}                                       the next offset of each partition
     delta             {"sourceVersion":1,"reservoirId":"...","reservoirVersion":7,"index":-1,"isStartingVersion":false}
     kinesis           {"metadata":{"streamName":"...","batchId":"3"},"shardId-...":{"iteratorType":"...", ...}}
+    iceberg           {"version":1,"snapshot_id":64,"position":2,"scan_all_files":false}
+    pulsar            {"persistent://public/default/topic":[8,16,16,3]}             the id of a message of each topic
     rate-micro-batch  {"offset":20,"timestamp":2000}
     number            17                                                             rate, socket, memory
 
 Source: Spark's ``FileStreamSourceOffset``, ``KafkaSourceOffset``, ``RatePerMicroBatchStreamOffset`` and ``LongOffset``;
-Delta's ``DeltaSourceOffset``; ``KinesisSourceOffset`` of kinesis-sql and spark-sql-kinesis-connector.
+Delta's ``DeltaSourceOffset``; ``KinesisSourceOffset`` of kinesis-sql and spark-sql-kinesis-connector; Iceberg's
+``StreamingOffset``; ``SpecificPulsarOffset`` of pulsar-spark.
 """
 
 from __future__ import annotations
@@ -24,21 +27,25 @@ from ttlsnap.clock import iso
 from ttlsnap.errors import UsageError
 from ttlsnap.suggestions import did_you_mean
 
-Kind = Literal["delta", "files", "kafka", "kinesis", "number", "other", "rate-micro-batch"]
+Kind = Literal["delta", "files", "iceberg", "kafka", "kinesis", "number", "other", "pulsar", "rate-micro-batch"]
 
 TITLES: Mapping[Kind, str] = {
     "delta": "Delta table",
     "files": "files",
+    "iceberg": "Iceberg table",
     "kafka": "Kafka, or Event Hubs",
     "kinesis": "Kinesis",
     "number": "a number (rate, socket or memory)",
     "other": "unknown",
+    "pulsar": "Pulsar",
     "rate-micro-batch": "rate-micro-batch",
 }
 
 _FIELDS_OF_DELTA = {"sourceVersion", "reservoirId", "reservoirVersion", "index", "isStartingVersion"}
 _PARTITION = re.compile("0|[1-9][0-9]{0,8}")
+_TOPIC_OF_PULSAR = re.compile("(non-)?persistent://")
 _MOST_NAMED = 10
+_MOST_BYTES = 64  # of the id of a message, which has about 10
 # Delta's BASE_INDEX in both versions of its offsets, and the two at which it waits for a change of the schema.
 BASES_OF_DELTA, _AT_SCHEMA_CHANGE = (-1, -100), (-20, -19)
 
@@ -94,12 +101,27 @@ def _is_rate_micro_batch(position: dict[str, Any]) -> bool:
     return position.keys() == {"offset", "timestamp"} and all(map(_is_count, position.values()))
 
 
+def _is_iceberg(position: dict[str, Any]) -> bool:
+    places = [position[name] for name in ("position", "index") if name in position]  # the second in old releases
+    numbers = [position.get("version"), position.get("snapshot_id"), *places]
+    return len(places) == 1 and isinstance(position.get("scan_all_files"), bool) and all(map(_is_count, numbers))
+
+
+def _is_pulsar(position: dict[str, Any]) -> bool:
+    return all(
+        _TOPIC_OF_PULSAR.match(topic) and isinstance(message, list) and all(map(_is_count, message))
+        for topic, message in position.items()
+    )
+
+
 _TESTS: Mapping[Kind, Callable[[dict[str, Any]], bool]] = {
     "files": _is_files,
     "delta": _is_delta,
     "rate-micro-batch": _is_rate_micro_batch,
+    "iceberg": _is_iceberg,
     "kinesis": _is_kinesis,
     "kafka": _is_kafka,
+    "pulsar": _is_pulsar,
 }
 
 
@@ -132,6 +154,17 @@ def _describe_delta(position: dict[str, Any]) -> Iterator[str]:
     yield f"table id {position['reservoirId']}"
 
 
+def _describe_iceberg(position: dict[str, Any]) -> Iterator[str]:
+    whole = "the whole table as of " if position["scan_all_files"] else ""
+    place = position.get("position", position.get("index"))
+    yield f"{whole}snapshot {position['snapshot_id']}: position {place} of its files"
+
+
+def _describe_pulsar(position: dict[str, Any]) -> Iterator[str]:
+    for topic, message in position.items():
+        yield f"{topic}: message {bytes(byte & 255 for byte in message[:_MOST_BYTES]).hex()}"
+
+
 def _describe_kinesis(position: dict[str, Any]) -> Iterator[str]:
     for name, shard in position.items():
         if name != "metadata":
@@ -150,8 +183,10 @@ def _describe_number(position: int) -> Iterator[str]:
 _DESCRIPTIONS: Mapping[Kind, Callable[[Any], Iterator[str]]] = {
     "delta": _describe_delta,
     "files": _describe_files,
+    "iceberg": _describe_iceberg,
     "kafka": _describe_kafka,
     "kinesis": _describe_kinesis,
+    "pulsar": _describe_pulsar,
     "number": _describe_number,
     "rate-micro-batch": _describe_rate_micro_batch,
 }
