@@ -21,7 +21,7 @@ def test_a_new_user_can_follow_the_tutorial(tmp_path: Path) -> None:
         (tmp_path / name).write_text(text)
     blocks = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
     told = [_run(script, tmp_path) for script in blocks]
-    made, inspected, tried, explained, dropped, restarted, planned, checked, _ = told
+    made, inspected, tried, explained, dropped, restarted, planned, checked, _, read, rewound = told
     assert "-------------------------------------------\nBatch: 0" in made
     assert "883 of 1,000 (88 %)" in inspected
     assert "would drop 500 of 1,000 entries (50 %)" in tried
@@ -31,17 +31,19 @@ def test_a_new_user_can_follow_the_tutorial(tmp_path: Path) -> None:
     assert sorted(rows) == [("u1", "1"), ("u999", "2")]
     assert re.search(r"^checkpoint +nothing +501 ", planned, re.MULTILINE)
     assert "verdict: as_is" in checked
+    assert "source 0: files" in read
+    assert re.findall(r"\|\s*(u\d+)\|[^|]*\|\s*(\d+)\|", rewound) == [("u1", "1")]
     assert (tmp_path / "visits.state.json").read_text() == (tmp_path / "new.json").read_text()
     code = tmp_path / "visits.py"
     code.write_text(code.read_text().replace("F.max", "F.min"))
-    assert "min replaced max and would reuse its buffer" in _run(blocks[-2], tmp_path, 3)
+    assert "min replaced max and would reuse its buffer" in _run(blocks[7], tmp_path, 3)
 
 
 def _run(script: str, folder: Path, code: int = 0) -> str:
     """Run the lines of a block, as somebody who answers each question with yes. Return what they print."""
     paths = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = {**os.environ, "PATH": paths, "PYTHONPATH": str(ROOT)}
-    script = re.sub(r"(ttlsnap compact (?!.*--dry-run).*)", r"\1 --yes", script)
+    script = re.sub(r"(ttlsnap (?:compact|rewind .*--batch) (?!.*--dry-run).*)", r"\1 --yes", script)
     done = subprocess.run(
         ["bash", "-e", "-c", script], cwd=folder, env=environment, capture_output=True, text=True, timeout=600
     )
