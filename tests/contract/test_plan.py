@@ -220,7 +220,8 @@ def test_each_operator_has_its_own_processor(sources: Sources, swapped: bool) ->
 def test_sources_with_the_same_last_folder_have_different_names(spark: SparkSession, sources: Sources) -> None:
     names: list[str] = []
 
-    def empty(schema: Any, name: str) -> DataFrame:
+    def empty(schema: Any, name: str, source_name: str | None) -> DataFrame:
+        assert source_name is None
         names.append(name)
         return sources["a"]
 
