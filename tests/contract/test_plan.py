@@ -219,13 +219,16 @@ def test_each_operator_has_its_own_processor(sources: Sources, swapped: bool) ->
 
 def test_sources_with_the_same_last_folder_have_different_names(spark: SparkSession, sources: Sources) -> None:
     names: list[str] = []
+    source_names: list[str | None] = []
 
     def empty(schema: Any, name: str, source_name: str | None) -> DataFrame:
-        assert source_name is None
         names.append(name)
+        source_names.append(source_name)
         return sources["a"]
 
     with record_functions() as recording, intercept_queries(recording, {}, empty):
         for path in ("/data/eu/events", "/data/us/events/", "/data/eu/events", "/data/clicks"):
             spark.readStream.schema(EVENTS).json(path)
-    assert names == ["events", "/data/us/events/", "events", "clicks"]
+        spark.readStream.name("seen").schema(EVENTS).json("/data/visits")
+    assert names == ["events", "/data/us/events/", "events", "clicks", "visits"]
+    assert source_names == [None, None, None, None, "seen"]

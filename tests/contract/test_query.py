@@ -12,6 +12,7 @@ import pytest
 from pyspark.cloudpickle import register_pickle_by_value
 from pyspark.sql import functions as F
 
+from ttlsnap.checkpoint.logs import SOURCE_EVOLUTION
 from ttlsnap.contract import Contract
 from ttlsnap.contract.of_query import contract_of_query, contract_of_script, join_contracts
 from ttlsnap.errors import UsageError
@@ -87,6 +88,10 @@ def test_a_query_with_two_sources_and_a_writer_has_a_contract(spark: SparkSessio
     assert (found.sources, found.output_mode, operator.name) == (2, "append", "symmetricHashJoin")
     assert (operator.plan or ())[:2] == ("join Inner", "on user = viewer")
     assert "right viewer" in (operator.plan or ())
+    assert found.source_names is None
+    # With source evolution, Spark demands names, and those of the schemas are theirs.
+    named = made(spark, jobs.joined, TWO, conf={SOURCE_EVOLUTION: "true"})
+    assert (named.offset_log, named.source_names) == (1, ("clicks", "views"))
 
 
 def test_a_contract_has_the_ttl_of_a_processor(spark: SparkSession) -> None:
