@@ -38,7 +38,6 @@ NAMES = "Names of sources"
 KAFKA = "Kafka"
 DELTA = "Delta"
 _MOST_NAMED = 10
-_EVOLUTION = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
 _NEEDS = {
     "--forget": ("--files",),
     "--record": ("--files",),
@@ -412,10 +411,12 @@ def _word(name: str) -> str:
 
 def _describe_names(names: Sequence[str]) -> Iterator[str]:
     """Yield what a query needs to find its sources."""
+    from ttlsnap.checkpoint.logs import SOURCE_EVOLUTION
+
     if names[0].isdigit():
-        yield f"The query finds them without names, if {_EVOLUTION} is false."
+        yield f"The query finds them without names, if {SOURCE_EVOLUTION} is false."
     else:
-        yield f"The query needs {_EVOLUTION}=true, and .name(...) for each source: {', '.join(names)}."
+        yield f"The query needs {SOURCE_EVOLUTION}=true, and .name(...) for each source: {', '.join(names)}."
     yield "The offset log gets version 2, which Spark before 4.2 cannot read."
 
 

@@ -337,8 +337,8 @@ BREAKS = (
     Break(
         "the folder of a source with another name keeps its old name",
         "positions/renaming.py",
-        'target = f"{layout.SOURCES}/{new}/{name}"',
-        'target = f"{layout.SOURCES}/{folder}/{name}"',
+        'f"{layout.SOURCES}/{new}/{name}": f"',
+        'f"{layout.SOURCES}/{folder}/{name}": f"',
         "test_new_names.py",
     ),
     Break(

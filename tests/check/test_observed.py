@@ -19,7 +19,7 @@ SLICE = (
 )
 CHOSEN = tuple(PAIRS) if FULL else SLICE
 EITHER = {"agg-key-added-3.5": {"StateSchemaNotCompatible", "InvalidUnsafeRowException"}}
-"""Errors of two tasks, of which the first to fail ends the query."""
+"""Two tasks fail with these errors, and the first of them ends the query."""
 
 
 @pytest.fixture(scope="module")

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 LISTED = ("visits", "clicks")
 
 
-def rename(checkpoint: Path, **options: Any) -> Any:
-    report = set_positions(str(checkpoint), stopped=True, **options)
+def rename(checkpoint: Path, positions: Any = None, **options: Any) -> Any:
+    report = set_positions(str(checkpoint), positions, stopped=True, **options)
     assert {problem.code for problem in doctor(str(checkpoint)).problems} <= {"planned-batch", "uncommitted-batch"}
     return report
 
@@ -62,6 +62,8 @@ def test_an_unnamed_query_gets_names_and_loses_them(spark: SparkSession, job: tu
     rollback(str(checkpoint), stopped=True)
     assert without_own(bytes_of(checkpoint)) == before
 
+    with pytest.raises(UsageError, match="in a run of their own"):
+        rename(checkpoint, {"0": {"logOffset": 1}}, new_names={"0": "seen", "1": "clicked"})
     rename(checkpoint, new_names={"0": "seen", "1": "clicked"})
     put(events / "visits", 8, "visit")
     put(events / "clicks", 8, "click")
@@ -289,7 +291,7 @@ def test_names_of_a_source_that_has_no_log_of_files(spark: SparkSession, tmp_pat
 
 
 def test_other_files_in_the_folders_of_sources(spark: SparkSession, job: tuple[Path, Path], ttlsnap: Ttlsnap) -> None:
-    """What Spark had not finished stays, a stale checksum goes to the backup, and anything else is refused."""
+    """Temporary files stay, and stale checksums go to the backup. Other files are refused."""
     events, checkpoint = job
     count(spark, events, checkpoint, dict.fromkeys(LISTED))
     folders = checkpoint / "sources"

@@ -698,21 +698,24 @@ NUMBER_OF_SOURCES = Outcome(
     "refuses at the start: the offset log has another number of sources",
     "start a new checkpoint, or read the new source in a separate query",
 )
-_NAME_THEM = "ttlsnap sources CHECKPOINT {options} gives the checkpoint the names of the new query"
+_NAME_THEM = (
+    "ttlsnap sources CHECKPOINT {options} gives the checkpoint the names of the new query; ttlsnap sources CHECKPOINT "
+    "shows which source has which number"
+)
 SOURCES_NAMED = Outcome(
     "sources",
     _AFTER_MIGRATION,
     "the sources have names now: {new}. The checkpoint knows them only by their numbers",
     "refuses at the start: STREAMING_QUERY_EVOLUTION_ERROR.CANNOT_ENABLE_ON_EXISTING_CHECKPOINT (Spark 4.2: fails in "
     "the first batch if a source reads files)",
-    f"{_NAME_THEM}; ttlsnap sources CHECKPOINT shows which source has which number",
+    _NAME_THEM,
 )
 SOURCES_NAMED_IN_FOLDERS = Outcome(
     "sources",
     _AFTER_MIGRATION,
     "the offset log has version 1, so it does not have the names of the sources ({old}), which Spark 4.3 expects there",
     "refuses at the start: STREAMING_QUERY_EVOLUTION_ERROR.CANNOT_ENABLE_ON_EXISTING_CHECKPOINT",
-    f"{_NAME_THEM}; ttlsnap sources CHECKPOINT shows which source has which number",
+    _NAME_THEM,
 )
 SOURCES_UNNAMED = Outcome(
     "sources",

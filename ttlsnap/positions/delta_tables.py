@@ -1,4 +1,4 @@
-"""What a Delta table has of the versions that a query reads. Only its log is read.
+"""Which versions a Delta table still has, for the query that reads it. Only its log is read.
 
 A query reads the changes of a version from the commit of it, which Delta removes after a while. Before that, a new
 query reads the whole table as of a version.

@@ -13,6 +13,7 @@ import re
 import shutil
 from collections.abc import Mapping
 from functools import cached_property
+from typing import BinaryIO
 
 from ttlsnap.checkpoint import Checkpoint, layout
 from ttlsnap.checkpoint.file_checksums import open_checked
@@ -28,10 +29,8 @@ from ttlsnap.errors import RefusedError, UnsupportedError, UsageError
 from ttlsnap.positions.file_logs import FileLogs
 from ttlsnap.positions.kinds import find_kind, require_source
 from ttlsnap.positions.report import NewName
-from ttlsnap.publishing.journal import staged_path
 from ttlsnap.storage.directory import Directory, FileInfo, each
 from ttlsnap.storage.open import for_reading
-from ttlsnap.stores.protocols import StagedFile
 
 _MOST = 200  # the names of files are limited, too
 _NAME = re.compile(f"[A-Za-z0-9_]{{1,{_MOST}}}")
@@ -149,18 +148,19 @@ class RenamedSources:
         )
         return sorted(paths, key=lambda path: not path.endswith(".crc"))
 
-    def stage(self, files: Directory, run: str) -> list[StagedFile]:
-        """Copy the files of the folders for their new names."""
-        staged = []
-        for folder, new in self._moved.items():
-            for name in self._logs_in(folder):
-                target = f"{layout.SOURCES}/{new}/{name}"
-                path = staged_path(run, target)
-                files.mkdirs(path.rpartition("/")[0])
-                with open_checked(files, f"{layout.SOURCES}/{folder}/{name}") as old, files.writer(path) as copy:
-                    shutil.copyfileobj(old, copy)
-                staged.append(StagedFile(path, target, self._listed[folder][name].size, ""))
-        return staged
+    @cached_property
+    def copies(self) -> dict[str, str]:
+        """The files of the folders, by their paths under the new names."""
+        return {
+            f"{layout.SOURCES}/{new}/{name}": f"{layout.SOURCES}/{folder}/{name}"
+            for folder, new in self._moved.items()
+            for name in self._logs_in(folder)
+        }
+
+    def write(self, target: str, file: BinaryIO) -> None:
+        """Write what the file with this new path has. Raise CorruptionError if its checksum differs."""
+        with open_checked(self._files, self.copies[target]) as old:
+            shutil.copyfileobj(old, file)
 
     def _logs_in(self, folder: str) -> list[str]:
         return [name for name in self._listed[folder] if log_number(name) is not None]
@@ -174,7 +174,7 @@ class RenamedSources:
 
     @property
     def report(self) -> tuple[NewName, ...]:
-        """What each source gets."""
+        """The old and the new name and folder of each source."""
         folders = {new: folder for folder, new in self._folders.items()}
         return tuple(
             NewName(

@@ -64,7 +64,7 @@ class TableVersions(Document):
 
     path, id         its place, and the id in its log
     first, newest    the versions whose changes it still has; ``first`` is larger if it has none
-    behind           the versions of which the query has read nothing; None if ``is_lost``
+    behind           how many versions the query has not begun to read; None if ``is_lost``
     is_lost          whether the position is one of another table, or of a version that it does not have
     """
 

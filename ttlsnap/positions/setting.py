@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
-from typing import Any
+from typing import Any, BinaryIO
 
 from ttlsnap.checkpoint import Checkpoint, Logs, layout, open_checkpoint
 from ttlsnap.checkpoint.listing import list_activity
@@ -121,6 +121,8 @@ class Repositioning(Run):
     def __init__(self, checkpoint: Checkpoint, runs: Runs, request: PositionsRequest) -> None:
         super().__init__(runs, new_run_id(), list_activity(runs.files))
         self._checkpoint, self._request = checkpoint, request
+        if request.new_names and (request.positions or request.log_edits):
+            raise UsageError("give sources other names in a run of their own")
         self._changes, self._offsets = _compare(checkpoint, request)
         self._logs = {name: self._open_log(name, edit) for name, edit in (request.log_edits or {}).items()}
         self._renamed = RenamedSources(checkpoint, request.new_names or {})
@@ -190,15 +192,18 @@ class Repositioning(Run):
         """Write the logs of sources. The other logs are documents of the journal."""
         for log in self._logs.values():
             for name in log.changed_names:
-                target = f"{log.folder}/{name}"
-                path = staged_path(self.id, target)
-                self.files.mkdirs(path.rpartition("/")[0])
-                with self.files.writer(path) as file:
-                    log.write(name, file)
-                info = self.files.stat(path)
-                assert info is not None
-                self._staged.append(StagedFile(path, target, info.size, ""))
-        self._staged += self._renamed.stage(self.files, self.id)
+                self._stage(f"{log.folder}/{name}", partial(log.write, name))
+        for target in self._renamed.copies:
+            self._stage(target, partial(self._renamed.write, target))
+
+    def _stage(self, target: str, write: Callable[[BinaryIO], None]) -> None:
+        path = staged_path(self.id, target)
+        self.files.mkdirs(path.rpartition("/")[0])
+        with self.files.writer(path) as file:
+            write(file)
+        info = self.files.stat(path)
+        assert info is not None
+        self._staged.append(StagedFile(path, target, info.size, ""))
 
     def is_wanted(self) -> bool:
         is_change = bool(self._changes or any(log.changed for log in self._logs.values()) or self._renamed.is_change)
