@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +14,23 @@ import pytest
 
 from ttlsnap import doctor, rollback, sources
 from ttlsnap.backups.rewinding import list_restorable, rewind
-from ttlsnap.errors import CorruptionError, UsageError
+from ttlsnap.errors import CorruptionError, RefusedError, UsageError
 from ttlsnap.positions.log_edits import Forget, LogEdit, Move, Record, Trim, encoded, matcher, readable
 from ttlsnap.positions.setting import set_positions
 
 from ..cli.running import Ttlsnap
-from ..publishing.trees import tree
+from ..compaction.stories import BATCHES, MORE, settled
+from ..judge.model import Model
+from ..judge.processes import OWN
+from ..judge.queries import Query
+from ..judge.sources import put_events
+from ..judge.spark import Checkpoint, Judge
+from ..matrix import FULL, rotating
+from ..publishing.idle import ends_untouched
+from ..publishing.trees import end_at_once, tree
 from ..samples import bytes_of, sample, without_own
+from . import files
+from .test_setting import rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,6 +38,9 @@ if TYPE_CHECKING:
 AGG = "agg-deltas-lz4-4.2"
 EVENTS = "/tmp/ttlsnap-samples/events/0002"
 DAY_S = 86_400
+# The trigger of the query exists since 3.3.
+OTHERS = rotating(["3.3", "3.4", "3.5", "4.0", "4.1", "4.3"][0 if FULL else 2 :], 1, "logs of files")
+Count = Callable[..., dict[str, int]]
 
 
 def put(folder: Path, name: str, day: float, key: str = "k") -> None:
@@ -36,21 +50,19 @@ def put(folder: Path, name: str, day: float, key: str = "k") -> None:
     os.utime(path, (1_700_000_000 + day * DAY_S,) * 2)
 
 
-def count(spark: SparkSession, folder: Path, checkpoint: Path, retained: int = 2, **options: Any) -> dict[str, int]:
-    """Run the query until it has read all files, one in each batch. Return the counts that the sink got."""
-    session = spark.newSession()
-    session.conf.set("spark.sql.shuffle.partitions", "1")
-    session.conf.set("spark.sql.streaming.minBatchesToRetain", str(retained))
-    session.conf.set("spark.sql.streaming.fileSource.log.compactInterval", "3")
-    stream = session.readStream.schema("key string").option("maxFilesPerTrigger", 1).options(**options)
-    counts: dict[str, int] = {}
+@pytest.fixture(params=[OWN, *(pytest.param(version, marks=pytest.mark.wide) for version in OTHERS)])
+def count(request: pytest.FixtureRequest, spark: SparkSession, judge: Judge) -> Count:
+    """Return the function ``count`` of ``files``, which runs in this process or in a server of another version."""
+    if request.param == OWN:
+        return partial(files.count, spark)
+    run = partial(judge.call_in, Path(__file__).parent, request.param, "files.count")
 
-    def collect(frame: Any, batch: int) -> None:
-        counts.update({row["key"]: row["n"] for row in frame.selectExpr("key", "count AS n").collect()})
+    def run_there(folder: Path, checkpoint: Path, retained: int = 2, **options: Any) -> Any:
+        counts = run(folder=str(folder), checkpoint=str(checkpoint), retained=retained, **options)
+        settled(checkpoint)
+        return counts
 
-    writer = stream.json(str(folder)).groupBy("key").count().writeStream.outputMode("update").foreachBatch(collect)
-    writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start().awaitTermination()
-    return counts
+    return run_there
 
 
 def edit(checkpoint: Path, change: LogEdit) -> Any:
@@ -61,89 +73,122 @@ def edit(checkpoint: Path, change: LogEdit) -> Any:
     return done
 
 
-def test_spark_reads_what_was_forgotten_and_not_what_was_recorded(spark: SparkSession, tmp_path: Path) -> None:
+def test_spark_reads_what_was_forgotten_and_not_what_was_recorded(count: Count, tmp_path: Path) -> None:
     folder, checkpoint = tmp_path / "in put", tmp_path / "checkpoint"
     for number in range(8):
         put(folder, f"{number}.json", number / 10, f"k{number}")
-    assert count(spark, folder, checkpoint) == {f"k{number}": 1 for number in range(8)}
+    assert count(folder, checkpoint) == {f"k{number}": 1 for number in range(8)}
     assert edit(checkpoint, Forget([f"{folder}/[36].json"])).changed == 2
     put(folder, "a b%20ä[1]{+}\u00a0\u202f.json", 1, "never")
     put(folder, "c.json", 1, "new")
     assert edit(checkpoint, Record([f"{folder}/a*.json", f"{folder}/7.json"])).changed == 1
-    assert count(spark, folder, checkpoint) == {"k3": 2, "k6": 2, "new": 1}
+    assert count(folder, checkpoint) == {"k3": 2, "k6": 2, "new": 1}
 
     moved = tmp_path / "moved"
     folder.rename(moved)
     assert edit(checkpoint, Move(str(folder), str(moved))).changed == 10
     put(moved, "d.json", 2, "new")
-    assert count(spark, moved, checkpoint) == {"new": 2}
+    assert count(moved, checkpoint) == {"new": 2}
 
     before = tree(checkpoint)
     assert edit(checkpoint, Forget([f"{moved}/**"])).after == 0
     rollback(str(checkpoint), stopped=True)
     assert tree(checkpoint) == before
     edit(checkpoint, Forget([f"{tmp_path}/**"]))
-    assert count(spark, moved, checkpoint) == {f"k{number}": 2 for number in range(8)} | {
+    assert count(moved, checkpoint) == {f"k{number}": 2 for number in range(8)} | {
         "k3": 3, "k6": 3, "never": 1, "new": 4,
     }  # fmt: skip
 
 
-def test_spark_reads_no_moved_file_again_after_a_rewind(spark: SparkSession, tmp_path: Path) -> None:
+def test_spark_reads_no_moved_file_again_after_a_rewind(count: Count, tmp_path: Path) -> None:
     folder, moved, checkpoint = tmp_path / "in", tmp_path / "moved", tmp_path / "checkpoint"
     for number in range(6):
         put(folder, f"{number}.json", number / 10, f"k{number}")
-    count(spark, folder, checkpoint, retained=100)
+    count(folder, checkpoint, retained=100)
     folder.rename(moved)
     edit(checkpoint, Move(str(folder), str(moved)))
     put(moved, "new.json", 1, "new")
-    assert count(spark, moved, checkpoint, retained=100) == {"new": 1}
+    assert count(moved, checkpoint, retained=100) == {"new": 1}
     batches = [batch.batch for batch in list_restorable(str(checkpoint))]
     rewind(str(checkpoint), batches[1], stopped=True)
     wanted = {f"k{number}": 1 for number in range(2, 6)} | {"new": 1}
-    assert count(spark, moved, checkpoint, retained=100) == wanted
+    assert count(moved, checkpoint, retained=100) == wanted
 
 
-def test_spark_reads_no_file_again_that_was_trimmed(spark: SparkSession, tmp_path: Path) -> None:
+def test_spark_reads_no_file_again_that_was_trimmed(count: Count, tmp_path: Path) -> None:
     folder, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
     for number in range(20):
         put(folder, f"{number}.json", number)
-    assert count(spark, folder, checkpoint, maxFileAge="90d") == {"k": 20}
+    assert count(folder, checkpoint, options={"maxFileAge": "90d"}) == {"k": 20}
     log = sources(str(checkpoint)).sources[0].log
     assert log is not None
     done = edit(checkpoint, Trim(older_than_ms=8 * DAY_S * 1000, max_file_age_ms=7 * DAY_S * 1000))
     assert (done.before, done.after) == (20, 11)  # the oldest retained batch ended with file 17
     put(folder, "new.json", 20)
-    assert count(spark, folder, checkpoint, maxFileAge="7d") == {"k": 21}
-    assert count(spark, folder, checkpoint, maxFileAge="7d") == {}
+    assert count(folder, checkpoint, options={"maxFileAge": "7d"}) == {"k": 21}
+    assert count(folder, checkpoint, options={"maxFileAge": "7d"}) == {}
 
 
-def test_spark_reads_no_trimmed_file_again_if_the_newest_goes(spark: SparkSession, tmp_path: Path) -> None:
+def test_spark_reads_no_trimmed_file_again_if_the_newest_goes(count: Count, tmp_path: Path) -> None:
     """By the newest recorded file, Spark knows which files are too old. After a rewind, it is an earlier one."""
     folder, checkpoint, trim = tmp_path / "in", tmp_path / "checkpoint", Trim(8 * DAY_S * 1000, 7 * DAY_S * 1000)
     for number in range(4):
         put(folder, f"{number}.json", number / 10, f"k{number}")
     put(folder, "new.json", 10, "new")
-    count(spark, folder, checkpoint, retained=3)
+    count(folder, checkpoint, retained=3)
     with_rewind = tmp_path / "with rewind"
     shutil.copytree(checkpoint, with_rewind)
     assert edit(with_rewind, trim).changed == 0
     for number in range(5, 9):
         put(folder, f"{number}.json", 10 + number / 10, f"k{number}")
-    count(spark, folder, checkpoint, retained=3)
+    count(folder, checkpoint, retained=3)
     assert edit(checkpoint, trim).changed == 4
     put(folder, "last.json", 11, "last")
-    assert count(spark, folder, checkpoint, retained=3) == {"last": 1}
+    assert count(folder, checkpoint, retained=3) == {"last": 1}
     assert edit(checkpoint, Forget([f"{folder}/[5678nl]*"])).changed == 6
-    assert count(spark, folder, checkpoint, retained=3) == {f"k{n}": 2 for n in range(5, 9)} | {"new": 2, "last": 2}
+    assert count(folder, checkpoint, retained=3) == {f"k{n}": 2 for n in range(5, 9)} | {"new": 2, "last": 2}
 
 
-def test_a_log_of_latest_first_is_not_trimmed(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_log_of_latest_first_is_not_trimmed(count: Count, tmp_path: Path) -> None:
     folder, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
     for number in range(6):
         put(folder, f"{number}.json", number)
-    count(spark, folder, checkpoint, latestFirst="true")
+    count(folder, checkpoint, options={"latestFirst": "true"})
     with pytest.raises(UsageError, match="latestFirst"):
         set_positions(str(checkpoint), log_edits={"0": Trim(2 * DAY_S * 1000, DAY_S * 1000)}, stopped=True)
+
+
+def changed(written: Checkpoint, change: LogEdit) -> int:
+    (done,) = set_positions(str(written.path), log_edits={"0": change}, stopped=True).log_changes
+    return int(done.changed)
+
+
+@pytest.mark.wide
+def test_an_idle_query_stops(judge: Judge) -> None:
+    written = judge.write(Query(), BATCHES[:-1])
+    assert judge.start(written, BATCHES[-1:]) == written.expected.run(BATCHES[-1:])
+    settled(written.path)
+    assert changed(written, Forget([f"{judge.events(written).parent}/*/00002.json"])) == 1
+    ends_untouched(judge, written, list(MORE[0]))
+    # The query has recorded the next file before it stopped, so one batch reads both.
+    assert rows(judge.restart(written, [])) == rows(written.expected.run([[*BATCHES[-1], *MORE[0]]]))
+
+
+@pytest.mark.wide
+def test_a_batch_that_was_begun_is_replaced_unless_it_has_written_state(judge: Judge) -> None:
+    written = judge.write(Query(), BATCHES, uncommitted=MORE[0])
+    folder = judge.events(written)
+    forgets = Forget([f"{folder}/00002.json"])
+    with pytest.raises(RefusedError, match="batch 3 was begun"):
+        changed(written, forgets)
+    end_at_once(written.path)
+    assert changed(written, forgets) == 1
+    put_events(folder, written.files, MORE[1:])
+    assert changed(written, Record([f"{folder}/{written.files:05}.json"])) == 1
+    model = Model(written.query)
+    model.run(BATCHES)
+    # The source has recorded the files of the begun batch, so one batch reads all of them.
+    assert rows(judge.restart(written, [])) == rows(model.run([[*BATCHES[-1], *MORE[0]]]))
 
 
 def test_what_a_retained_batch_reads_again_is_not_trimmed(tmp_path: Path) -> None:
