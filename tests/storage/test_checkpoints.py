@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,10 @@ from typing import Any
 import pytest
 
 from ttlsnap import compact as compact_here
-from ttlsnap import diff, doctor, history, recover, rollback
+from ttlsnap import diff, doctor, history, recover, rewind, rollback, set_positions
 from ttlsnap.backups.run import copy
 from ttlsnap.cli.app import run
+from ttlsnap.positions.log_edits import Forget, Move
 from ttlsnap.storage import objects
 from ttlsnap.transform.protocols import EntryTransformerFactory, Replace
 
@@ -147,6 +149,30 @@ def test_a_checkpoint_in_a_store_is_restored_from_a_backup_and_rolled_back(place
     assert diff(backup, uri).differs is False
     rollback(uri, stopped=True)
     assert objects_of(uri) == before
+
+
+def test_sources_and_rewind_give_the_same_results_as_on_a_disk(place: str, tmp_path: Path) -> None:
+    local = sample("agg-deltas-lz4-4.2", tmp_path)
+    uri = upload(local, f"{place}/query/checkpoint")
+    for change in (
+        partial(set_positions, positions={"0": {"logOffset": 3}}),
+        partial(set_positions, log_edits={"0": Forget(["/**/0000[24].json"])}),
+        partial(set_positions, log_edits={"0": Move("/tmp/ttlsnap-samples", "s3a://b/in")}),
+        partial(set_positions, new_names={"0": "visits"}),
+        partial(rewind, batch=3),
+    ):
+        before = objects_of(uri)
+        reports = [change(target, stopped=True) for target in (uri, str(local))]
+        assert [report.target for report in reports] == [uri, str(local)]
+        after = objects_of(uri)
+        # A store needs no new checksums.
+        assert after.items() <= files_of(local).items()
+        assert {path for path in files_of(local).keys() - after.keys() if not path.endswith(".crc")} == set()
+        assert after != before
+        rollback(uri, stopped=True)
+        assert objects_of(uri) == before
+        change(uri, stopped=True)
+        assert objects_of(uri) == after
 
 
 def test_dropped_entries_are_archived_until_a_rollback(
