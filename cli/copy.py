@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -147,7 +147,8 @@ def copy(
     with CopyProgress("copying", question, consents=replacing.yes, asks=asks, stopped=replacing.stopped) as progress:
         report = run(source, target, **options, **replacing.arguments(), parallelism=parallelism, listener=progress)
     if report.replaced:
-        show_report(with_question(report, replacing), _describe_replaced, output_format, exit_code=exit_code)
+        report = with_question(report, replacing)
+        show_report(report, _describe_replaced, output_format, exit_code=exit_code, told=progress.told)
     else:
         show_report(report, _lines, output_format, exit_code=exit_code)
 
@@ -164,14 +165,20 @@ AnyReport = TypeVar("AnyReport", "CopyReport", "PositionsReport")
 
 
 def show_report(
-    report: AnyReport, describe: Callable[[AnyReport], Iterable[str]], output_format: Format, *, exit_code: bool
+    report: AnyReport,
+    describe: Callable[[AnyReport], Iterable[str]],
+    output_format: Format,
+    *,
+    exit_code: bool,
+    told: Sequence[str] = (),
 ) -> None:
-    """Print a report: as one document, or its warnings and the lines that ``describe`` returns."""
+    """Print a report: as one document, or its warnings apart from ``told``, and the lines that ``describe`` returns."""
     if output_format is Format.JSON:
         print_json(report.to_json())
     else:
         for warning in report.warnings:
-            print_warning(warning)
+            if warning not in told:
+                print_warning(warning)
         for line in describe(report):
             say(line)
     if exit_code:
@@ -211,8 +218,10 @@ def _lines(report: CopyReport) -> list[str]:
 class CopyProgress:
     """The progress of a copy, on stderr and only on a terminal, and the question before a checkpoint is replaced.
 
-    ``title`` says what is done.
+    ``title`` says what is done. ``told`` has the warnings that were printed before the question.
     """
+
+    told: Sequence[str] = ()
 
     def __init__(self, title: str, question: str, *, consents: bool, asks: bool, stopped: bool) -> None:
         self._title, self._question = title, question
@@ -250,4 +259,7 @@ class CopyProgress:
                 "can be asked. Nothing was changed. To agree, add --yes"
             )
         self.__exit__()
+        for warning in report.warnings:
+            print_warning(warning)
+        self.told = report.warnings
         return ask_person(self._question, stopped=self._stopped)

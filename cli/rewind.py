@@ -101,7 +101,7 @@ def rewind(
             listener=progress,
             **consent.arguments(),
         )
-    show_report(with_question(report, consent), _lines, output_format, exit_code=exit_code)
+    show_report(with_question(report, consent), _lines, output_format, exit_code=exit_code, told=progress.told)
 
 
 def _list(target: str, output_format: Format) -> None:

@@ -197,7 +197,6 @@ class SettingOptions(ConsentOptions):
     def read_edit(self) -> dict[str, LogEdit]:
         """Return the change of what a source of files has recorded, by its name. Raise UsageError for wrong options."""
         from ttlsnap.positions.log_edits import Forget, Move, Record, Trim
-        from ttlsnap.schema.units import parse_age
 
         actions = {"--forget": self.forget, "--record": self.record, "--moved": self.moved, "--trim": self.trim}
         chosen = {option: name for option, name in actions.items() if name is not None}
@@ -219,8 +218,7 @@ class SettingOptions(ConsentOptions):
                 raise UsageError(f"--root {self.root}: write two folders, as /old=/new")
             return {name: Move(*roots.groups())}
         if option == "--trim":
-            older_than, max_file_age = (parse_age(text or "") // 1000 for text in (self.older_than, self.max_file_age))
-            return {name: Trim(older_than, max_file_age)}
+            return {name: Trim(self.older_than or "", self.max_file_age or "")}
         return {name: (Forget if option == "--forget" else Record)(tuple(self.patterns or ()))}
 
 

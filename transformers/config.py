@@ -18,7 +18,7 @@ from enum import StrEnum
 
 from ttlsnap.clock import MAX_INT64, TimeCharacteristic
 from ttlsnap.errors import UsageError
-from ttlsnap.schema.units import parse_duration
+from ttlsnap.schema.units import micros_of, parse_duration
 
 
 class UpdateType(StrEnum):
@@ -92,10 +92,6 @@ class StateTtlConfig:
     @classmethod
     def of(cls, ttl: timedelta | str) -> StateTtlConfig:
         """Return a configuration with this TTL, such as ``"7d"``, and all defaults. It must be positive."""
-        if isinstance(ttl, str):
-            return cls(parse_duration(ttl))
-        if not isinstance(ttl, timedelta):
-            raise UsageError(f"a ttl is a timedelta, or a text such as '7d', not {ttl!r}")
-        if ttl <= timedelta(0):
+        if isinstance(ttl, timedelta) and ttl <= timedelta(0):
             raise UsageError(f"a ttl must be positive, not {ttl}")
-        return cls(ttl // timedelta(microseconds=1))
+        return cls(parse_duration(ttl) if isinstance(ttl, str) else micros_of("a ttl", ttl))

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from ttlsnap.new_query.answers import Answers
     from ttlsnap.new_query.query import NewQuery
     from ttlsnap.operators.registry import Selection
+    from ttlsnap.positions.log_edits import Forget, Move, Record, Trim
     from ttlsnap.positions.report import PositionsReport, SourcesReport
     from ttlsnap.positions.setting import set_positions
     from ttlsnap.positions.show import sources
@@ -91,6 +92,7 @@ _HOMES = {
     "reading.export": ("ExportReport", "export"),
     "imports.report": ("ImportReport",),
     "imports.run": ("import_state",),
+    "positions.log_edits": ("Forget", "Move", "Record", "Trim"),
     "positions.report": ("PositionsReport", "SourcesReport"),
     "positions.setting": ("set_positions",),
     "positions.show": ("sources",),
@@ -134,15 +136,18 @@ __all__ = [
     "ExpiredCallback",
     "ExplainReport",
     "ExportReport",
+    "Forget",
     "HistoryEntry",
     "Inspection",
     "Keep",
     "Listener",
     "LocalEngine",
     "MigrationReport",
+    "Move",
     "NewQuery",
     "Plan",
     "PositionsReport",
+    "Record",
     "RecoverReport",
     "Replace",
     "RollbackReport",
@@ -156,6 +161,7 @@ __all__ = [
     "StateSnapshotTransformer",
     "StateSnapshotTransformerFactory",
     "TimeCharacteristic",
+    "Trim",
     "TtlsnapError",
     "__version__",
     "clock_at",

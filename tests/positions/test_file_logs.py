@@ -6,17 +6,17 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ttlsnap import doctor, rollback, sources
+from ttlsnap import Forget, Move, Record, Trim, doctor, rollback, set_positions, sources
 from ttlsnap.backups.rewinding import list_restorable, rewind
 from ttlsnap.errors import CorruptionError, RefusedError, UsageError
-from ttlsnap.positions.log_edits import Forget, LogEdit, Move, Record, Trim, encoded, matcher, readable
-from ttlsnap.positions.setting import set_positions
+from ttlsnap.positions.log_edits import LogEdit, encoded, matcher, readable
 
 from ..cli.running import Ttlsnap
 from ..compaction.stories import BATCHES, MORE, settled
@@ -122,7 +122,7 @@ def test_spark_reads_no_file_again_that_was_trimmed(count: Count, tmp_path: Path
     assert count(folder, checkpoint, options={"maxFileAge": "90d"}) == {"k": 20}
     log = sources(str(checkpoint)).sources[0].log
     assert log is not None
-    done = edit(checkpoint, Trim(older_than_ms=8 * DAY_S * 1000, max_file_age_ms=7 * DAY_S * 1000))
+    done = edit(checkpoint, Trim("8d", timedelta(days=7)))
     assert (done.before, done.after) == (20, 11)  # the oldest retained batch ended with file 17
     put(folder, "new.json", 20)
     assert count(folder, checkpoint, options={"maxFileAge": "7d"}) == {"k": 21}
@@ -131,7 +131,7 @@ def test_spark_reads_no_file_again_that_was_trimmed(count: Count, tmp_path: Path
 
 def test_spark_reads_no_trimmed_file_again_if_the_newest_goes(count: Count, tmp_path: Path) -> None:
     """By the newest recorded file, Spark knows which files are too old. After a rewind, it is an earlier one."""
-    folder, checkpoint, trim = tmp_path / "in", tmp_path / "checkpoint", Trim(8 * DAY_S * 1000, 7 * DAY_S * 1000)
+    folder, checkpoint, trim = tmp_path / "in", tmp_path / "checkpoint", Trim("8d", "7d")
     for number in range(4):
         put(folder, f"{number}.json", number / 10, f"k{number}")
     put(folder, "new.json", 10, "new")
@@ -155,7 +155,7 @@ def test_a_log_of_latest_first_is_not_trimmed(count: Count, tmp_path: Path) -> N
         put(folder, f"{number}.json", number)
     count(folder, checkpoint, options={"latestFirst": "true"})
     with pytest.raises(UsageError, match="latestFirst"):
-        set_positions(str(checkpoint), log_edits={"0": Trim(2 * DAY_S * 1000, DAY_S * 1000)}, stopped=True)
+        set_positions(str(checkpoint), log_edits={"0": Trim("2d", "1d")}, stopped=True)
 
 
 def changed(written: Checkpoint, change: LogEdit) -> int:
@@ -206,7 +206,7 @@ def test_what_a_retained_batch_reads_again_is_not_trimmed(tmp_path: Path) -> Non
         newest.read_text().replace('"batchId":5', '"batchId":6').replace("00005", "late").replace("3500", "0001")
     )
     (log / ".5.crc").unlink()
-    done = edit(checkpoint, Trim(older_than_ms=1000, max_file_age_ms=1000))
+    done = edit(checkpoint, Trim("1s", "1s"))
     assert (done.before, done.after) == (7, 4)  # the newest before entry 6 is entry 4
     unread = {"path": f"file://{EVENTS}/late.json.not-read", "timestamp": 0, "batchId": -1}
     assert json.loads((log / "0").read_text().splitlines()[1]) == unread
@@ -229,7 +229,7 @@ def test_a_long_log_is_changed_in_pieces_as_in_one(tmp_path: Path) -> None:
         (Forget(["/nowhere/*"]), f"no recorded file matches. One of them is {EVENTS}/00005.json"),
         (Move("/nowhere", "/somewhere"), "no recorded file matches"),
         (Record(["/nowhere/*"]), "no file matches that is not recorded already"),
-        (Trim(1000, 2000), "--older-than 1s is less than --max-file-age 2s"),
+        (Trim("1s", timedelta(seconds=2)), "--older-than 1s is less than --max-file-age 2s"),
     ],
 )
 def test_what_changes_nothing_is_refused(tmp_path: Path, change: LogEdit, told: str) -> None:
@@ -239,6 +239,22 @@ def test_what_changes_nothing_is_refused(tmp_path: Path, change: LogEdit, told: 
         set_positions(str(checkpoint), log_edits={"0": change}, stopped=True)
     assert told in raised.value.message
     assert without_own(bytes_of(checkpoint)) == before
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda: Forget("/in/*"), r"patterns is the text '/in/\*'; pass a list"),
+        (lambda: Record("/in/*"), r"patterns is the text '/in/\*'; pass a list"),
+        (lambda: Trim(30, "7d"), "older_than is a timedelta, .*not 30"),  # type: ignore[arg-type]
+        (lambda: Trim("30d", timedelta(-1)), "max_file_age must not be negative"),
+        (lambda: "/in/*", r"'/in/\*' is not a Forget, Record, Move or Trim"),
+    ],
+)
+def test_other_types_are_explained(tmp_path: Path, make: Callable[[], Any], told: str) -> None:
+    checkpoint = sample(AGG, tmp_path)
+    with pytest.raises(UsageError, match=told):
+        set_positions(str(checkpoint), log_edits={"0": make()}, stopped=True)
 
 
 def test_a_path_in_another_form_than_sparks_is_not_recorded(tmp_path: Path) -> None:

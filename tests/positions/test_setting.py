@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from ttlsnap import copy, doctor, rewind, rollback, set_positions
+from ttlsnap import Forget, Move, copy, doctor, rewind, rollback, set_positions
 from ttlsnap.checkpoint.logs import named_positions
 from ttlsnap.errors import RefusedError
 from ttlsnap.storage.open import open_directory
 
+from ..cli.running import Ttlsnap
 from ..compaction.stories import BATCHES, MORE, rocksdb, settled
 from ..judge.model import Model
 from ..judge.outcomes import Batch
@@ -20,6 +22,7 @@ from ..judge.queries import Query, rated
 from ..judge.spark import Judge
 from ..publishing.idle import ends_untouched
 from ..publishing.trees import end_at_once, newest, tree
+from ..samples import sample
 
 
 def rows(batches: list[Batch]) -> list[tuple[str, ...]]:
@@ -74,7 +77,7 @@ def test_what_is_read_again_is_counted_again(judge: Judge, tmp_path: Path, query
     later = results(judge.restart(written, more, fresh=True))
     assert later == results(model.run(more))
     assert judge.state(written) == model.state()
-    rewind(str(written.path), report.batch, stopped=True)
+    assert not rewind(str(written.path), report.batch, stopped=True).warnings
     assert makes_rows or results(judge.restart(written, [])) == {**cloned, **later}
 
 
@@ -107,3 +110,30 @@ def test_a_batch_that_was_begun_is_replaced_unless_it_has_written_state(judge: J
     model = Model(written.query)
     model.run(BATCHES)
     assert rows(judge.restart(written, [])) == rows(model.run([[*BATCHES[-1], *MORE[0]]]))
+
+
+def test_going_back_to_before_a_change_says_that_it_is_lost(
+    ttlsnap: Ttlsnap, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint = sample("agg-deltas-lz4-4.2", tmp_path)
+    target = str(checkpoint)
+    words = "after batch 3, ttlsnap sources changed what source 0 reads"
+    events = "/tmp/ttlsnap-samples/events/0002"
+    for change, is_lost in (
+        ({"positions": {"0": {"logOffset": 4}}}, True),
+        ({"log_edits": {"0": Forget([f"{events}/00001.json"])}}, True),
+        ({"log_edits": {"0": Move(events, "/elsewhere")}}, False),
+        ({"new_names": {"0": "visits"}}, False),
+    ):
+        run = set_positions(target, stopped=True, **change).run
+        told = rewind(target, 3, dry_run=True, stopped=True).warnings
+        assert [warning for warning in told if words in warning] == [warning for warning in told if run in warning]
+        assert any(run in warning for warning in told) is is_lost
+        rollback(target, stopped=True)
+        assert not any(run in warning for warning in rewind(target, 3, dry_run=True, stopped=True).warnings)
+    set_positions(target, {"0": {"logOffset": 4}}, stopped=True)
+    monkeypatch.setattr("sys.stdin", Mock(isatty=lambda: True))
+    monkeypatch.setattr("typer.confirm", lambda question, **_: True)
+    done = ttlsnap("rewind", target, "--batch", "3", "--stopped")
+    assert done.code == 0
+    assert " ".join(done.err.split()).count(words) == 1

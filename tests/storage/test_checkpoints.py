@@ -13,18 +13,17 @@ from typing import Any
 
 import pytest
 
+from ttlsnap import Forget, Move, diff, doctor, history, recover, rewind, rollback, set_positions
 from ttlsnap import compact as compact_here
-from ttlsnap import diff, doctor, history, recover, rewind, rollback, set_positions
 from ttlsnap.backups.run import copy
 from ttlsnap.cli.app import run
-from ttlsnap.positions.log_edits import Forget, Move
 from ttlsnap.storage import objects
 from ttlsnap.transform.protocols import EntryTransformerFactory, Replace
 
 from ..compaction.stories import BATCHES, FIELDS, MORE, H, limit_of, unwanted
 from ..judge.queries import Query, stamp
 from ..judge.spark import Judge
-from ..matrix import FULL, narrow
+from ..matrix import FULL, narrow, rotating
 from ..samples import COMPACTABLE, ROCKSDB, sample
 from .commands import run_json
 from .conftest import PLACES
@@ -154,13 +153,14 @@ def test_a_checkpoint_in_a_store_is_restored_from_a_backup_and_rolled_back(place
 def test_sources_and_rewind_give_the_same_results_as_on_a_disk(place: str, tmp_path: Path) -> None:
     local = sample("agg-deltas-lz4-4.2", tmp_path)
     uri = upload(local, f"{place}/query/checkpoint")
-    for change in (
+    changes: list[partial[Any]] = [
         partial(set_positions, positions={"0": {"logOffset": 3}}),
         partial(set_positions, log_edits={"0": Forget(["/**/0000[24].json"])}),
         partial(set_positions, log_edits={"0": Move("/tmp/ttlsnap-samples", "s3a://b/in")}),
         partial(set_positions, new_names={"0": "visits"}),
         partial(rewind, batch=3),
-    ):
+    ]
+    for change in rotating(changes, 1, "changes of sources"):
         before = objects_of(uri)
         reports = [change(target, stopped=True) for target in (uri, str(local))]
         assert [report.target for report in reports] == [uri, str(local)]

@@ -22,6 +22,7 @@ from typing import Any
 from uuid import uuid4
 
 from ttlsnap.archives.places import AllowedPlaces
+from ttlsnap.backups.earlier_sources import describe_lost_changes
 from ttlsnap.backups.numbers import number_batches
 from ttlsnap.backups.source_logs import AdvancedLogs, advance_logs
 from ttlsnap.checkpoint import Checkpoint, layout
@@ -190,6 +191,7 @@ class Replacement(Run):
         self._numbers = number_batches(runs, self._logs, self.before, selection.batch)
         if self._numbers.batch > max(self._logs.commits, default=-1):
             self.warnings.append(self._describe_raised_number())
+        self.warnings += describe_lost_changes(runs, selection.batch)
         self._partitions, self._unique_ids = _renumber(selection, self._numbers.batch + 1)
         self._staged: list[StagedFile] = []
         self.published = not request.dry_run

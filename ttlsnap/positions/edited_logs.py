@@ -90,6 +90,7 @@ class EditedLog:
         return LogChange(
             name=name,
             folder=self.folder,
+            change=type(self._edit).__name__.lower(),
             changed=self.changed,
             before=before,
             after=after + len(self._added),

@@ -19,6 +19,7 @@ import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cached_property
 from itertools import compress
 from urllib.parse import quote as quote_uri
@@ -31,7 +32,7 @@ import pyarrow.compute as pc
 
 from ttlsnap.amounts import quantity
 from ttlsnap.errors import UsageError
-from ttlsnap.schema.units import format_duration
+from ttlsnap.schema.units import format_duration, micros_of
 from ttlsnap.storage.open import open_for_reading
 from ttlsnap.storage.uris import split_uri
 
@@ -127,6 +128,9 @@ class Forget(LogEdit):
     patterns: Sequence[str]
     lowers_newest = True
 
+    def __post_init__(self) -> None:
+        _require_list(self.patterns)
+
     def rule(self, recorded: Recorded) -> Rule:
         """See ``LogEdit``."""
         matches = matcher(self.patterns)
@@ -145,6 +149,9 @@ class Record(LogEdit):
     """The source never reads the files that exist now and whose paths match one of the ``patterns``."""
 
     patterns: Sequence[str]
+
+    def __post_init__(self) -> None:
+        _require_list(self.patterns)
 
     def rule(self, recorded: Recorded) -> Rule:
         """See ``LogEdit``."""
@@ -219,20 +226,29 @@ class Move(LogEdit):
 
 @dataclass(frozen=True)
 class Trim(LogEdit):
-    """The log no longer has files that are older by ``older_than_ms`` than the newest, and that Spark does not need.
+    """The log no longer has files that are older by ``older_than`` than the newest, and that Spark does not need.
 
-    ``max_file_age_ms`` is the option ``maxFileAge`` of the source. Spark reads no file again that is older.
+    ``max_file_age`` is the option ``maxFileAge`` of the source. Spark reads no file again that is older. Both are a
+    ``timedelta``, or a text such as ``"30d"``.
     """
 
-    older_than_ms: int
-    max_file_age_ms: int
+    older_than: timedelta | str
+    max_file_age: timedelta | str
+
+    @cached_property
+    def _older_than_us(self) -> int:
+        return micros_of("older_than", self.older_than)
+
+    @cached_property
+    def _max_file_age_us(self) -> int:
+        return micros_of("max_file_age", self.max_file_age)
 
     def rule(self, recorded: Recorded) -> Rule:
         """See ``LogEdit``."""
-        if self.older_than_ms < self.max_file_age_ms:
+        if self._older_than_us < self._max_file_age_us:
             raise UsageError(
-                f"--older-than {format_duration(self.older_than_ms * 1000)} is less than --max-file-age "
-                f"{format_duration(self.max_file_age_ms * 1000)}: the source would read files again that are older "
+                f"--older-than {format_duration(self._older_than_us)} is less than --max-file-age "
+                f"{format_duration(self._max_file_age_us)}: the source would read files again that are older "
                 "than the first, and not older than the second"
             )
         if recorded.are_descending:
@@ -241,21 +257,26 @@ class Trim(LogEdit):
                 "source ignores maxFileAge, so it would read the files again"
             )
         # After a rewind to the oldest retained batch, Spark compares with the newest file up to that batch.
-        cutoff_ms = recorded.settled_ms - self.older_than_ms
+        cutoff_ms = recorded.settled_ms - self._older_than_us // 1000
         return lambda lines: lines.without((lines.times_ms < cutoff_ms) & (lines.entries <= recorded.needed_after))
 
     def describe(self, changed: int) -> str:
         """See ``LogEdit``."""
         return (
             f"{quantity(changed, 'file')} will no longer be recorded: more than "
-            f"{format_duration(self.older_than_ms * 1000)} older than newer recorded ones. Spark does not read them "
-            f"again if the source has maxFileAge {format_duration(self.max_file_age_ms * 1000)} or less, and not "
+            f"{format_duration(self._older_than_us)} older than newer recorded ones. Spark does not read them "
+            f"again if the source has maxFileAge {format_duration(self._max_file_age_us)} or less, and not "
             "latestFirst"
         )
 
     def describe_nothing(self, recorded: Recorded) -> str | None:
         """See ``LogEdit``."""
         return None
+
+
+def _require_list(patterns: Sequence[str]) -> None:
+    if isinstance(patterns, str):
+        raise UsageError(f"patterns is the text {patterns!r}; pass a list: [{patterns!r}]")
 
 
 def readable(path: str) -> str:

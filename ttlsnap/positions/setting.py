@@ -131,6 +131,8 @@ class Repositioning(Run):
 
     def _open_log(self, name: str, edit: LogEdit) -> EditedLog:
         """Return the log of a source, with what an edit does to it."""
+        if not isinstance(edit, LogEdit):
+            raise UsageError(f"log_edits: {edit!r} is not a Forget, Record, Move or Trim")
         files, logs = for_reading(self._checkpoint.files), self._checkpoint.logs
         file_logs = FileLogs(files, self._checkpoint.batch.id)
         require_source(name, named_positions(files, self._checkpoint.batch.id))

@@ -40,7 +40,11 @@ def _kind_of_copy(report: dict[str, Any]) -> str:
 @public
 def history(target: str) -> list[HistoryEntry]:
     """Return the runs that were published, copied, undone or interrupted on ``target``, oldest first."""
-    runs = Runs.read(open_existing(target))
+    return list_runs(Runs.read(open_existing(target)))
+
+
+def list_runs(runs: Runs) -> list[HistoryEntry]:
+    """See ``history``."""
     entries: list[tuple[int, HistoryEntry]] = []
     rolled_back = set()
     for run in sorted(runs.ids):

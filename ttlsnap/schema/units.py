@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from decimal import Decimal
 
 from ttlsnap.clock import MAX_INT64, MICROS
@@ -66,6 +67,17 @@ def format_duration(micros: int) -> str:
         if micros % size == 0:
             return f"{micros // size}{unit}"
     return f"{micros // _UNITS['ms']}ms" if micros % _UNITS["ms"] == 0 else f"{micros}us"
+
+
+def micros_of(what: str, duration: timedelta | str) -> int:
+    """Return the microseconds of ``what``, a duration. Raise UsageError if it is not one."""
+    if isinstance(duration, str):
+        return parse_age(duration)
+    if not isinstance(duration, timedelta):
+        raise UsageError(f"{what} is a timedelta, or a text such as '7d', not {duration!r}")
+    if duration < timedelta(0):
+        raise UsageError(f"{what} must not be negative, and is {duration}")
+    return duration // timedelta(microseconds=1)
 
 
 def _parse(text: str) -> int | None:
