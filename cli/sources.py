@@ -85,8 +85,8 @@ class SettingOptions(ConsentOptions):
             "--to",
             metavar="POSITION",
             help="The position of the source after --set, in the form that --format json shows, or the path of a file "
-            "that has it. Kafka, with --bootstrap-servers: also earliest, latest, or a time in ISO 8601. Delta: also "
-            "the number of a version, and with --table earliest or latest.",
+            "that has it. Kafka with --bootstrap-servers, and Delta with --table: also earliest, latest, or a "
+            "time in ISO 8601. Delta: also the number of a version.",
             rich_help_panel=SET,
         ),
     ] = None

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
+import time
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ttlsnap import rollback, set_positions, sources
+from ttlsnap import copy, rollback, set_positions, sources
+from ttlsnap.delta.log import Protocol, TableMetadata, TableState
 from ttlsnap.errors import UsageError
 from ttlsnap.positions.delta_tables import SourceTable
+from ttlsnap.schema.types import StructType
 
 from ..cli.running import Ttlsnap
 from ..compaction.stories import BATCHES, MORE, settled
+from ..judge.processes import Server
 from ..judge.queries import Query
 from ..judge.spark import Judge
 from ..publishing.trees import tree
 from .test_setting import results
 
+# After 30 days, Delta would remove the commits.
+BEGIN = int(time.time()) - 86_400
 READ = {"sourceVersion": 1, "reservoirId": "t", "reservoirVersion": 5, "index": 3, "isStartingVersion": False}
 
 
@@ -38,8 +48,58 @@ READ = {"sourceVersion": 1, "reservoirId": "t", "reservoirVersion": 5, "index": 
     ],
 )
 def test_how_far_a_position_is_behind(changes: dict[str, Any], behind: int | None) -> None:
-    found = SourceTable("/table", "t", 3, 9).versions({**READ, **changes})
+    state = TableState(9, Protocol(1, 2), TableMetadata("t", StructType(()), ()))
+    found = SourceTable("/table", state, 3).versions({**READ, **changes})
     assert (found.behind, found.is_lost) == (behind, behind is None)
+
+
+def at(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat()
+
+
+@pytest.mark.wide
+def test_a_time_is_that_of_delta(delta_server: Server, tmp_path: Path) -> None:
+    """``startingTimestamp`` of a new query, and another position of an old one, read the same."""
+    table, target = tmp_path / "table", str(tmp_path / "checkpoint")
+    log = table / "_delta_log"
+    of_table: dict[str, Any] = {"tables": {"0": str(table)}, "stopped": True}
+
+    def run(function: str, **order: Any) -> Any:
+        package, order = str(Path(__file__).parent), {"table": str(table), **order}
+        return delta_server.ask("call", package=package, function=f"delta_queries.{function}", order=order)
+
+    def since(moment: str) -> list[int]:
+        wanted = run("read", checkpoint=str(tmp_path / f"new {moment}"), options={"startingTimestamp": moment})
+        is_change = set_positions(target, {"0": moment}, **of_table).published
+        clone = str(tmp_path / f"clone {moment}")
+        copy(target, clone, new_id=True)
+        if is_change:
+            rollback(target, stopped=True)
+        assert run("read", checkpoint=clone, options={}) == wanted
+        return list(wanted)
+
+    for number in range(6):
+        run("append", number=number)
+        os.utime(log / f"{number:020d}.json", (BEGIN + 60 * number,) * 2)
+    # A file's time can go back, and that of a version does not.
+    os.utime(log / f"{3:020d}.json", (BEGIN,) * 2)
+    assert run("read", checkpoint=target, options={}) == [0, 1, 2, 3, 4, 5]
+    assert since(at(BEGIN + 60)) == [1, 2, 3, 4, 5]
+    assert since(at(BEGIN + 119)) == [2, 3, 4, 5]
+    assert since(at(BEGIN + 121)) == [4, 5]
+    run("in_commit_timestamps")
+    run("append", number=7)
+    os.utime(log / f"{7:020d}.json", (BEGIN + 360,) * 2)
+    (action,) = [line for line in (log / f"{7:020d}.json").read_text().splitlines() if "inCommitTimestamp" in line]
+    assert since(at(json.loads(action)["commitInfo"]["inCommitTimestamp"] / 1000)) == [7]
+    assert since(at(BEGIN + 301)) == [7]
+
+    # Without the first versions, nothing shows which of the others is the first one since an early time.
+    for number in range(3):
+        (log / f"{number:020d}.json").rename(tmp_path / str(number))
+    set_positions(target, {"0": at(BEGIN + 239)}, dry_run=True, **of_table)
+    with pytest.raises(UsageError, match=r"versions 3 to 7, and not of all since .* 3 is the first one"):
+        set_positions(target, {"0": at(BEGIN - 1)}, **of_table)
 
 
 @pytest.mark.wide
@@ -66,10 +126,7 @@ def test_a_table_that_was_created_again(judge: Judge, ttlsnap: Ttlsnap) -> None:
     rollback(target, stopped=True)
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"0": len(BATCHES) + 1}, f"has the changes of the versions 0 to {len(BATCHES) - 1}, and not of"),
-        (
-            {"0": "2026-11-20T00:00:00Z"},
-            "earliest and latest are only possible for Kafka and Delta, and times for Kafka",
-        ),
+        ({"0": "yesterday"}, "to: this is not a timestamp, such as"),
     ]
     for position, message in wrong:
         with pytest.raises(UsageError, match=message):

@@ -73,13 +73,17 @@ def edit(checkpoint: Path, change: LogEdit) -> Any:
     return done
 
 
-def test_spark_reads_what_was_forgotten_and_not_what_was_recorded(count: Count, tmp_path: Path) -> None:
+def test_spark_reads_what_was_forgotten_and_not_what_was_recorded(
+    request: pytest.FixtureRequest, count: Count, tmp_path: Path
+) -> None:
+    # Spark before 3.5 cannot read a file with brackets in its name: it takes them for a pattern.
+    strange = "[1]{+}\u00a0\u202f" if request.node.callspec.params["count"] >= "3.5" else "\u00a0\u202f"
     folder, checkpoint = tmp_path / "in put", tmp_path / "checkpoint"
     for number in range(8):
         put(folder, f"{number}.json", number / 10, f"k{number}")
     assert count(folder, checkpoint) == {f"k{number}": 1 for number in range(8)}
     assert edit(checkpoint, Forget([f"{folder}/[36].json"])).changed == 2
-    put(folder, "a b%20ä[1]{+}\u00a0\u202f.json", 1, "never")
+    put(folder, f"a b%20ä{strange}.json", 1, "never")
     put(folder, "c.json", 1, "new")
     assert edit(checkpoint, Record([f"{folder}/a*.json", f"{folder}/7.json"])).changed == 1
     assert count(folder, checkpoint) == {"k3": 2, "k6": 2, "new": 1}

@@ -24,7 +24,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ttlsnap.errors import CorruptionError, NotACheckpointError, UnsupportedError, UsageError, require_damage
+from ttlsnap.errors import BusyError, CorruptionError, NotACheckpointError, UnsupportedError, UsageError, require_damage
 from ttlsnap.schema.json import parse_struct
 from ttlsnap.schema.strict_json import parse_json, require_type
 from ttlsnap.schema.types import StructType
@@ -35,6 +35,7 @@ from ttlsnap.storage.uris import is_local
 from ttlsnap.suggestions import did_you_mean
 
 LOG = "_delta_log"
+_IN_COMMIT = "inCommitTimestamp"
 KEY = "ttlsnap.key"
 """The table property that names the columns of a row's key, with commas between, or as an array in JSON."""
 
@@ -411,24 +412,45 @@ def commits(files: Directory) -> Iterator[Commit]:
     names = (_COMMIT.fullmatch(info.name) for info in files.list(LOG))
     for version in sorted((int(name_match[1]) for name_match in names if name_match), reverse=True):
         path = f"{LOG}/{version:020d}.json"
-        table_commit = Commit(version, path)
-        for line in _lines(files, path):
-            if b'"commitInfo"' not in line[:_HEAD]:
-                continue
-            commit_info: dict[str, Any] = _parse_action(files, path, line).get("commitInfo", {})
-            # With in-commit timestamps, this time counts, and never goes back (PROTOCOL.md).
-            moment = commit_info.get("inCommitTimestamp", commit_info.get("timestamp"))
-            metrics, user = commit_info.get("operationMetrics"), commit_info.get("userMetadata")
-            table_commit = Commit(
-                version,
-                path,
-                moment if isinstance(moment, int) else None,
-                str(commit_info.get("operation", "")),
-                {str(name): str(value) for name, value in metrics.items()} if isinstance(metrics, dict) else {},
-                user if isinstance(user, str) else None,
-            )
-            break
-        yield table_commit
+        info = _read_info(files, path)
+        # With in-commit timestamps, this time counts, and never goes back (PROTOCOL.md).
+        moment, metrics = info.get(_IN_COMMIT, info.get("timestamp")), info.get("operationMetrics")
+        user = info.get("userMetadata")
+        yield Commit(
+            version,
+            path,
+            moment if isinstance(moment, int) else None,
+            str(info.get("operation", "")),
+            {str(name): str(value) for name, value in metrics.items()} if isinstance(metrics, dict) else {},
+            user if isinstance(user, str) else None,
+        )
+
+
+def _read_info(files: Directory, path: str) -> dict[str, Any]:
+    """Return what the writer of a commit says about it."""
+    for line in _lines(files, path):
+        if b'"commitInfo"' in line[:_HEAD]:
+            info = _parse_action(files, path, line).get("commitInfo")
+            return info if isinstance(info, dict) else {}
+    return {}
+
+
+def first_since(files: Directory, state: TableState, first: int, moment_ms: int) -> int:
+    """Return the first version from ``first`` on that was committed at a moment or later, in milliseconds.
+
+    It is the version after the newest if there is none. As for Delta (``DeltaHistoryManager``), a commit has the time
+    of its file, unless the table has in-commit timestamps. Raise BusyError if Delta removes a commit at the same time.
+    """
+    times_ms = {info.name: info.mtime_ns // 1_000_000 for info in files.list(LOG)}
+    in_commits = state.metadata.properties.get("delta.enableInCommitTimestamps") == "true"
+    for version in range(first, state.version + 1):
+        name = f"{version:020d}.json"
+        if name not in times_ms:
+            raise BusyError(f"{files.root}/{LOG}/{name} was removed while ttlsnap read the log. Repeat the command")
+        moment = _read_info(files, f"{LOG}/{name}").get(_IN_COMMIT) if in_commits else None
+        if (moment if isinstance(moment, int) else times_ms[name]) >= moment_ms:
+            return version
+    return state.version + 1
 
 
 def changes_data(files: Directory, commit: Commit) -> bool:

@@ -12,20 +12,30 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ttlsnap.delta.log import first_commit, open_table, read_table
+from ttlsnap.clock import to_micros
+from ttlsnap.delta.log import TableState, first_commit, first_since, open_table, read_table
 from ttlsnap.errors import NotACheckpointError, UsageError
 from ttlsnap.positions.kinds import BASES_OF_DELTA, find_kind, require_source
 from ttlsnap.positions.report import TableVersions
+from ttlsnap.schema.literals import parse_literal
+from ttlsnap.schema.types import TimestampType
 
 
 @dataclass(frozen=True)
 class SourceTable:
-    """A Delta table: its ``id``, and the versions from ``first`` to ``newest`` whose changes it still has."""
+    """A Delta table at ``path``, and the ``first`` version whose changes it still has."""
 
     path: str
-    id: str
+    state: TableState
     first: int
-    newest: int
+
+    @property
+    def id(self) -> str:
+        return self.state.metadata.id
+
+    @property
+    def newest(self) -> int:
+        return self.state.version
 
     def versions(self, position: Mapping[str, Any]) -> TableVersions:
         """Return what the table has of the versions after a position."""
@@ -49,6 +59,17 @@ class SourceTable:
             raise UsageError(f"source {name}: the id of {self.path} is {self.id}, and not {position['reservoirId']}")
         if self.versions(position).is_lost:
             raise UsageError(f"source {name}: {self.describe()}, and not of {position['reservoirVersion']}")
+
+    def version_since(self, name: str, wanted: str) -> int:
+        """Return the first version since a time in ISO 8601. Raise UsageError if an earlier one may be removed."""
+        moment = parse_literal(wanted, TimestampType(), "--to", assume_utc=True)
+        version = first_since(open_table(self.path), self.state, self.first, to_micros(moment) // 1000)
+        if version == self.first > 0:
+            raise UsageError(
+                f"source {name}: {self.describe()}, and not of all since {wanted}. Give a later time, or the number of "
+                f"a version: {self.first} is the first one"
+            )
+        return version
 
     def describe(self) -> str:
         """Return which versions it has, in words."""
@@ -74,17 +95,15 @@ def _open(name: str, path: str, positions: Mapping[str, Any]) -> SourceTable:
         state = read_table(files)
     except NotACheckpointError as error:
         raise UsageError(f"--table {name}={path}: {error}") from error
-    return SourceTable(files.root, state.metadata.id, first_commit(files, state.version), state.version)
+    return SourceTable(files.root, state, first_commit(files, state.version))
 
 
 def resolve_version(name: str, before: Mapping[str, Any], wanted: Any, table: SourceTable | None) -> Any:
-    """Return the position of a source of Delta for a number of a version, ``earliest`` or ``latest``.
+    """Return the position of a source of Delta for a number of a version, a time, ``earliest`` or ``latest``.
 
     A number is the first version that is read. ``earliest`` is the whole table, as a new query reads it, and ``latest``
     only what comes later. Other positions are returned as they are.
     """
-    if isinstance(wanted, str) and wanted not in ("earliest", "latest"):
-        return wanted
     if isinstance(wanted, str) and table is None:
         raise UsageError(
             f"source {name}: --to {wanted} needs --table {name}=PATH. Without it, give the number of a version"
@@ -94,7 +113,8 @@ def resolve_version(name: str, before: Mapping[str, Any], wanted: Any, table: So
     version = wanted
     if isinstance(wanted, str):
         assert table is not None
-        version = table.newest if wanted == "earliest" else table.newest + 1
+        ends = {"earliest": table.newest, "latest": table.newest + 1}
+        version = ends[wanted] if wanted in ends else table.version_since(name, wanted)
     # Each version of the offsets has its own number for a version that is not read at all.
     base = BASES_OF_DELTA[0] if before["sourceVersion"] == 1 else BASES_OF_DELTA[1]
     changed = {"reservoirVersion": version, "index": base, "isStartingVersion": wanted == "earliest"}

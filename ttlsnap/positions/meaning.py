@@ -28,8 +28,8 @@ def parse_position(name: str, before: Any, wanted: Any) -> Any:
         after = _without_lost(name, before, after)
     if isinstance(after, str) and kind not in ("kafka", "other"):
         raise UsageError(
-            f"source {name} is of the kind {TITLES[kind]}. Its position is one like {json.dumps(before)}: earliest and "
-            "latest are only possible for Kafka and Delta, and times for Kafka"
+            f"source {name} is of the kind {TITLES[kind]}. Its position is one like {json.dumps(before)}: earliest, "
+            "latest and times are only possible for Kafka and Delta"
         )
     other_kind = find_kind(after)
     if kind != other_kind or (kind == "other" and type(before) is not type(after)):
