@@ -124,12 +124,16 @@ def _list(target: str, output_format: Format) -> None:
 
 
 def _lines(report: CopyReport) -> list[str]:
+    from ttlsnap.positions.show import explain_rewind
+
     what = f"{place(report.target)} back to batch {report.source_batch}"
     amount = f"{number(report.files)} files, {size(report.bytes)}"
     reads_again = f"the query reads again what came after batch {report.source_batch}"
     numbers = f"Its batches go on with number {report.batch + 1}."
     if report.dry_run:
-        return [f"Would set {what}: {amount}", f"Then {reads_again}. {numbers}"]
+        meanings = explain_rewind(report.target, report.source_batch)
+        by_source = [f"  source {name}: {line}" for name, lines in meanings.items() for line in lines]
+        return [f"Would set {what}: {amount}", f"Then {reads_again}. {numbers}", *by_source]
     if not report.complete:
         return ["Nothing was changed."]
     return [

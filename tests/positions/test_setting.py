@@ -134,6 +134,8 @@ def test_going_back_to_before_a_change_says_that_it_is_lost(
     set_positions(target, {"0": {"logOffset": 4}}, stopped=True)
     monkeypatch.setattr("sys.stdin", Mock(isatty=lambda: True))
     monkeypatch.setattr("typer.confirm", lambda question, **_: True)
+    foreseen = ttlsnap("rewind", target, "--batch", "3", "--stopped", "--dry-run")
+    assert "source 0: 1 file is read again" in foreseen.out + foreseen.err
     done = ttlsnap("rewind", target, "--batch", "3", "--stopped")
     assert done.code == 0
     assert " ".join(done.err.split()).count(words) == 1

@@ -215,7 +215,7 @@ def went_on(step: Step, path: Path, again: Ended, found: Tree, *, fenced: bool) 
         assert tree(path) == step.new
 
 
-_LISTED = ("compact", "recover", "rollback")
+_LISTED = ("compact", "migrate", "recover", "rewind", "rollback", "sources")
 """The commands for which ``_may_be_ignored`` lists all errors that they may ignore."""
 
 

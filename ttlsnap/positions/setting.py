@@ -68,8 +68,8 @@ class PositionsRequest:
     it may also be ``earliest``, ``latest``, or a time in ISO 8601: then ``bootstrap_servers`` and ``kafka_options`` are
     needed, as for ``sources``, and ``topics`` has the new name of each topic that has another one now. With a
     connection, offsets that the topics do not have are refused. For a source of Delta, it may also be the number of the
-    first version that is read, or ``earliest``, ``latest`` or a time: then ``tables`` is needed, as for ``sources``. A position
-    that its table does not have is then refused. ``log_edits`` has changes of what sources of files have
+    first version that is read, or ``earliest``, ``latest`` or a time: then ``tables`` is needed, as for ``sources``. A
+    position that its table does not have is then refused. ``log_edits`` has changes of what sources of files have
     recorded, by the names of the sources: a ``Forget``, ``Record``, ``Move`` or ``Trim``. ``new_names`` has other names
     of sources, by their names or numbers, for a query with source evolution; with numbers as names, for one without.
     ``stopped`` and ``planned_batch`` are as for ``compact``. ``confirm`` is called before anything is changed, with the

@@ -12,9 +12,10 @@ from ttlsnap.checkpoint.source_logs import list_source_log
 from ttlsnap.errors import CorruptionError
 from ttlsnap.keywords import public
 from ttlsnap.positions.delta_tables import open_tables
-from ttlsnap.positions.file_logs import FileLogs
+from ttlsnap.positions.file_logs import FileLogs, count_recorded
 from ttlsnap.positions.kafka import connect, require_kafka
 from ttlsnap.positions.kinds import find_kind
+from ttlsnap.positions.meaning import explain
 from ttlsnap.positions.report import SourceLogSize, SourcePosition, SourcesReport
 from ttlsnap.publishing.journal import read_report
 from ttlsnap.publishing.liveness import planned_batch
@@ -82,6 +83,25 @@ def sources(
         log_version=2 if names_sources(files, logs.offsets[-1]) else 1,
         sources=tuple(map(look_at, dict.fromkeys([*offsets, *next_offsets]))),
     )
+
+
+def explain_rewind(target: str, batch: int) -> dict[str, list[str]]:
+    """Return in words what the sources of a query read again if it goes back to ``batch``, by their names.
+
+    Sources that have read nothing since then are left out.
+    """
+    files = open_for_reading(target)
+    newest = max(read_logs(files).commits, default=batch)
+    logs, earlier = FileLogs(files, newest), named_positions(files, batch)
+    meanings = {}
+    for name, position in named_positions(files, newest).items():
+        before, recorded = earlier.get(name), None
+        if position is None or before is None or position == before:
+            continue
+        if find_kind(position) == find_kind(before) == "files":
+            recorded = count_recorded(logs, name, before["logOffset"], position["logOffset"])
+        meanings[name] = explain(position, before, recorded)
+    return meanings
 
 
 def _find_restored(runs: Runs, batch: int | None) -> int | None:
