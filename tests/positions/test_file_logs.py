@@ -90,7 +90,7 @@ def test_spark_reads_what_was_forgotten_and_not_what_was_recorded(
 
     moved = tmp_path / "moved"
     folder.rename(moved)
-    assert edit(checkpoint, Move(str(folder), str(moved))).changed == 10
+    assert edit(checkpoint, Move(f"{tmp_path}//in put/", f"{tmp_path}//moved/")).changed == 10
     put(moved, "d.json", 2, "new")
     assert count(moved, checkpoint) == {"new": 2}
 
@@ -233,6 +233,9 @@ def test_a_long_log_is_changed_in_pieces_as_in_one(tmp_path: Path) -> None:
         (Forget(["/nowhere/*"]), f"no recorded file matches. One of them is {EVENTS}/00005.json"),
         (Move("/nowhere", "/somewhere"), "no recorded file matches"),
         (Record(["/nowhere/*"]), "no file matches that is not recorded already"),
+        (Record(["**"]), "** is a relative path. Give the whole path"),
+        (Move("/in", "data/in"), "data/in is a relative path"),
+        (Move("/in", "/data/../in"), "has a folder named . or .."),
         (Trim("1s", timedelta(seconds=2)), "--older-than 1s is less than --max-file-age 2s"),
     ],
 )
@@ -275,7 +278,7 @@ def test_a_path_in_another_form_than_sparks_is_not_recorded(tmp_path: Path) -> N
 def test_files_are_recorded_as_spark_writes_them(tmp_path: Path, name: str) -> None:
     checkpoint = sample(AGG, tmp_path)
     put(tmp_path, f"in/{name}", 1)
-    for number, pattern in enumerate([f"{tmp_path}/in/*", f"file://{tmp_path}/in/*"]):
+    for number, pattern in enumerate([f"{tmp_path}//in/*", f"file://{tmp_path}/in/*"]):
         if number == 0:
             assert edit(checkpoint, Record([pattern])).changed == 1
         else:

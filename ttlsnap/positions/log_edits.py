@@ -161,7 +161,7 @@ class Record(LogEdit):
         """See ``LogEdit``."""
         found: dict[str, int] = {}
         for pattern in self.patterns:
-            found |= _find_files(pattern)
+            found |= _find_files(_whole(pattern))
         for lines in known():
             for name in lines.names:
                 found.pop(name, None)
@@ -202,7 +202,7 @@ class Move(LogEdit):
 
     def rule(self, recorded: Recorded) -> Rule:
         """See ``LogEdit``."""
-        old, new = (f"{_as_recorded(root).rstrip('/')}/" for root in (self.old, self.new))
+        old, new = (f"{_as_recorded(_whole(root)).rstrip('/')}/" for root in (self.old, self.new))
         head, new_head = b'{"path":"' + old.encode(), b'{"path":"' + new.encode()
 
         def move(text: bytes) -> bytes:
@@ -277,6 +277,16 @@ class Trim(LogEdit):
 def _require_list(patterns: Sequence[str]) -> None:
     if isinstance(patterns, str):
         raise UsageError(f"patterns is the text {patterns!r}; pass a list: [{patterns!r}]")
+
+
+def _whole(path: str) -> str:
+    """Return a path in the form in which Spark writes it. Raise UsageError for a relative one."""
+    scheme, separator, inner = path.rpartition("://")
+    if not separator and not inner.startswith(("/", "file:/")):
+        raise UsageError(f"{path} is a relative path. Give the whole path, which begins with a slash, or a URI")
+    if {".", ".."} & {*inner.split("/")}:
+        raise UsageError(f"{path} has a folder named . or .. in it. Write the path without it")
+    return scheme + separator + re.sub("/+", "/", inner)
 
 
 def readable(path: str) -> str:
