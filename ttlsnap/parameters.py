@@ -73,7 +73,8 @@ def _fits(value: Any, hint: Any) -> bool:
         if isinstance(value, str | bytes):
             return False
         if issubclass(origin, Mapping):
-            return isinstance(value, Mapping)
+            is_named = items[:1] == (str,)
+            return isinstance(value, Mapping) and not (is_named and any(not isinstance(key, str) for key in value))
         is_many = isinstance(value, Collection) or (isinstance(value, Iterable) and not issubclass(origin, Collection))
         return is_many and (items[0] not in (str, int) or all(_fits(item, items[0]) for item in value))
     if origin is Callable:
@@ -98,7 +99,7 @@ def _describe(hint: Any) -> str:
     if origin is not None and origin in _KINDS:
         return _KINDS[origin]
     if isinstance(origin, type) and issubclass(origin, Mapping):
-        return "a dict"
+        return "a dict with texts as keys" if items[:1] == (str,) else "a dict"
     if isinstance(origin, type) and issubclass(origin, Iterable):
         item = {str: "texts", int: "whole numbers"}.get(items[0], f"{getattr(items[0], '__name__', 'values')} objects")
         return f"a list of {item}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from ttlsnap import diff, doctor, history, rollback
 from ttlsnap.backups.run import copy
 from ttlsnap.checkpoint.logs import read_logs
+from ttlsnap.checkpoint.source_logs import UNREAD, line_of
 from ttlsnap.copies.report import CopyReport
 from ttlsnap.errors import BusyError, CorruptionError, RefusedError, TtlsnapError, UsageError
 from ttlsnap.storage.open import open_directory
@@ -80,8 +82,9 @@ def test_the_log_of_a_source_goes_on_where_it_ended(pair: tuple[Path, Path]) -> 
     assert [(checkpoint / f"sources/0/{n}").read_bytes() for n in range(5)] == [
         (backup / f"sources/0/{n}").read_bytes() for n in range(5)
     ]
-    known = (backup / "sources/0/4").read_bytes()
-    assert {(checkpoint / f"sources/0/{n}").read_bytes() for n in range(5, 10)} == {known}
+    path = json.loads((backup / "sources/0/4").read_text().splitlines()[1])["path"]
+    nothing = ["v1", line_of(f"{path}{UNREAD}", 0, 0).decode()]
+    assert [(checkpoint / f"sources/0/{n}").read_text().splitlines() for n in range(5, 10)] == [nothing] * 5
 
 
 def test_a_log_that_spark_compacted_meanwhile_has_what_the_backup_had_read(pair: tuple[Path, Path]) -> None:
@@ -94,7 +97,8 @@ def test_a_log_that_spark_compacted_meanwhile_has_what_the_backup_had_read(pair:
     assert sorted(path.name for path in log.glob("[0-9]*")) == ["3.compact", "7.compact", "8"]
     known = read_entries(backup / "sources/0", range(5))
     assert (log / "7.compact").read_text().splitlines() == ["v1", *known]
-    assert (log / "8").read_text().splitlines() == ["v1", known[-1]]
+    path = json.loads(known[-1])["path"]
+    assert (log / "8").read_text().splitlines() == ["v1", line_of(f"{path}{UNREAD}", 0, 0).decode()]
     assert (checkpoint / "offsets/6").read_text().splitlines()[2] == '{"logOffset":8}'
     assert {problem.code for problem in doctor(str(checkpoint)).problems} <= HARMLESS
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ttlsnap import Forget, Move, Record, Trim, doctor, rollback, set_positions, sources
+from ttlsnap import Forget, Move, Record, Trim, copy, doctor, rollback, set_positions, sources
 from ttlsnap.backups.rewinding import list_restorable, rewind
 from ttlsnap.errors import CorruptionError, RefusedError, UsageError
 from ttlsnap.positions.log_edits import LogEdit, encoded, matcher, readable
@@ -119,6 +119,28 @@ def test_spark_reads_no_moved_file_again_after_a_rewind(count: Count, tmp_path: 
     assert count(moved, checkpoint, retained=100) == wanted
 
 
+def test_spark_starts_from_each_batch_after_a_change(count: Count, tmp_path: Path) -> None:
+    """Spark refuses a log whose last line has no number of an entry."""
+    folder, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
+    for number in range(5):
+        put(folder, f"{number}.json", number / 10, f"k{number}")
+    count(folder, checkpoint, retained=100)
+    put(folder, "bad.json", 2, "bad")
+    edit(checkpoint, Record([f"{folder}/bad.json"]))
+    assert edit(checkpoint, Forget([f"{folder}/[034].json"])).changed == 3
+    assert count(folder, checkpoint, retained=100) == {"k0": 2, "k3": 2, "k4": 2}
+    put(folder, "new.json", 3, "new")
+    assert count(folder, checkpoint, retained=100) == {"new": 1}
+    for batch in (batch.batch for batch in list_restorable(str(checkpoint))):
+        clone, rewound = tmp_path / f"clone {batch}", tmp_path / f"rewound {batch}"
+        copy(str(checkpoint), str(clone), batch=batch, new_id=True)
+        copy(str(checkpoint), str(rewound), new_id=True)
+        rewind(str(rewound), batch, stopped=True)
+        read = count(folder, clone, retained=100)
+        assert read["new"] == 1, batch
+        assert count(folder, rewound, retained=100) == read, batch
+
+
 def test_spark_reads_no_file_again_that_was_trimmed(count: Count, tmp_path: Path) -> None:
     folder, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
     for number in range(20):
@@ -212,7 +234,7 @@ def test_what_a_retained_batch_reads_again_is_not_trimmed(tmp_path: Path) -> Non
     (log / ".5.crc").unlink()
     done = edit(checkpoint, Trim("1s", "1s"))
     assert (done.before, done.after) == (7, 4)  # the newest before entry 6 is entry 4
-    unread = {"path": f"file://{EVENTS}/late.json.not-read", "timestamp": 0, "batchId": -1}
+    unread = {"path": f"file://{EVENTS}/late.json.not-read", "timestamp": 0, "batchId": 1}
     assert json.loads((log / "0").read_text().splitlines()[1]) == unread
 
 
@@ -232,7 +254,7 @@ def test_a_long_log_is_changed_in_pieces_as_in_one(tmp_path: Path) -> None:
     [
         (Forget(["/nowhere/*"]), f"no recorded file matches. One of them is {EVENTS}/00005.json"),
         (Move("/nowhere", "/somewhere"), "no recorded file matches"),
-        (Record(["/nowhere/*"]), "no file matches that is not recorded already"),
+        (Record(["/nowhere/*"]), "no file matches /nowhere/*"),
         (Record(["**"]), "** is a relative path. Give the whole path"),
         (Move("/in", "data/in"), "data/in is a relative path"),
         (Move("/in", "/data/../in"), "has a folder named . or .."),
@@ -246,6 +268,25 @@ def test_what_changes_nothing_is_refused(tmp_path: Path, change: LogEdit, told: 
         set_positions(str(checkpoint), log_edits={"0": change}, stopped=True)
     assert told in raised.value.message
     assert without_own(bytes_of(checkpoint)) == before
+
+
+def test_the_number_of_a_source_is_a_text(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"log_edits is \{0: .*; it must be a dict with texts as keys"):
+        set_positions(str(sample(AGG, tmp_path)), log_edits={0: Forget(["/in/*"])}, stopped=True)  # type: ignore[dict-item]
+
+
+def test_an_empty_folder_of_another_source_makes_no_difference(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
+    checkpoint = sample(AGG, tmp_path)
+    set_positions(str(checkpoint), new_names={"0": "visits"}, stopped=True)
+    (checkpoint / "sources/0").mkdir()  # as a start of the query without names leaves it
+    log = sources(str(checkpoint)).sources[0].log
+    assert log is not None
+    assert (log.folder, log.entries) == ("sources/visits", 6)
+    change = Forget([f"{EVENTS}/00005.json"])
+    set_positions(str(checkpoint), log_edits={"visits": change}, stopped=True)
+    log = sources(str(checkpoint)).sources[0].log
+    assert log is not None
+    assert log.entries == 5
 
 
 @pytest.mark.parametrize(
@@ -282,7 +323,7 @@ def test_files_are_recorded_as_spark_writes_them(tmp_path: Path, name: str) -> N
         if number == 0:
             assert edit(checkpoint, Record([pattern])).changed == 1
         else:
-            with pytest.raises(UsageError, match="not recorded already"):
+            with pytest.raises(UsageError, match="all files that match are recorded already"):
                 edit(checkpoint, Record([pattern]))
     line = (checkpoint / "sources/0/5").read_text().splitlines()[1]
     assert json.loads(line)["path"] == f"file://{encoded(str(tmp_path))}/in/{encoded(name)}"

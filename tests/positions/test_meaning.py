@@ -104,7 +104,7 @@ def test_what_a_position_means(before: Any, after: Any, meaning: list[str]) -> N
         (
             {"logOffset": 5},
             "earliest",
-            r"one like .*logOffset.*: earliest and latest are only possible for Kafka and Delta",
+            r"one like .*logOffset.*: earliest, latest and times are only possible for Kafka and Delta",
         ),
         ({"logOffset": 5}, {"logOffset": -1}, "logOffset has the offset -1"),
         (17, -1, "it has the offset -1"),

@@ -6,20 +6,30 @@ between would be missing, and Spark does not read a log with a gap. So the resto
 old one ended, and the offsets name this number:
 
     <c>.compact          everything that the backup had read; c is the number of the newest such file in the old log
-    <c + 1> to <last>    a file that the log has already, so nothing new
+    <c + 1> to <last>    a file that does not exist
 
 Source: Spark's ``CompactibleFileStreamLog`` and ``FileStreamSourceLog``.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.logs import read_file_logs
-from ttlsnap.checkpoint.source_logs import COMPACT, are_exact, find_sources, list_source_log, log_number
+from ttlsnap.checkpoint.source_logs import (
+    COMPACT,
+    UNREAD,
+    are_exact,
+    find_sources,
+    line_of,
+    list_source_log,
+    log_number,
+)
 from ttlsnap.copies.selection import SelectedFile
+from ttlsnap.errors import CorruptionError
 from ttlsnap.storage.directory import Directory
 
 _MOST_OF_AN_ENTRY = 1 << 20  # bytes
@@ -134,7 +144,12 @@ def _advance(
 
     # Spark omits an entry that has the number of another batch. A log without any entry would look truncated.
     with backup.open(model.path) as file:
-        filler = b"\n".join(file.read(_MOST_OF_AN_ENTRY).split(b"\n")[:2])
+        version, line, *_ = file.read(_MOST_OF_AN_ENTRY).split(b"\n")
+    try:
+        path = str(json.loads(line)["path"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptionError(f"{backup.root}/{model.path} has a line that names no file") from error
+    filler = version + b"\n" + line_of(path.removesuffix(UNREAD) + UNREAD, 0, 0)
 
     def empty(name: str) -> SelectedFile:
         return replace(model, path=f"{folder}/{name}", content=filler)

@@ -9,6 +9,7 @@ batch that reads it, so the logs may have more files than the offsets name.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from ttlsnap.errors import CorruptionError, RefusedError, UnsupportedError
 from ttlsnap.storage.directory import Directory, FileInfo
 
 COMPACT = ".compact"
+UNREAD = ".not-read"
+"""The end of a path that no file has. Lines with such paths keep a log whole that has no other line there."""
 _FIRST_ENTRY = re.compile(rb'v1\n\{"path":"')
 _HEAD = 64
 _MAX_VERSION = 1 << 20
@@ -41,6 +44,12 @@ class SourceLog:
 def log_number(name: str) -> int | None:
     """Return the number of a file in the log of a source that reads files; None for another file."""
     return layout.parse_number(name.removesuffix(COMPACT))
+
+
+def line_of(path: str, time_ms: int, entry: int) -> bytes:
+    """Return the line of a log for a file, its time and the number of its entry."""
+    line = {"path": path, "timestamp": time_ms, "batchId": entry}
+    return json.dumps(line, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def open_source_log(files: Directory, path: str) -> BinaryIO:
@@ -115,7 +124,9 @@ def find_sources(files: Directory, positions: Mapping[str, int]) -> Mapping[str,
     try:
         folders = [info.name for info in files.list(layout.SOURCES) if info.is_dir]
         names_of_sources = [name for name in folders if layout.parse_number(name) is None]
-        if names_of_sources and positions.keys() - set(folders):
+        if positions.keys() <= set(folders):
+            return positions  # other folders are of no source, such as an empty one of a query without the names
+        if names_of_sources:
             return _find_named_sources(files, names_of_sources, positions)
     except RefusedError:
         return positions  # reported for each source

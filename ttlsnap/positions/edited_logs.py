@@ -1,7 +1,7 @@
 """The log of a file source, read and written again in pieces.
 
 The files of the log keep their names. A file that lost all of its lines gets one that no batch reads, because without
-any it would look truncated.
+any it would look truncated. The last line of each file has the number of an entry.
 """
 
 from __future__ import annotations
@@ -18,7 +18,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from ttlsnap.checkpoint.source_logs import SourceLog, describe_missing, log_number, open_source_log
+from ttlsnap.checkpoint.source_logs import (
+    UNREAD,
+    SourceLog,
+    describe_missing,
+    line_of,
+    log_number,
+    open_source_log,
+)
 from ttlsnap.errors import CorruptionError, UsageError
 from ttlsnap.positions.log_edits import Lines, LogEdit, Recorded
 from ttlsnap.positions.report import LogChange
@@ -30,8 +37,6 @@ _VERSION = b"v1"
 _FIELDS = pa.schema([("path", pa.string()), ("timestamp", pa.int64()), ("batchId", pa.int64())])
 _NO_ENTRY = -1
 """The number in a line that Spark reads with no entry."""
-_UNREAD = ".not-read"
-"""The end of a path that no file has."""
 _DESCENDING = 0.5
 """The share of files older than those before them above which a log looks like one of ``latestFirst``."""
 
@@ -117,19 +122,21 @@ class EditedLog:
             # Spark compares the ages of files with the newest time in the log.
             unread = [(self._unread, self.recorded.newest_ms)] if self._keeps_limit else []
             for path, time_ms in sorted([*self._added, *unread], key=lambda added: added[1]):
-                file.write(b"\n" + _text(path, time_ms, _NO_ENTRY))
+                file.write(b"\n" + line_of(path, time_ms, _NO_ENTRY))
+        last_text = line_of(self._unread, 0, _NO_ENTRY)
         for lines in self._read(name):
             texts, _ = self._rule(lines)
             if texts:
                 file.write(b"\n" + b"\n".join(texts))
-        if not (self.counts.get(name) or self._earlier[name]).after:
-            # Spark takes the number of the last line for one of an entry.
-            number = 0 if name == self._names[-1] else _NO_ENTRY
-            file.write(b"\n" + _text(self._unread, 0, number))
+                last_text = texts[-1]
+        if json.loads(last_text)["batchId"] < 0:
+            # Spark does not start if the last line of the newest file, here or in a copy, has no number of an entry. It
+            # ignores a line with the number of another entry.
+            file.write(b"\n" + line_of(self._unread, 0, 1 if log_number(name) == 0 else 0))
 
     @property
     def _unread(self) -> str:
-        return self.recorded.sample + _UNREAD
+        return self.recorded.sample + UNREAD
 
     def _count(self, name: str) -> Counts:
         before = after = changed = 0
@@ -199,15 +206,10 @@ def _parse(piece: bytes, where: str) -> Lines:
     if table.num_rows != len(texts) or any(column.null_count for column in table.columns):
         raise CorruptionError(f"{where} has a line that does not name a file, its time and its entry")
     paths, times, entries = (column.combine_chunks() for column in table.columns)
-    is_file = pc.invert(pc.ends_with(paths, pattern=_UNREAD))
+    is_file = pc.invert(pc.ends_with(paths, pattern=UNREAD))
     limit_ms = 0
     if not pc.all(is_file).as_py():
         limit_ms = pc.max(times.filter(pc.invert(is_file))).as_py()
         texts = list(compress(texts, is_file.to_pylist()))
         paths, times, entries = (column.filter(is_file) for column in (paths, times, entries))
     return Lines(texts, paths, times.to_numpy(), entries.to_numpy(), limit_ms)
-
-
-def _text(path: str, time_ms: int, entry: int) -> bytes:
-    line = {"path": path, "timestamp": time_ms, "batchId": entry}
-    return json.dumps(line, ensure_ascii=False, separators=(",", ":")).encode()

@@ -162,6 +162,8 @@ class Record(LogEdit):
         found: dict[str, int] = {}
         for pattern in self.patterns:
             found |= _find_files(_whole(pattern))
+        if not found:
+            raise UsageError(f"no file matches {' or '.join(self.patterns)}")
         for lines in known():
             for name in lines.names:
                 found.pop(name, None)
@@ -188,7 +190,10 @@ class Record(LogEdit):
 
     def describe_nothing(self, recorded: Recorded) -> str | None:
         """See ``LogEdit``."""
-        return "no file matches that is not recorded already"
+        return (
+            "all files that match are recorded already. If a batch that was begun reads them, first go back to the "
+            "last committed one: ttlsnap rewind CHECKPOINT --batch N --stopped"
+        )
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from functools import partial
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.logs import Logs, fenced, named_positions, names_sources, read_logs
 from ttlsnap.checkpoint.recognize import require_checkpoint
-from ttlsnap.checkpoint.source_logs import list_source_log
+from ttlsnap.checkpoint.source_logs import UNREAD, list_source_log
 from ttlsnap.errors import CorruptionError
 from ttlsnap.keywords import public
 from ttlsnap.positions.delta_tables import open_tables
@@ -24,6 +24,7 @@ from ttlsnap.storage.directory import Directory
 from ttlsnap.storage.open import open_for_reading
 
 _PIECE = 8 << 20
+_UNREAD = f'{UNREAD}"'.encode()
 _MOST_COUNTED = 256 << 20
 """The bytes of a log above which its entries are not counted."""
 
@@ -139,6 +140,10 @@ def _measure(files: Directory, name: str, last_number: int) -> SourceLogSize:
 
 
 def _count_entries(files: Directory, path: str) -> int:
-    """Return the number of lines after the first, which is the version. The last line has no end."""
+    """Return the number of lines that name a file. The first line is the version, and the last one has no end."""
+    lines, unread, rest = 0, 0, b""
     with files.open(path) as file:
-        return sum(piece.count(b"\n") for piece in iter(partial(file.read, _PIECE), b""))
+        for piece in iter(partial(file.read, _PIECE), b""):
+            lines, unread = lines + piece.count(b"\n"), unread + (rest + piece).count(_UNREAD)
+            rest = (rest + piece)[1 - len(_UNREAD) :]
+    return lines - unread
