@@ -300,6 +300,7 @@ def _describe_rules(report: Mapping[str, Any], *, listed: bool = False) -> str:
     if report.get("kind") == "migrate":
         plan = () if listed else report.get("plan", ())
         texts.insert(0, describe_changes(plan, report.get("settings", {}), report.get("session_settings", {})))
+    texts += [" ".join(map(shell_word, report.get("options", ())))]
     if (batch := report.get("source_batch")) is not None:
         is_own = report.get("source") == report.get("target")
         texts.insert(0, f"back to batch {batch}" if is_own else f"batch {batch} of {report.get('source')}")

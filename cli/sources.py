@@ -62,6 +62,16 @@ Examples:
 
   # go on with a topic that was created again, from its beginning
   ttlsnap sources ck --set 0 --to '{"visits": {"0": 0, "1": 0}}' --stopped
+
+  # go on with what a Delta table got since a time
+  ttlsnap sources ck --set 0 --to 2026-11-20T08:00Z --table 0=/data/visits --stopped
+
+  # read some files again, or never
+  ttlsnap sources ck --forget 0 --files '/in/2026-11-2?/**' --stopped
+  ttlsnap sources ck --record 0 --files '/in/bad/*.json' --stopped
+
+  # shorten the log of a source of files
+  ttlsnap sources ck --trim 0 --older-than 30d --max-file-age 7d --stopped
 """
 
 
@@ -74,8 +84,8 @@ class SettingOptions(ConsentOptions):
         typer.Option(
             "--set",
             metavar="SOURCE",
-            help="Give this source the position after --to. The state stays as it is. Stop the query first. Can be "
-            "repeated: the first --to is for the first --set. ttlsnap rollback undoes it.",
+            help="Give this source the position that --to names. The state stays as it is. Stop the query first. Can "
+            "be repeated: the first --to is for the first --set. ttlsnap rollback undoes it.",
             rich_help_panel=SET,
         ),
     ] = None
@@ -114,7 +124,7 @@ class SettingOptions(ConsentOptions):
         typer.Option(
             "--forget",
             metavar="SOURCE",
-            help="Files: the source reads the files after --files again.",
+            help="Files: the source reads the files that --files names again.",
             rich_help_panel=FILES,
         ),
     ] = None
@@ -123,7 +133,7 @@ class SettingOptions(ConsentOptions):
         typer.Option(
             "--record",
             metavar="SOURCE",
-            help="Files: the source never reads the files after --files.",
+            help="Files: the source never reads the files that --files names. They must exist.",
             rich_help_panel=FILES,
         ),
     ] = None
@@ -132,8 +142,8 @@ class SettingOptions(ConsentOptions):
         typer.Option(
             "--files",
             metavar="PATTERN",
-            help="The paths of files, such as '/in/2026-11-*/**'. * and ? match no slash, and ** is any number of "
-            "folders. Can be repeated.",
+            help="The whole paths of files, such as '/in/2026-11-*/**'. * and ? match no slash, [ab] is one of two "
+            "letters, and ** is any number of folders. Can be repeated.",
             rich_help_panel=FILES,
         ),
     ] = None
@@ -166,7 +176,7 @@ class SettingOptions(ConsentOptions):
         typer.Option(
             "--older-than",
             metavar="DURATION",
-            help="With --trim: leave out files that are older by this than the newest recorded one: 30d.",
+            help="With --trim: how much older than the newest file of the oldest retained batch, such as 30d.",
             rich_help_panel=FILES,
         ),
     ] = None
@@ -425,6 +435,7 @@ def _subject(report: PositionsReport) -> str:
 def _describe_edit(report: PositionsReport) -> Iterator[str]:
     if not _count(report):
         yield f"{place(report.target)}: there is nothing to change."
+        yield from (line for log in report.log_changes for line in log.meaning)
     elif report.dry_run or not report.published:
         yield "Nothing was changed." if not report.dry_run else f"Would change {_subject(report)}:"
     else:

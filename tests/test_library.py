@@ -178,7 +178,10 @@ WRONG: list[tuple[Callable[[str], object], str]] = [
     (lambda target: api.inspect(target, entries=-1), "entries is -1; it must be a whole number from 0 on"),
     (lambda target: api.diff(target, tables="0.state"), "tables is '0.state'; it must be a list of texts"),
     (lambda target: api.explain(target, "1", None), "transformers is None; it must be a list of"),
-    (lambda target: api.migrate(target, settings="codec"), "settings is 'codec'; it must be a dict with texts as keys or None"),
+    (
+        lambda target: api.migrate(target, settings="codec"),
+        "settings is 'codec'; it must be a dict with texts as keys or None",
+    ),
     (lambda target: api.doctor(target, fix="torn-offset"), "fix is 'torn-offset'; it must be a list of texts"),
     (lambda target: api.rollback(target, confirm=True), "confirm is True; it must be a function or None"),
     (lambda target: api.history(None), "target is None; it must be a text"),

@@ -132,6 +132,9 @@ def test_going_back_to_before_a_change_says_that_it_is_lost(
         rollback(target, stopped=True)
         assert not any(run in warning for warning in rewind(target, 3, dry_run=True, stopped=True).warnings)
     set_positions(target, {"0": {"logOffset": 4}}, stopped=True)
+    repeat = f"""ttlsnap sources {target} --set 0 --to '{{"logOffset": 4}}'"""
+    assert repeat in " ".join(rewind(target, 3, dry_run=True, stopped=True).warnings)
+    assert """--set 0 --to '{"logOffset": 4}'""" in ttlsnap("history", target).out
     monkeypatch.setattr("sys.stdin", Mock(isatty=lambda: True))
     monkeypatch.setattr("typer.confirm", lambda question, **_: True)
     foreseen = ttlsnap("rewind", target, "--batch", "3", "--stopped", "--dry-run")

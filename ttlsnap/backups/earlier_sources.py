@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from ttlsnap.printable import shell_word
 from ttlsnap.publishing.history import list_runs
 from ttlsnap.publishing.runs import Runs
 
@@ -12,17 +13,18 @@ _ALSO_EARLIER = ("move", "trim")
 """The changes of logs that remain: ``Move`` is also made in earlier entries, and ``Trim`` has no effect on batches."""
 
 
-def describe_lost_changes(runs: Runs, batch: int) -> Iterator[str]:
-    """Yield in words what is lost if the state and the positions become those after ``batch``."""
+def describe_lost_changes(runs: Runs, root: str, batch: int) -> Iterator[str]:
+    """Yield in words what the checkpoint ``root`` loses if its state and its positions become those after ``batch``."""
     for run in list_runs(runs):
         # A run changes the positions of its batch, so it is also in that batch.
         if run.kind != "sources" or run.status != "done" or run.batch is None or run.batch <= batch:
             continue
+        options = (run.report or {}).get("options", ())
         if names := sorted(set(_names(run.report or {}))):
             yield (
                 f"after batch {batch}, ttlsnap sources changed what source {', '.join(names)} reads (run {run.run}, "
-                f"after batch {run.batch}). This change is lost. If it is still wanted, run that command again before "
-                "the query starts"
+                f"after batch {run.batch}). This change is lost. If it is still wanted, do it again before the query "
+                f"starts: {' '.join(map(shell_word, ['ttlsnap', 'sources', root, *options]))}"
             )
 
 

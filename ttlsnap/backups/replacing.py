@@ -191,7 +191,7 @@ class Replacement(Run):
         self._numbers = number_batches(runs, self._logs, self.before, selection.batch)
         if self._numbers.batch > max(self._logs.commits, default=-1):
             self.warnings.append(self._describe_raised_number())
-        self.warnings += describe_lost_changes(runs, selection.batch)
+        self.warnings += describe_lost_changes(runs, self.files.root, selection.batch)
         self._partitions, self._unique_ids = _renumber(selection, self._numbers.batch + 1)
         self._staged: list[StagedFile] = []
         self.published = not request.dry_run

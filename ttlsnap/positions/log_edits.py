@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
-from itertools import compress
+from itertools import chain, compress
 from urllib.parse import quote as quote_uri
 from urllib.parse import unquote
 
@@ -100,6 +100,10 @@ class LogEdit(ABC):
     """Whether the newest file may no longer be recorded, by which Spark knows which files are too old."""
 
     @abstractmethod
+    def options(self, source: str) -> list[str]:
+        """Return the options of the command that makes this change of the log of a source."""
+
+    @abstractmethod
     def rule(self, recorded: Recorded) -> Rule:
         """Return the rule for the lines of the log. Raise UsageError if it cannot be changed so."""
 
@@ -115,7 +119,7 @@ class LogEdit(ABC):
         """Return why it is a mistake that nothing was changed; None if it is none."""
         if not recorded.files:
             return "the source has recorded no file"
-        return f"no recorded file matches. One of them is {readable(recorded.sample)}"
+        return f"no recorded file matches. A recorded path looks like this: {readable(recorded.sample)}"
 
 
 @dataclass(frozen=True)
@@ -131,6 +135,10 @@ class Forget(LogEdit):
     def __post_init__(self) -> None:
         _require_list(self.patterns)
 
+    def options(self, source: str) -> list[str]:
+        """See ``LogEdit``."""
+        return ["--forget", source, *_files(self.patterns)]
+
     def rule(self, recorded: Recorded) -> Rule:
         """See ``LogEdit``."""
         matches = matcher(self.patterns)
@@ -139,8 +147,8 @@ class Forget(LogEdit):
     def describe(self, changed: int) -> str:
         """See ``LogEdit``."""
         return (
-            f"{quantity(changed, 'file')} will be read again if they still exist. Spark leaves out those that are more "
-            "than maxFileAge (an option of the source, 7 days by default) older than the newest recorded file"
+            f"{quantity(changed, 'file')} will be read again, as far as they still exist. Spark leaves out what is "
+            "more than maxFileAge (an option of the source, 7 days by default) older than the newest recorded file"
         )
 
 
@@ -152,6 +160,10 @@ class Record(LogEdit):
 
     def __post_init__(self) -> None:
         _require_list(self.patterns)
+
+    def options(self, source: str) -> list[str]:
+        """See ``LogEdit``."""
+        return ["--record", source, *_files(self.patterns)]
 
     def rule(self, recorded: Recorded) -> Rule:
         """See ``LogEdit``."""
@@ -184,8 +196,9 @@ class Record(LogEdit):
     def describe(self, changed: int) -> str:
         """See ``LogEdit``."""
         return (
-            f"{quantity(changed, 'file')} will never be read. If they are newer than all that were read, Spark also "
-            "leaves out files that it has not read yet, and that are more than maxFileAge older than these"
+            f"{quantity(changed, 'file')} will never be read. The source compares the age of every other file with the "
+            "newest recorded one, and these count now: it never reads what is more than maxFileAge (an option of the "
+            "source, 7 days by default) older"
         )
 
     def describe_nothing(self, recorded: Recorded) -> str | None:
@@ -204,6 +217,10 @@ class Move(LogEdit):
 
     old: str
     new: str
+
+    def options(self, source: str) -> list[str]:
+        """See ``LogEdit``."""
+        return ["--moved", source, "--root", f"{self.old}={self.new}"]
 
     def rule(self, recorded: Recorded) -> Rule:
         """See ``LogEdit``."""
@@ -248,13 +265,18 @@ class Trim(LogEdit):
     def _max_file_age_us(self) -> int:
         return micros_of("max_file_age", self.max_file_age)
 
+    def options(self, source: str) -> list[str]:
+        """See ``LogEdit``."""
+        ages = map(format_duration, (self._older_than_us, self._max_file_age_us))
+        return ["--trim", source, *chain(*zip(("--older-than", "--max-file-age"), ages, strict=True))]
+
     def rule(self, recorded: Recorded) -> Rule:
         """See ``LogEdit``."""
         if self._older_than_us < self._max_file_age_us:
             raise UsageError(
                 f"--older-than {format_duration(self._older_than_us)} is less than --max-file-age "
-                f"{format_duration(self._max_file_age_us)}: the source would read files again that are older "
-                "than the first, and not older than the second"
+                f"{format_duration(self._max_file_age_us)}. The source would read again the files whose age is between "
+                "the two"
             )
         if recorded.are_descending:
             raise UsageError(
@@ -267,16 +289,25 @@ class Trim(LogEdit):
 
     def describe(self, changed: int) -> str:
         """See ``LogEdit``."""
+        age = format_duration(self._older_than_us)
+        if not changed:
+            return (
+                f"no file can be left out: none is more than {age} older than the newest file that was read up to the "
+                "oldest retained batch"
+            )
         return (
-            f"{quantity(changed, 'file')} will no longer be recorded: more than "
-            f"{format_duration(self._older_than_us)} older than newer recorded ones. Spark does not read them "
-            f"again if the source has maxFileAge {format_duration(self._max_file_age_us)} or less, and not "
-            "latestFirst"
+            f"{quantity(changed, 'file')} will no longer be recorded: more than {age} older than the newest file that "
+            "was read up to the oldest retained batch. Spark does not read them again if the source has maxFileAge "
+            f"{format_duration(self._max_file_age_us)} or less, and not latestFirst"
         )
 
     def describe_nothing(self, recorded: Recorded) -> str | None:
         """See ``LogEdit``."""
         return None
+
+
+def _files(patterns: Sequence[str]) -> Iterator[str]:
+    return chain(*(("--files", pattern) for pattern in patterns))
 
 
 def _require_list(patterns: Sequence[str]) -> None:

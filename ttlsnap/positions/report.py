@@ -179,8 +179,10 @@ class PositionsReport(RunReport):
     changes          the sources that get another position
     log_changes      the sources of files whose logs change
     new_names        all sources, if one of them gets another name
+    options          the options of the command that makes this change, without those of the client of Kafka
     """
 
     changes: tuple[PositionChange, ...]
     log_changes: tuple[LogChange, ...] = ()
     new_names: tuple[NewName, ...] = ()
+    options: tuple[str, ...] = ()

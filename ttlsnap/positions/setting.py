@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -268,7 +269,27 @@ class Repositioning(Run):
             changes=self._changes,
             log_changes=tuple(log.describe(name) for name, log in self._logs.items()),
             new_names=self._renamed.report,
+            options=tuple(_options(self._request)),
         )
+
+
+def _options(request: PositionsRequest) -> Iterator[str]:
+    """Yield the options of the command that does the same, without those of the client of Kafka."""
+    for name, wanted in (request.positions or {}).items():
+        yield from (
+            "--set",
+            name,
+            "--to",
+            wanted if isinstance(wanted, str) else json.dumps(wanted, ensure_ascii=False),
+        )
+    pairs = {"--topic": request.topics, "--table": request.tables, "--rename": request.new_names}
+    for option, values in pairs.items():
+        for old, new in (values or {}).items():
+            yield from (option, f"{old}={new}")
+    for name, edit in (request.log_edits or {}).items():
+        yield from edit.options(name)
+    if request.bootstrap_servers is not None:
+        yield from ("--bootstrap-servers", request.bootstrap_servers)
 
 
 def _compare(checkpoint: Checkpoint, request: PositionsRequest) -> tuple[tuple[PositionChange, ...], dict[str, str]]:
