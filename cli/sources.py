@@ -63,8 +63,8 @@ Examples:
   # go on with a topic that was created again, from its beginning
   ttlsnap sources ck --set 0 --to '{"visits": {"0": 0, "1": 0}}' --stopped
 
-  # go on with what a Delta table got since a time
-  ttlsnap sources ck --set 0 --to 2026-11-20T08:00Z --table 0=/data/visits --stopped
+  # go on with what a Delta table got since a day or a time
+  ttlsnap sources ck --set 0 --to 2026-11-20 --table 0=/data/visits --stopped
 
   # read some files again, or never
   ttlsnap sources ck --forget 0 --files '/in/2026-11-2?/**' --stopped
@@ -142,8 +142,8 @@ class SettingOptions(ConsentOptions):
         typer.Option(
             "--files",
             metavar="PATTERN",
-            help="The whole paths of files, such as '/in/2026-11-*/**'. * and ? match no slash, [ab] is one of two "
-            "letters, and ** is any number of folders. Can be repeated.",
+            help="The whole paths of files, such as '/in/2026-11-*/**'. * and ? match no slash, and ** is any "
+            "number of folders. Can be repeated.",
             rich_help_panel=FILES,
         ),
     ] = None

@@ -252,7 +252,7 @@ def test_a_long_log_is_changed_in_pieces_as_in_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (Forget(["/nowhere/*"]), f"no recorded file matches. One of them is {EVENTS}/00005.json"),
+        (Forget(["/nowhere/*"]), f"no recorded file matches. A recorded path looks like this: {EVENTS}/00005.json"),
         (Move("/nowhere", "/somewhere"), "no recorded file matches"),
         (Record(["/nowhere/*"]), "no file matches /nowhere/*"),
         (Record(["**"]), "** is a relative path. Give the whole path"),
