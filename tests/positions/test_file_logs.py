@@ -119,8 +119,8 @@ def test_spark_reads_no_moved_file_again_after_a_rewind(count: Count, tmp_path: 
     assert count(moved, checkpoint, retained=100) == wanted
 
 
-def test_spark_starts_from_each_batch_after_a_change(count: Count, tmp_path: Path) -> None:
-    """Spark refuses a log whose last line has no number of an entry."""
+def test_a_change_holds_as_of_each_batch(count: Count, tmp_path: Path) -> None:
+    """Spark also refuses a log whose last line has no number of an entry."""
     folder, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
     for number in range(5):
         put(folder, f"{number}.json", number / 10, f"k{number}")
@@ -137,8 +137,27 @@ def test_spark_starts_from_each_batch_after_a_change(count: Count, tmp_path: Pat
         copy(str(checkpoint), str(rewound), new_id=True)
         rewind(str(rewound), batch, stopped=True)
         read = count(folder, clone, retained=100)
-        assert read["new"] == 1, batch
-        assert count(folder, rewound, retained=100) == read, batch
+        if batch < 5:
+            first = {f"k{number}": 1 for number in range(batch + 1, 5)}
+            assert read == first | {f"k{number}": 2 for number in (0, 3, 4) if number <= batch} | {"new": 1}, batch
+        else:
+            assert read.pop("new") == 1
+            assert read.items() <= {"k0": 2, "k3": 2, "k4": 2}.items()
+        assert count(folder, rewound, retained=100) == {**read, "new": 1}, batch
+
+
+def test_spark_reads_no_trimmed_file_again_if_others_are_forgotten(count: Count, tmp_path: Path) -> None:
+    """Spark knows by the newest recorded file which files are too old, also as of an earlier batch."""
+    folder, checkpoint, age = tmp_path / "in", tmp_path / "checkpoint", {"maxFileAge": "3d"}
+    for number in range(12):
+        put(folder, f"{number:02}.json", number, f"k{number}")
+    count(folder, checkpoint, retained=2, options=age)
+    assert edit(checkpoint, Trim("3d", "3d")).changed == 6
+    assert edit(checkpoint, Forget([f"{folder}/0[789].json", f"{folder}/10.json"])).changed == 4
+    assert list_restorable(str(checkpoint))[0].batch == 9
+    rewind(str(checkpoint), 9, stopped=True)
+    read = count(folder, checkpoint, retained=2, options=age)
+    assert read == {"k7": 2, "k8": 2, "k9": 2, "k10": 1, "k11": 1}
 
 
 def test_spark_reads_no_file_again_that_was_trimmed(count: Count, tmp_path: Path) -> None:
@@ -246,7 +265,9 @@ def test_a_long_log_is_changed_in_pieces_as_in_one(tmp_path: Path) -> None:
     (path.parent / ".2.crc").unlink()
     done = set_positions(str(checkpoint), log_edits={"0": Forget(["/in/*[05].json"])}, stopped=True).log_changes[0]
     assert (done.before, done.changed) == (200_005, 40_000)
-    assert path.read_text().splitlines() == ["v1", *(line for line in lines if "0.j" not in line and "5.j" not in line)]
+    limit = {"path": f"file://{EVENTS}/00005.json.not-read", "timestamp": 199_999, "batchId": -1}
+    rest = [line for line in lines if "0.j" not in line and "5.j" not in line]
+    assert path.read_text().splitlines() == ["v1", json.dumps(limit, separators=(",", ":")), *rest]
 
 
 @pytest.mark.parametrize(
@@ -325,7 +346,7 @@ def test_files_are_recorded_as_spark_writes_them(tmp_path: Path, name: str) -> N
         else:
             with pytest.raises(UsageError, match="all files that match are recorded already"):
                 edit(checkpoint, Record([pattern]))
-    line = (checkpoint / "sources/0/5").read_text().splitlines()[1]
+    line = (checkpoint / "sources/0/0").read_text().splitlines()[1]
     assert json.loads(line)["path"] == f"file://{encoded(str(tmp_path))}/in/{encoded(name)}"
 
 

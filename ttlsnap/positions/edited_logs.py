@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from ttlsnap.checkpoint.source_logs import (
+    COMPACT,
     UNREAD,
     SourceLog,
     describe_missing,
@@ -43,11 +44,15 @@ _DESCENDING = 0.5
 
 @dataclass(frozen=True)
 class Counts:
-    """What an edit does to a file of the log: its lines before and after, and how many are changed."""
+    """What an edit does to a file of the log: its lines before and after, and how many are changed.
+
+    ``limit_ms`` is the newest time of the lines that the file has lost, by this edit or an earlier one.
+    """
 
     before: int
     after: int
     changed: int
+    limit_ms: int
 
 
 class EditedLog:
@@ -68,7 +73,9 @@ class EditedLog:
         self.counts = {name: self._count(name) for name in self._names}
         others = {name for name in log.files if log_number(name) is not None} - set(self._names)
         self._earlier = {name: self._count(name) for name in sorted(others) if edit.is_for_earlier}
-        self._keeps_limit = edit.lowers_newest or self._has_limit
+        # One of these is the first file that Spark reads, also as of an earlier batch.
+        every_name = sorted({*self._names, *others}, key=lambda name: log_number(name) or 0)
+        self._firsts = {name for name in every_name if name.endswith(COMPACT) or name == every_name[0]}
         last = self._names[-1]
         if self.changed and log_number(last) == 0 and not self.counts[last].after:
             raise UsageError(
@@ -110,19 +117,19 @@ class EditedLog:
     @property
     def changed_names(self) -> list[str]:
         """The names of the files of the log that change."""
-        is_last_new = bool(self._added) or (self._keeps_limit and self.changed > 0)
-        last = self._names[-1:] if is_last_new else ()
-        changed_names = [name for name in self._names if self.counts[name].changed or name in last]
-        return [*changed_names, *(name for name, counts in self._earlier.items() if counts.changed)]
+        all_counts = {**self.counts, **self._earlier}
+        firsts = self._firsts if self._added else ()
+        return [name for name, counts in all_counts.items() if counts.changed or name in firsts]
 
     def write(self, name: str, file: BinaryIO) -> None:
         """Write the new content of a file of the log."""
+        counts = self.counts.get(name) or self._earlier[name]
+        # Spark compares the ages of files with the newest time in the log.
+        new_lines = [(self._unread, counts.limit_ms)] if counts.limit_ms else []
+        new_lines += self._added if name in self._firsts else []
         file.write(_VERSION)
-        if name == self._names[-1]:
-            # Spark compares the ages of files with the newest time in the log.
-            unread = [(self._unread, self.recorded.newest_ms)] if self._keeps_limit else []
-            for path, time_ms in sorted([*self._added, *unread], key=lambda added: added[1]):
-                file.write(b"\n" + line_of(path, time_ms, _NO_ENTRY))
+        for path, time_ms in sorted(new_lines, key=lambda line: line[1]):
+            file.write(b"\n" + line_of(path, time_ms, _NO_ENTRY))
         last_text = line_of(self._unread, 0, _NO_ENTRY)
         for lines in self._read(name):
             texts, _ = self._rule(lines)
@@ -139,11 +146,13 @@ class EditedLog:
         return self.recorded.sample + UNREAD
 
     def _count(self, name: str) -> Counts:
-        before = after = changed = 0
+        before = after = changed = limit_ms = 0
         for lines in self._read(name):
             texts, changed_lines = self._rule(lines)
             before, after, changed = before + len(lines.texts), after + len(texts), changed + changed_lines
-        return Counts(before, after, changed)
+            lost_ms = int(lines.times_ms.max(initial=0)) if changed_lines and self._edit.lowers_newest else 0
+            limit_ms = max(limit_ms, lines.limit_ms, lost_ms)
+        return Counts(before, after, changed, limit_ms)
 
     def _all_lines(self) -> Iterator[Lines]:
         for name in self._names:
@@ -151,12 +160,10 @@ class EditedLog:
 
     def _examine(self, needed_after: int) -> Recorded:
         files, newest_ms, settled_ms, sample, earlier, descending = 0, 0, 0, "", 0, 0
-        self._has_limit = False
         last_time: npt.NDArray[np.int64] = np.empty(0, np.int64)
         last_entry = last_time
         is_descending = False
         for lines in self._all_lines():
-            self._has_limit |= lines.limit_ms > 0
             newest_ms = max(newest_ms, lines.limit_ms)
             if not len(lines.texts):
                 continue

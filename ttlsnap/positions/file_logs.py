@@ -77,6 +77,17 @@ def require_entries(logs: FileLogs, new_positions: Mapping[str, int]) -> None:
     if not new_positions:
         return
     files = logs.files
+    for name, new_position in new_positions.items():
+        owner = logs.find(name)
+        if owner is None or new_position >= logs.positions[name]:
+            continue
+        names = {info.name for info in files.list(f"{layout.SOURCES}/{owner}")}
+        for number in range(new_position + 1, logs.positions[name] + 1):
+            if not names & {str(number), f"{number}{COMPACT}"}:
+                raise UsageError(
+                    f"{files.root}/{layout.SOURCES}/{owner} has no file of entry {number} any more, so the source "
+                    f"cannot go back to entry {new_position}"
+                )
     sources = find_sources(files, {**logs.positions, **new_positions})
     for source, last_number in sources.items():
         log = list_source_log(files, source, last_number)

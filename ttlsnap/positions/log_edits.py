@@ -92,10 +92,11 @@ class LogEdit(ABC):
     """A change of what the log of a file source has recorded.
 
     ``is_for_earlier``: it also changes files of the log that a later ``.compact`` file has replaced. Spark does not
-    read them, but ``rewind`` and ``copy`` do, to go back to an earlier batch.
+    read them, but ``rewind`` and ``copy`` do, to go back to an earlier batch. The change must hold there, too: the
+    files that Spark reads are in part those that it read before that batch.
     """
 
-    is_for_earlier = False
+    is_for_earlier = True
     lowers_newest = False
     """Whether the newest file may no longer be recorded, by which Spark knows which files are too old."""
 
@@ -213,8 +214,6 @@ class Record(LogEdit):
 class Move(LogEdit):
     """The files of the folder ``old`` are in the folder ``new`` now, and count as read there."""
 
-    is_for_earlier = True
-
     old: str
     new: str
 
@@ -224,7 +223,7 @@ class Move(LogEdit):
 
     def rule(self, recorded: Recorded) -> Rule:
         """See ``LogEdit``."""
-        old, new = (f"{_as_recorded(_whole(root)).rstrip('/')}/" for root in (self.old, self.new))
+        old, new = (f"{_as_recorded(_folder(root))}/" for root in (self.old, self.new))
         head, new_head = b'{"path":"' + old.encode(), b'{"path":"' + new.encode()
 
         def move(text: bytes) -> bytes:
@@ -256,6 +255,7 @@ class Trim(LogEdit):
 
     older_than: timedelta | str
     max_file_age: timedelta | str
+    is_for_earlier = False
 
     @cached_property
     def _older_than_us(self) -> int:
@@ -325,6 +325,14 @@ def _whole(path: str) -> str:
     return scheme + separator + re.sub("/+", "/", inner)
 
 
+def _folder(path: str) -> str:
+    """Return the path of a folder without a slash at its end. Raise UsageError for the root of a file system."""
+    folder = _whole(path).rstrip("/")
+    if folder in ("", "file:") or folder.endswith("//") or not split_uri(folder)[2]:
+        raise UsageError(f"{path} is the root of a file system. Name a folder in it")
+    return folder
+
+
 def readable(path: str) -> str:
     """Return a recorded path as a person writes it."""
     return _without_scheme(unquote(path) if "%" in path else path)
@@ -368,8 +376,10 @@ _SYMBOLS = {"/**/": "/(?:.*/)?", "/**": "/.*", "*": "[^/]*", "?": "[^/]"}
 def _translate_part(part: str) -> str:
     if not part.startswith("[") or len(part) < 3:
         return re.escape(part)
-    inner = part[1:-1].replace("\\", "\\\\").replace("^", r"\^")
-    return f"[^/{inner[1:]}]" if inner.startswith("!") else f"[{inner}]"
+    # As in Hadoop's globs, ! and ^ at the beginning stand for every other letter.
+    is_negated = part[1] in "!^"
+    letters = re.sub(r"([\\^\[&~|])", r"\\\1", part[1 + is_negated : -1])
+    return f"[^/{letters}]" if is_negated else f"[{letters}]"
 
 
 def _find_files(pattern: str) -> dict[str, int]:
