@@ -279,6 +279,8 @@ def test_a_long_log_is_changed_in_pieces_as_in_one(tmp_path: Path) -> None:
         (Record(["**"]), "** is a relative path. Give the whole path"),
         (Move("/in", "data/in"), "data/in is a relative path"),
         (Move("/in", "/data/../in"), "has a folder named . or .."),
+        (Move("/", "/x"), "/ is the root of a file system"),
+        (Move("/in", "file:///"), "file:/// is the root of a file system"),
         (Trim("1s", timedelta(seconds=2)), "--older-than 1s is less than --max-file-age 2s"),
     ],
 )
@@ -356,6 +358,7 @@ def test_files_are_recorded_as_spark_writes_them(tmp_path: Path, name: str) -> N
         lambda text: text[:-4],
         lambda text: text.replace('"timestamp":1700000003000', '"timestamp":null'),
         lambda text: text.replace("batchId", "batchNo"),
+        lambda text: text.replace("00003.json", "\udcff.json"),
         lambda text: "",
         lambda text: "v1\n",
     ],
@@ -363,7 +366,7 @@ def test_files_are_recorded_as_spark_writes_them(tmp_path: Path, name: str) -> N
 def test_a_damaged_log_is_not_changed(tmp_path: Path, damage: Callable[[str], str]) -> None:
     checkpoint = sample(AGG, tmp_path)
     path = checkpoint / "sources/0/3"
-    path.write_text(damage(path.read_text()))
+    path.write_text(damage(path.read_text()), errors="surrogateescape")
     (path.parent / ".3.crc").unlink()
     before = bytes_of(checkpoint)
     with pytest.raises(CorruptionError, match="sources/0/3"):
@@ -405,6 +408,9 @@ def test_wrong_options_are_explained(ttlsnap: Ttlsnap, tmp_path: Path, words: tu
         ("/in/**", "/inside/a.json", False),
         ("/in/[!a]?.json", "/in/bc.json", True),
         ("/in/[!a]?.json", "/in/ac.json", False),
+        ("/in/[^a]?.json", "/in/bc.json", True),
+        ("/in/[^a]?.json", "/in/ac.json", False),
+        ("/in/[[]1.json", "/in/[1.json", True),
         ("/in/a+(b).json", "/in/a+(b).json", True),
         ("file:///in/a.json", "/in/a.json", True),
         ("s3a://b/**", "s3a://b/x/y", True),

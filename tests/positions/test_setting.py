@@ -11,7 +11,7 @@ import pytest
 
 from ttlsnap import Forget, Move, copy, doctor, rewind, rollback, set_positions
 from ttlsnap.checkpoint.logs import named_positions
-from ttlsnap.errors import RefusedError
+from ttlsnap.errors import RefusedError, UsageError
 from ttlsnap.storage.open import open_directory
 
 from ..cli.running import Ttlsnap
@@ -143,3 +143,18 @@ def test_going_back_to_before_a_change_says_that_it_is_lost(
     done = ttlsnap("rewind", target, "--batch", "3", "--stopped")
     assert done.code == 0
     assert " ".join(done.err.split()).count(words) == 1
+
+
+def test_a_source_of_files_does_not_go_back_to_an_entry_without_those_after_it(tmp_path: Path) -> None:
+    """After a rewind, an earlier ``.compact`` file has only a line that no batch reads."""
+    checkpoint = sample("agg-deltas-lz4-4.2", tmp_path)
+    log = checkpoint / "sources/0"
+    lines = [(log / str(number)).read_text().splitlines()[1] for number in range(6)]
+    for path in [*log.glob("[0-9]*"), *log.glob(".*.crc")]:
+        path.unlink()
+    for number in (2, 5):
+        (log / f"{number}.compact").write_text("\n".join(["v1", *lines[: number + 1]]))
+    with pytest.raises(
+        UsageError, match=r"sources/0 has no file of entry 3 any more, so the source cannot go back to entry 2"
+    ):
+        set_positions(str(checkpoint), {"0": {"logOffset": 2}}, stopped=True)

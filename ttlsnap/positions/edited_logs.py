@@ -208,6 +208,7 @@ def _parse(piece: bytes, where: str) -> Lines:
     options = pj.ParseOptions(explicit_schema=_FIELDS, unexpected_field_behavior="error")
     try:
         table = pj.read_json(pa.BufferReader(piece), pj.ReadOptions(block_size=len(piece) + 1), options)
+        table.validate(full=True)  # also for bytes that are not UTF-8
     except pa.ArrowInvalid as error:
         raise CorruptionError(f"{where} has a line that is not one of the log of a file source ({error})") from error
     if table.num_rows != len(texts) or any(column.null_count for column in table.columns):

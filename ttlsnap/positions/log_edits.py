@@ -376,7 +376,7 @@ _SYMBOLS = {"/**/": "/(?:.*/)?", "/**": "/.*", "*": "[^/]*", "?": "[^/]"}
 def _translate_part(part: str) -> str:
     if not part.startswith("[") or len(part) < 3:
         return re.escape(part)
-    # As in Hadoop's globs, ! and ^ at the beginning stand for every other letter.
+    # As in Hadoop's globs, ! and ^ at the beginning mean every other letter.
     is_negated = part[1] in "!^"
     letters = re.sub(r"([\\^\[&~|])", r"\\\1", part[1 + is_negated : -1])
     return f"[^/{letters}]" if is_negated else f"[{letters}]"
