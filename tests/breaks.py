@@ -350,9 +350,9 @@ BREAKS = (
     ),
     Break(
         "files are trimmed that are young again after a rewind",
-        "positions/log_edits.py",
-        "cutoff_ms = recorded.settled_ms - self._older_than_us",
-        "cutoff_ms = recorded.newest_ms - self._older_than_us",
+        "positions/edited_logs.py",
+        "settled = lines.times_ms[(lines.entries >= 0) & (lines.entries <= needed_after)]",
+        "settled = lines.times_ms",
         "test_file_logs.py",
     ),
     Break(

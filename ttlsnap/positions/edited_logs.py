@@ -46,7 +46,7 @@ _DESCENDING = 0.5
 class Counts:
     """What an edit does to a file of the log: its lines before and after, and how many are changed.
 
-    ``limit_ms`` is the newest time of the lines that the file has lost, by this edit or an earlier one.
+    ``limit_ms`` is the newest time in the pieces that have lost lines, by this edit or an earlier one; otherwise 0.
     """
 
     before: int
@@ -102,7 +102,6 @@ class EditedLog:
         return LogChange(
             name=name,
             folder=self.folder,
-            change=type(self._edit).__name__.lower(),
             changed=self.changed,
             before=before,
             after=after + len(self._added),
@@ -159,12 +158,11 @@ class EditedLog:
             yield from self._read(name)
 
     def _examine(self, needed_after: int) -> Recorded:
-        files, newest_ms, settled_ms, sample, earlier, descending = 0, 0, 0, "", 0, 0
+        files, settled_ms, sample, earlier, descending = 0, 0, "", 0, 0
         last_time: npt.NDArray[np.int64] = np.empty(0, np.int64)
         last_entry = last_time
         is_descending = False
         for lines in self._all_lines():
-            newest_ms = max(newest_ms, lines.limit_ms)
             if not len(lines.texts):
                 continue
             settled = lines.times_ms[(lines.entries >= 0) & (lines.entries <= needed_after)]
@@ -174,11 +172,10 @@ class EditedLog:
             is_descending |= bool((goes_back & (np.diff(entries) == 0)).any())
             earlier, descending = earlier + len(goes_back), descending + int(goes_back.sum())
             last_time, last_entry = times[-1:], entries[-1:]
-            files, newest_ms = files + len(lines.texts), max(newest_ms, int(lines.times_ms.max()))
+            files += len(lines.texts)
             sample = lines.paths[-1].as_py()
         return Recorded(
             files=files,
-            newest_ms=newest_ms,
             settled_ms=settled_ms,
             sample=sample,
             needed_after=needed_after,

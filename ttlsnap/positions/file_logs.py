@@ -6,11 +6,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.logs import read_file_logs
 from ttlsnap.checkpoint.source_logs import COMPACT, are_exact, find_sources, list_source_log, log_number
 from ttlsnap.errors import UsageError
+from ttlsnap.positions.kinds import find_kind
+from ttlsnap.positions.meaning import explain
 from ttlsnap.storage.directory import Directory
 
 _MOST_READ = 64 << 20
@@ -67,6 +70,14 @@ def count_recorded(logs: FileLogs, name: str, first: int, last: int) -> int | No
         lines = files.read(f"{layout.SOURCES}/{owner}/{file_name}", _MOST_READ).splitlines()[1:]
         found += sum(_number_of(line) == number for line in lines)
     return found
+
+
+def explain_with_log(logs: FileLogs, name: str, before: Any, after: Any) -> list[str]:
+    """Return what another position of a source means, with a number of files if its log shows that. See ``explain``."""
+    recorded = None
+    if find_kind(before) == find_kind(after) == "files":
+        recorded = count_recorded(logs, name, after["logOffset"], before["logOffset"])
+    return explain(before, after, recorded)
 
 
 def require_entries(logs: FileLogs, new_positions: Mapping[str, int]) -> None:

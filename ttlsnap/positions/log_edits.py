@@ -69,7 +69,6 @@ class Recorded:
     """What a log has recorded before it is changed.
 
     files           how many files
-    newest_ms       the newest of the times that count for ``maxFileAge``
     settled_ms      the newest of the times up to the entry ``needed_after``
     sample          the last path
     needed_after    the entry after which a retained batch may have to be run again
@@ -77,7 +76,6 @@ class Recorded:
     """
 
     files: int
-    newest_ms: int
     settled_ms: int
     sample: str
     needed_after: int
@@ -327,10 +325,10 @@ def _whole(path: str) -> str:
 
 def _folder(path: str) -> str:
     """Return the path of a folder without a slash at its end. Raise UsageError for the root of a file system."""
-    folder = _whole(path).rstrip("/")
-    if folder in ("", "file:") or folder.endswith("//") or not split_uri(folder)[2]:
+    folder = _whole(path)
+    if not split_uri(folder)[2].strip("/"):
         raise UsageError(f"{path} is the root of a file system. Name a folder in it")
-    return folder
+    return folder.rstrip("/")
 
 
 def readable(path: str) -> str:

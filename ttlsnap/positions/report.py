@@ -140,7 +140,6 @@ class LogChange(Document):
     """Another content of the log of a source that reads files.
 
     name, folder     the source, and the place of its log
-    change           ``forget``, ``record``, ``move`` or ``trim``
     changed          how many files are recorded in another way
     before, after    how many files the log records
     meaning          what rows the source reads again, and what rows it never reads, in words
@@ -148,7 +147,6 @@ class LogChange(Document):
 
     name: str
     folder: str
-    change: str
     changed: int
     before: int
     after: int

@@ -27,11 +27,11 @@ from ttlsnap.errors import BusyError, RefusedError, UsageError
 from ttlsnap.keywords import takes
 from ttlsnap.positions.delta_tables import open_tables, resolve_version
 from ttlsnap.positions.edited_logs import EditedLog
-from ttlsnap.positions.file_logs import FileLogs, count_recorded, require_entries
+from ttlsnap.positions.file_logs import FileLogs, explain_with_log, require_entries
 from ttlsnap.positions.kafka import connect, require_existing, require_kafka, resolve
 from ttlsnap.positions.kinds import find_kind, require_source
 from ttlsnap.positions.log_edits import LogEdit
-from ttlsnap.positions.meaning import as_offset, explain, parse_position
+from ttlsnap.positions.meaning import as_offset, parse_position
 from ttlsnap.positions.renaming import RenamedSources
 from ttlsnap.positions.report import PositionChange, PositionsReport
 from ttlsnap.printable import shell_word
@@ -276,12 +276,8 @@ class Repositioning(Run):
 def _options(request: PositionsRequest) -> Iterator[str]:
     """Yield the options of the command that does the same, without those of the client of Kafka."""
     for name, wanted in (request.positions or {}).items():
-        yield from (
-            "--set",
-            name,
-            "--to",
-            wanted if isinstance(wanted, str) else json.dumps(wanted, ensure_ascii=False),
-        )
+        text = wanted if isinstance(wanted, str) else json.dumps(wanted, ensure_ascii=False)
+        yield from ("--set", name, "--to", text)
     pairs = {"--topic": request.topics, "--table": request.tables, "--rename": request.new_names}
     for option, values in pairs.items():
         for old, new in (values or {}).items():
@@ -322,10 +318,8 @@ def _compare(checkpoint: Checkpoint, request: PositionsRequest) -> tuple[tuple[P
             tables[name].require(name, after)
         if before != after:
             offsets[name] = as_offset(name, after, old_offsets[name])
-            kind, recorded = find_kind(before), None
-            if kind == "files":
-                recorded = count_recorded(logs, name, after["logOffset"], before["logOffset"])
-            meaning = tuple(explain(before, after, recorded))
+            meaning = tuple(explain_with_log(logs, name, before, after))
+            kind = find_kind(before)
             changes.append(PositionChange(name=name, kind=kind, before=before, after=after, meaning=meaning))
     _require_together(checkpoint, logs, {**old_offsets, **offsets}, list(offsets))
     require_entries(logs, {one.name: one.after["logOffset"] for one in changes if one.kind == "files"})

@@ -12,10 +12,9 @@ from ttlsnap.checkpoint.source_logs import UNREAD, list_source_log
 from ttlsnap.errors import CorruptionError
 from ttlsnap.keywords import public
 from ttlsnap.positions.delta_tables import open_tables
-from ttlsnap.positions.file_logs import FileLogs, count_recorded
+from ttlsnap.positions.file_logs import FileLogs, explain_with_log
 from ttlsnap.positions.kafka import connect, require_kafka
 from ttlsnap.positions.kinds import find_kind
-from ttlsnap.positions.meaning import explain
 from ttlsnap.positions.report import SourceLogSize, SourcePosition, SourcesReport
 from ttlsnap.publishing.journal import read_report
 from ttlsnap.publishing.liveness import planned_batch
@@ -96,12 +95,9 @@ def explain_rewind(target: str, batch: int) -> dict[str, list[str]]:
     logs, earlier = FileLogs(files, newest), named_positions(files, batch)
     meanings = {}
     for name, position in named_positions(files, newest).items():
-        before, recorded = earlier.get(name), None
-        if position is None or before is None or position == before:
-            continue
-        if find_kind(position) == find_kind(before) == "files":
-            recorded = count_recorded(logs, name, before["logOffset"], position["logOffset"])
-        meanings[name] = explain(position, before, recorded)
+        before = earlier.get(name)
+        if position is not None and before is not None and position != before:
+            meanings[name] = explain_with_log(logs, name, position, before)
     return meanings
 
 
@@ -144,6 +140,7 @@ def _count_entries(files: Directory, path: str) -> int:
     lines, unread, rest = 0, 0, b""
     with files.open(path) as file:
         for piece in iter(partial(file.read, _PIECE), b""):
-            lines, unread = lines + piece.count(b"\n"), unread + (rest + piece).count(_UNREAD)
-            rest = (rest + piece)[1 - len(_UNREAD) :]
+            lines += piece.count(b"\n")
+            piece = rest + piece  # the end of a path may be in two pieces
+            unread, rest = unread + piece.count(_UNREAD), piece[1 - len(_UNREAD) :]
     return lines - unread
