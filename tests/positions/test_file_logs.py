@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable
 from datetime import timedelta
@@ -30,6 +29,7 @@ from ..publishing.idle import ends_untouched
 from ..publishing.trees import end_at_once, tree
 from ..samples import bytes_of, sample, without_own
 from . import files
+from .files import put
 from .test_setting import rows
 
 if TYPE_CHECKING:
@@ -37,17 +37,9 @@ if TYPE_CHECKING:
 
 AGG = "agg-deltas-lz4-4.2"
 EVENTS = "/tmp/ttlsnap-samples/events/0002"
-DAY_S = 86_400
 # The trigger of the query exists since 3.3.
 OTHERS = rotating(["3.3", "3.4", "3.5", "4.0", "4.1", "4.3"][0 if FULL else 2 :], 1, "logs of files")
 Count = Callable[..., dict[str, int]]
-
-
-def put(folder: Path, name: str, day: float, key: str = "k") -> None:
-    path = folder / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"key": key}))
-    os.utime(path, (1_700_000_000 + day * DAY_S,) * 2)
 
 
 @pytest.fixture(params=[OWN, *(pytest.param(version, marks=pytest.mark.wide) for version in OTHERS)])

@@ -261,6 +261,7 @@ class Replacement(Run):
             staged=staged,
             documents=documents,
             set_aside=self._old_paths,
+            kept_logs=(),
             planned=planned,
         ).journal(self.runs, self.id, logs, self.before)
 

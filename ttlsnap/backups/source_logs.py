@@ -30,7 +30,7 @@ from ttlsnap.checkpoint.source_logs import (
 )
 from ttlsnap.copies.selection import SelectedFile
 from ttlsnap.errors import CorruptionError
-from ttlsnap.storage.directory import Directory
+from ttlsnap.storage.directory import Directory, hide_files
 
 _MOST_OF_AN_ENTRY = 1 << 20  # bytes
 
@@ -128,9 +128,10 @@ def _advance(
     newest_number: int,
 ) -> list[SelectedFile] | None:
     """Return the files of a log that ends at ``newest_number``; None if the old one does not show how."""
-    log = list_source_log(backup, source, last_number)
-    folder = log.folder
-    names = sorted((name for name in log.read if f"{folder}/{name}" in own_files), key=log_number)  # type: ignore[arg-type]
+    folder = f"{layout.SOURCES}/{source}"
+    later_paths = [path for info in backup.list(folder) if (path := f"{folder}/{info.name}") not in own_files]
+    log = list_source_log(hide_files(backup, later_paths), source, last_number)
+    names = sorted(log.read, key=log_number)  # type: ignore[arg-type]
     model = own_files[f"{folder}/{names[-1]}"]
     compact_numbers = sorted(
         number for name in old_names if name.endswith(COMPACT) and (number := log_number(name)) is not None

@@ -68,28 +68,23 @@ def open_source_log(files: Directory, path: str) -> BinaryIO:
 
 
 def list_source_log(files: Directory, source: str, last_number: int) -> SourceLog:
-    """Return the log of a source whose offset is ``last_number``. Raise RefusedError if the log leads outside."""
+    """Return the log of a source whose offset is ``last_number``, with the later files, which Spark reads as well.
+
+    Raise RefusedError if the log leads outside.
+    """
     folder = f"{layout.SOURCES}/{source}"
     infos_by_name = {file.name: file for file in files.list(folder)}
-    numbers = {name: log_number(name) for name in infos_by_name}
-    batches = {name: number for name, number in numbers.items() if number is not None}
-    compact_numbers = [number for name, number in batches.items() if name.endswith(COMPACT)]
+    numbers = {name: number for name in infos_by_name if (number := log_number(name)) is not None}
     # Spark writes a ``.compact`` file in place of every tenth file by default (CompactibleFileStreamLog).
-    first_number = max((number for number in compact_numbers if number <= last_number), default=-1)
-    # Spark reads all of them, up to the newest.
-    last_number = max(
-        (
-            last_number,
-            *(number for name, number in batches.items() if name.isdigit() and not infos_by_name[name].is_dir),
-        )
-    )
+    first_number = max((number for name, number in numbers.items() if name.endswith(COMPACT)), default=-1)
+    newest_number = max((last_number, *(n for name, n in numbers.items() if not infos_by_name[name].is_dir)))
     # The search ends at the first missing file, even if a damaged offset names a huge number.
     missing_number = next(
-        (number for number in range(first_number + 1, last_number + 1) if str(number) not in infos_by_name), None
+        (number for number in range(first_number + 1, newest_number + 1) if str(number) not in infos_by_name), None
     )
     # A ``.compact`` file repeats what all files before it have, so Spark reads none of these.
     names_to_read = (
-        name for name, number in batches.items() if number > first_number or name == f"{first_number}{COMPACT}"
+        name for name, number in numbers.items() if number > first_number or name == f"{first_number}{COMPACT}"
     )
     return SourceLog(folder, infos_by_name, tuple(names_to_read), missing_number)
 

@@ -120,6 +120,11 @@ class EditedLog:
         firsts = self._firsts if self._added else ()
         return [name for name, counts in all_counts.items() if counts.changed or name in firsts]
 
+    @property
+    def kept(self) -> list[str]:
+        """The paths of the other files in the folder."""
+        return [f"{self.folder}/{name}" for name in self._log.files if name not in self.changed_names]
+
     def write(self, name: str, file: BinaryIO) -> None:
         """Write the new content of a file of the log."""
         counts = self.counts.get(name) or self._earlier[name]

@@ -81,34 +81,23 @@ def explain_with_log(logs: FileLogs, name: str, before: Any, after: Any) -> list
 
 
 def require_entries(logs: FileLogs, new_positions: Mapping[str, int]) -> None:
-    """Raise UsageError if the log of a source does not have all entries after its new position.
+    """Raise UsageError if the log of a source does not have a file of each entry after its new position.
 
-    Spark removes what is in a later ``.compact`` file.
+    Spark removes files whose entries a later ``.compact`` file has, too. ``new_positions`` are entries, by the names
+    of their sources.
     """
     if not new_positions:
         return
     files = logs.files
-    for name, new_position in new_positions.items():
-        owner = logs.find(name)
-        if owner is None or new_position >= logs.positions[name]:
-            continue
-        names = {info.name for info in files.list(f"{layout.SOURCES}/{owner}")}
-        for number in range(new_position + 1, logs.positions[name] + 1):
-            if not names & {str(number), f"{number}{COMPACT}"}:
+    for source, position in find_sources(files, {**logs.positions, **new_positions}).items():
+        log = list_source_log(files, source, position)
+        newest = max((number for name in log.files if (number := log_number(name)) is not None), default=position)
+        for number in range(position + 1, newest + 1):
+            if not log.files.keys() & {str(number), f"{number}{COMPACT}"}:
                 raise UsageError(
-                    f"{files.root}/{layout.SOURCES}/{owner} has no file of entry {number} any more, so the source "
-                    f"cannot go back to entry {new_position}"
+                    f"{files.root}/{log.folder} has no file of entry {number} any more, so the source cannot go back "
+                    f"to entry {position}"
                 )
-    sources = find_sources(files, {**logs.positions, **new_positions})
-    for source, last_number in sources.items():
-        log = list_source_log(files, source, last_number)
-        if log.missing is not None:
-            compacted = (log_number(name) for name in log.files if name.endswith(COMPACT))
-            compact = max((number for number in compacted if number is not None), default=last_number)
-            raise UsageError(
-                f"{files.root}/{log.folder}: Spark has removed the files of entries up to {compact}, which are only in "
-                f"{compact}{COMPACT}. So the source cannot go back to before entry {compact}"
-            )
 
 
 def _number_of(line: bytes) -> int | None:

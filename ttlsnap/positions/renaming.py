@@ -148,6 +148,14 @@ class RenamedSources:
         )
         return sorted(paths, key=lambda path: not path.endswith(".crc"))
 
+    @property
+    def kept(self) -> list[str]:
+        """The other files in these folders, which Spark had not finished when it ended."""
+        folders = [*self._moved, *self._moved.values()]
+        return [
+            f"{layout.SOURCES}/{one}/{name}" for one in folders for name in self._listed[one] if not _is_of_log(name)
+        ]
+
     @cached_property
     def copies(self) -> dict[str, str]:
         """The files of the folders, by their paths under the new names."""

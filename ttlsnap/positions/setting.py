@@ -249,6 +249,7 @@ class Repositioning(Run):
                 *([next_offsets] if replaces_next and not plans_batch else []),
                 *self._renamed.set_aside,
             ],
+            kept_logs=[*(path for log in self._logs.values() for path in log.kept), *self._renamed.kept],
             planned=planned if plans_batch and not is_begun else None,
         )
         return change.journal(self.runs, self.id, self._checkpoint.logs, self.before)

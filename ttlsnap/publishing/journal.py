@@ -72,8 +72,9 @@ class Journal(ReadableDocument):
     files that stay in their place, and that the backup has as well. ``planned`` is the text of the batch that replaces
     the fence, or None. ``replaces`` is the text of the planned batch that the fence replaces. ``leftovers`` identify
     the state files of later batches that were there before the run. ``replaced`` identify the old files, by their
-    paths before the run; older journals have none. ``takeovers`` counts the processes that have taken over the run from
-    another one, if a rename takes two steps.
+    paths before the run; older journals have none. ``kept_logs`` are the other files in the folders of logs of sources
+    that the run changes, or None if it changes none. ``takeovers`` counts the processes that have taken over the run
+    from another one, if a rename takes two steps.
     """
 
     run: str
@@ -92,6 +93,7 @@ class Journal(ReadableDocument):
     longest_gap_ms: int | None = None
     leftovers: tuple[FileFacts, ...] = ()
     replaced: tuple[FileFacts, ...] = ()
+    kept_logs: tuple[str, ...] | None = None
     takeovers: int = 0
 
     @property
@@ -298,6 +300,7 @@ def _check_facts(journal: Journal, run: str, where: str) -> None:
         "planned": isinstance(journal.planned, str | None),
         "replaces": isinstance(journal.replaces, str | None),
         "published": all(map(_is_valid, (*journal.published, *journal.logs, *journal.leftovers, *journal.replaced))),
+        "kept_logs": all(isinstance(path, str) and _is_plain(path) for path in journal.kept_logs or ()),
         "preserved": all(
             isinstance(path, str) and _may_move(journal, path.split("/")) and _is_plain(path)
             for path in journal.preserved

@@ -34,6 +34,7 @@ from ttlsnap.printable import shell_word
 from ttlsnap.publishing import journal as journals
 from ttlsnap.publishing.fence import raise_fence, replace_fence, require_place_for_fence, undo_fence
 from ttlsnap.publishing.journal import FileMove, Journal, facts_of, read_journal
+from ttlsnap.publishing.late_logs import refuse_late_logs, require_no_late_logs
 from ttlsnap.publishing.liveness import YOUNGEST_S
 from ttlsnap.publishing.moves import (
     apply,
@@ -141,11 +142,13 @@ def _require_targets(files: Directory, journal: Journal) -> None:
 def finish(files: Directory, journal: Journal) -> None:
     """Carry out the rest of an interrupted run. If the query is running, undo the run and raise BusyError."""
     _refuse_uploads(files, journal)
+    require_no_late_logs(files, journal)
     listing_before = list_activity(files)
     apply(files, journal)
     try:
         _require_targets(files, journal)
         refuse_activity(files, journal, listing_before)
+        refuse_late_logs(files, journal)
     except BusyError as error:
         _give_up(files, journal, error, Fence.PRESENT, moves_begun=True)
         outcome = f". Run {journal.run} was undone, so the checkpoint is as it was before"
@@ -160,11 +163,12 @@ def undo(files: Directory, journal: Journal, new_folders: Sequence[str] | None =
 
     After an interrupt these are not known. Then remove the empty folders that the run may have made.
 
-    Raise RefusedError if a file has appeared in the place of an old one, and CorruptionError if the old files cannot be
-    identified.
+    Raise RefusedError if a file has appeared in the place of an old one, or one that hides a log of a source. Raise
+    CorruptionError if the old files cannot be identified.
     """
     refuse_unclear(files, journal)
     _refuse_uploads(files, journal)
+    require_no_late_logs(files, journal)
 
     def take_back(move: FileMove) -> None:
         if not is_done(move, present_paths) or move.target not in present_paths:

@@ -33,8 +33,9 @@ class Change:
 
     ``staged`` are its new files. ``documents`` are small files with their new content: logs, metadata, schemas.
     ``ledgers`` are the paths of staged ledgers. What they replace moves to the backup, and so do the old files
-    ``set_aside``. The files ``preserved`` stay in place, and the backup gets them as well. ``planned`` is the text of
-    the batch that replaces the fence, or None.
+    ``set_aside``. The files ``preserved`` stay in place, and the backup gets them as well. ``kept_logs`` are the files
+    that stay in the folders of changed logs of sources, or None if no such log changes. ``planned`` is the text of the
+    batch that replaces the fence, or None.
     """
 
     kind: Literal["compact", "import", "migrate", "repair", "restore", "sources"]
@@ -44,6 +45,7 @@ class Change:
     ledgers: Sequence[str] = ()
     set_aside: Sequence[str] = ()
     preserved: Sequence[str] = ()
+    kept_logs: Sequence[str] | None = None
     planned: str | None = None
 
     def journal(self, runs: Runs, run: str, logs: Logs, before: Listing) -> Journal:
@@ -79,6 +81,7 @@ class Change:
             published=published_facts,
             logs=self._identify_logs(files, published_facts, documents),
             preserved=tuple(self.preserved),
+            kept_logs=None if self.kept_logs is None else tuple(self.kept_logs),
             leftovers=leftovers_of(files, before, self.batch),
             planned=self.planned,
         )

@@ -38,6 +38,7 @@ from ttlsnap.publishing.journal import (
     is_later,
     is_same,
 )
+from ttlsnap.publishing.late_logs import find_late_logs
 from ttlsnap.publishing.liveness import refuse_if_running
 from ttlsnap.publishing.moves import find_rewritten, plan_backup
 from ttlsnap.publishing.runs import Runs, new_run_id, open_existing, refuse_if_interrupted
@@ -143,6 +144,7 @@ class Rollback(Run):
             status="open",
             undoes=last_run.run,
             logs=_logs_after(files, last_run, moves_back),
+            kept_logs=last_run.kept_logs,
             replaces=last_run.planned if is_ours else None,
             published=tuple(
                 FileFacts(
@@ -409,9 +411,10 @@ def _plan_moves(
 ) -> list[FileMove]:
     """Return the moves of the files in the way to the rollback's own backup, and of the old files ``moves_back``.
 
-    The files in the way are those that the run published, and snapshots of a batch that was started since and not
-    committed. Such a snapshot was computed from the state that is removed. When the batch runs again, it replaces its
-    deltas, but not a snapshot. Files from before the run do not move.
+    The files in the way are those that the run published, later files in logs of sources that the run changed, and
+    snapshots of a batch that was started since and not committed. Such a snapshot was computed from the state that is
+    removed. When the batch runs again, it replaces its deltas, but not a snapshot. Files from before the run do not
+    move.
 
     If the run's batch was set back, it runs again. Then all its snapshots are in the way, also those that Spark wrote
     of partitions that the run left alone, and all ledgers of written times.
@@ -429,6 +432,7 @@ def _plan_moves(
         *replaced_paths,
         *newer_snapshots,
         *ledgers,
+        *find_late_logs(files, last_run),
         *(move.target for move in moves_back if move.target not in preserved_paths),
     ]
     return [*plan_backup(files, run, paths_in_the_way), *moves_back]

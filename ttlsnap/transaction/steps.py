@@ -41,6 +41,7 @@ from ttlsnap.publishing.cleanup import (
 from ttlsnap.publishing.first_run import describe_first_run
 from ttlsnap.publishing.in_progress import refuse_uncommitted
 from ttlsnap.publishing.journal import Journal, report_path, scratch_path, staged_path
+from ttlsnap.publishing.late_logs import refuse_late_logs
 from ttlsnap.publishing.liveness import longest_gap_ms
 from ttlsnap.publishing.preflight import foresee, refuse_in_place, refuse_running
 from ttlsnap.publishing.runs import Runs, refuse_if_interrupted
@@ -149,10 +150,12 @@ def _publish(run: Run) -> None:
 
     def check() -> None:
         refuse_if_changed(files, run.before, fence=journal.fence)
+        refuse_late_logs(files, journal)
         run.check()
 
     def check_again() -> None:
         refuse_activity(files, journal, run.before)
+        refuse_late_logs(files, journal)
         run.check_again()
 
     run.runs = run.runs.with_journal(swap(files, journal, check=check, recheck=check_again))
