@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -261,6 +262,22 @@ def test_a_file_that_does_not_match_its_checksum_is_damage(
     before = bytes_of(source)
     with pytest.raises(CorruptionError, match=path.name):
         copy(str(source), str(target))
+    assert not (target / MANIFEST).exists()
+    assert bytes_of(source) == before
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[: len(data) // 2], lambda data: b"v1"])
+def test_a_damaged_log_of_a_source_without_a_checksum_is_damage(
+    tmp_path: Path, damage: Callable[[bytes], bytes]
+) -> None:
+    source, target = sample(AGG, tmp_path), tmp_path / "copy"
+    path = source / "sources/0/2"
+    path.write_bytes(damage(path.read_bytes()))
+    (path.parent / ".2.crc").unlink()
+    before = bytes_of(source)
+    for goes_on in (partial(copy, target=str(target)), partial(rewind, batch=4, stopped=True)):
+        with pytest.raises(CorruptionError, match=r"sources/0/2.*(truncated|does not name)"):
+            goes_on(str(source))
     assert not (target / MANIFEST).exists()
     assert bytes_of(source) == before
 

@@ -342,6 +342,9 @@ def test_files_are_recorded_as_spark_writes_them(tmp_path: Path, name: str) -> N
                 edit(checkpoint, Record([pattern]))
     line = (checkpoint / "sources/0/0").read_text().splitlines()[1]
     assert json.loads(line)["path"] == f"file://{encoded(str(tmp_path))}/in/{encoded(name)}"
+    (tmp_path / "in/all").symlink_to("..")
+    with pytest.raises(RefusedError, match=r"in/all is a symbolic link"):
+        edit(checkpoint, Record([f"{tmp_path}/in/**"]))
 
 
 @pytest.mark.parametrize(

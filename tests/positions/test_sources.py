@@ -70,6 +70,10 @@ def test_a_damaged_log_is_an_error(tmp_path: Path) -> None:
     (checkpoint / "offsets/6").write_bytes(b"")
     with pytest.raises(CorruptionError, match="offsets/6 is empty"):
         sources(str(checkpoint))
+    entry = (checkpoint / "offsets/4").read_bytes()
+    (checkpoint / "offsets/6").write_bytes(b"\n".join(entry.split(b"\n")[:2]))
+    with pytest.raises(CorruptionError, match="offsets/6 is truncated"):
+        sources(str(checkpoint))
     (checkpoint / "offsets/6").unlink()
     with pytest.raises(CorruptionError, match="offsets/6 is missing, although the batch is committed"):
         sources(str(checkpoint))

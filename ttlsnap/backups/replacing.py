@@ -28,7 +28,15 @@ from ttlsnap.backups.source_logs import AdvancedLogs, advance_logs
 from ttlsnap.checkpoint import Checkpoint, layout
 from ttlsnap.checkpoint.checkpoint import query_id
 from ttlsnap.checkpoint.listing import Listing, list_activity
-from ttlsnap.checkpoint.logs import MAX_LOG_BYTES, Logs, plan_next, read_logs, with_file_logs, with_unique_ids
+from ttlsnap.checkpoint.logs import (
+    MAX_LOG_BYTES,
+    Logs,
+    named_positions,
+    plan_next,
+    read_logs,
+    with_file_logs,
+    with_unique_ids,
+)
 from ttlsnap.compaction.engine import settle
 from ttlsnap.compaction.task import Progress
 from ttlsnap.copies.manifest import read_begun, read_manifest
@@ -191,7 +199,8 @@ class Replacement(Run):
         self._numbers = number_batches(runs, self._logs, self.before, selection.batch)
         if self._numbers.batch > max(self._logs.commits, default=-1):
             self.warnings.append(self._describe_raised_number())
-        self.warnings += describe_lost_changes(runs, self.files.root, selection.batch)
+        positions = named_positions(for_reading(source), selection.batch)
+        self.warnings += describe_lost_changes(runs, self.files.root, selection.batch, positions)
         self._partitions, self._unique_ids = _renumber(selection, self._numbers.batch + 1)
         self._staged: list[StagedFile] = []
         self.published = not request.dry_run

@@ -206,8 +206,15 @@ def named_positions(files: Directory, batch: int) -> dict[str, Any]:
 
 
 def named_offsets(files: Directory, batch: int) -> dict[str, str]:
-    """Return the same as text, which is ``NO_OFFSET`` for a source without an offset."""
-    return dict(_named_offsets(_offset_lines(files, layout.offset_file(batch))))
+    """Return the same as text, which is ``NO_OFFSET`` for a source without an offset.
+
+    Raise CorruptionError also if there is no source at all: every query has one.
+    """
+    path = layout.offset_file(batch)
+    offsets = dict(_named_offsets(_offset_lines(files, path)))
+    if not offsets:
+        raise CorruptionError(f"{files.root}/{path} is truncated: it has no offsets of sources")
+    return offsets
 
 
 def _named_offsets(lines: Sequence[str]) -> Iterator[tuple[str, str]]:

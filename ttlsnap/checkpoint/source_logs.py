@@ -18,6 +18,7 @@ from typing import BinaryIO
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.file_checksums import open_checked
 from ttlsnap.errors import CorruptionError, RefusedError, UnsupportedError
+from ttlsnap.schema.strict_json import parse_json, require_type
 from ttlsnap.storage.directory import Directory, FileInfo
 
 COMPACT = ".compact"
@@ -26,6 +27,9 @@ UNREAD = ".not-read"
 _FIRST_ENTRY = re.compile(rb'v1\n\{"path":"')
 _HEAD = 64
 _MAX_VERSION = 1 << 20
+_MOST_OF_A_LINE = 1 << 20
+# Nearly all lines, perhaps millions, have this form. To match them takes an eighth of the time of parsing.
+_PLAIN = re.compile(r'\{"path":"[^"\\\x00-\x1f]+","timestamp":[0-9]+,"batchId":[0-9]+\}\n?')
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,30 @@ def open_source_log(files: Directory, path: str) -> BinaryIO:
     if re.fullmatch("v[0-9]+", version):
         raise UnsupportedError(f"{where}: log version {version[:40]!r} is unknown (known: v1)")
     raise CorruptionError(f"{where}: the first line is {version[:40]!r}, not a log version")
+
+
+def check_source_log(files: Directory, path: str, info: FileInfo) -> None:
+    """Read a whole file of the log of a source, line by line. Raise CorruptionError or UnsupportedError."""
+    where = f"{files.root}/{path}"
+    if info.is_dir:
+        raise CorruptionError(f"{where} is a folder, not a file")
+    with open_source_log(files, path) as log:
+        line_number = 1
+        while line := log.readline(_MOST_OF_A_LINE):
+            line_number += 1
+            try:
+                _require_entry(line.decode("utf-8"))
+            except (ValueError, TypeError, KeyError) as error:
+                raise CorruptionError(
+                    f"{where}: line {line_number} is truncated, or does not name a file ({error!r})"
+                ) from error
+    if line_number == 1:
+        raise CorruptionError(f"{where} does not name a file")
+
+
+def _require_entry(line: str) -> None:
+    if not _PLAIN.fullmatch(line):
+        require_type(parse_json(line)["path"], str)
 
 
 def list_source_log(files: Directory, source: str, last_number: int) -> SourceLog:

@@ -18,8 +18,16 @@ from ttlsnap.checkpoint import Checkpoint, layout, open_checkpoint
 from ttlsnap.checkpoint.listing import is_temporary
 from ttlsnap.checkpoint.logs import MicroBatch, batch_start, named_offsets, read_file_logs, read_logs, with_offsets
 from ttlsnap.checkpoint.own_paths import own_paths
-from ttlsnap.checkpoint.source_logs import are_exact, describe_missing, find_sources, list_source_log, log_number
-from ttlsnap.errors import BusyError, CorruptionError, RefusedError, UnsupportedError, UsageError
+from ttlsnap.checkpoint.source_logs import (
+    are_exact,
+    check_source_log,
+    describe_log_problem,
+    describe_missing,
+    find_sources,
+    list_source_log,
+    log_number,
+)
+from ttlsnap.errors import BusyError, CorruptionError, StorageError, UnsupportedError, UsageError
 from ttlsnap.publishing.hidden_batches import refuse_hidden_batches
 from ttlsnap.publishing.reading import refuse_shared_folders
 from ttlsnap.publishing.runs import Runs, refuse_if_interrupted
@@ -212,7 +220,7 @@ def _list_others(files: Directory, checkpoint: Checkpoint) -> dict[str, FileInfo
         elif info.name == layout.SOURCES:
             infos |= _list_sources(files, checkpoint)
         elif info.name not in (OWN, layout.STATE):
-            infos |= list_below(files, info.name)
+            infos |= files.list_tree(info.name)
     return {path: info for path, info in infos.items() if _is_old_enough(path, checkpoint.batch.id)}
 
 
@@ -223,8 +231,8 @@ def _is_old_enough(path: str, batch: int) -> bool:
 
 
 def _list_sources(files: Directory, checkpoint: Checkpoint) -> dict[str, FileInfo]:
-    """Return the files of all sources. Raise CorruptionError if a log does not have all that was read."""
-    infos = list_below(files, layout.SOURCES)
+    """Return the files of all sources. Raise CorruptionError if a log is damaged or does not have all that was read."""
+    infos = files.list_tree(layout.SOURCES)
     positions = read_file_logs(files, checkpoint.batch.id, {})
     sources = find_sources(files, positions)
     is_exact = are_exact(sources, positions)
@@ -240,6 +248,13 @@ def _list_sources(files: Directory, checkpoint: Checkpoint) -> dict[str, FileInf
         log = list_source_log(hide_files(files, newer_paths), source, last_number)
         if (missing_file := describe_missing(files, log)) is not None:
             raise CorruptionError(missing_file[1])
+        for path in (f"{folder}/{name}" for name in log.read):
+            try:
+                check_source_log(files, path, infos[path])
+            except (CorruptionError, StorageError) as error:
+                if files.stat(path) is None:
+                    raise _gone(files, path) from error
+                raise CorruptionError(describe_log_problem(path, error)) from error
     return infos
 
 
@@ -255,9 +270,9 @@ def _list_metadata(files: Directory, checkpoint: Checkpoint) -> dict[str, FileIn
     for operator in checkpoint.operators:
         folder = layout.operator_directory(operator.id)
         for name in ("_metadata", "_stateSchema"):
-            infos |= list_below(files, f"{folder}/{name}")
+            infos |= files.list_tree(f"{folder}/{name}")
         for store in operator.stores:
-            infos |= list_below(files, f"{store.directory(0)}/_metadata")
+            infos |= files.list_tree(f"{store.directory(0)}/_metadata")
     return {path: info for path, info in infos.items() if _is_old_enough(path, checkpoint.batch.id)}
 
 
@@ -268,21 +283,9 @@ def _stat_state(files: Directory, lineages: Iterable[Lineage]) -> dict[str, File
     for path, file in state_files.items():
         info = infos.get(path)
         if info is None or (info.size, info.mtime_ns) != (file.size, file.mtime_ns):
-            raise BusyError(f"{files.root}/{path} was removed or replaced while ttlsnap read the checkpoint")
+            raise _gone(files, path)
     return infos
 
 
-def list_below(files: Directory, folder: str, folders_above: tuple[str, ...] = ()) -> dict[str, FileInfo]:
-    """Return all files below a folder. Raise RefusedError for a link to a folder above it: the copy would not end."""
-    if not files.has_folders:
-        return files.list_tree(folder)
-    real_path = files.real_path(folder)
-    if real_path in folders_above:
-        raise RefusedError(
-            f"{files.root}/{folder} is a symbolic link to a folder above it, so a copy would never end. Remove the link"
-        )
-    infos: dict[str, FileInfo] = {}
-    for info in files.list(folder):
-        path = f"{folder}/{info.name}"
-        infos |= list_below(files, path, (*folders_above, real_path)) if info.is_dir else {path: info}
-    return infos
+def _gone(files: Directory, path: str) -> BusyError:
+    return BusyError(f"{files.root}/{path} was removed or replaced while ttlsnap read the checkpoint")

@@ -31,7 +31,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any, BinaryIO, Protocol, TypeVar, cast
 
-from ttlsnap.errors import BusyError
+from ttlsnap.errors import BusyError, RefusedError
 from ttlsnap.storage.access import Access
 
 OWN = "_ttlsnap"
@@ -143,12 +143,21 @@ class Directory(Protocol):
     def now_ns(self) -> int: ...
 
 
-def walk(files: Directory, path: str) -> dict[str, FileInfo]:
-    """Return all files in a folder and in those below it, by their paths, from a listing of each folder."""
+def walk(files: Directory, path: str, folders_above: tuple[str, ...] = ()) -> dict[str, FileInfo]:
+    """Return all files in a folder and in those below it, by their paths, from a listing of each folder.
+
+    Raise RefusedError for a link to one of the ``folders_above``: the list would not end.
+    """
+    real_path = files.real_path(path)
+    if real_path in folders_above:
+        raise RefusedError(
+            f"{files.root}/{path} is a symbolic link to a folder above it, so a list of all files would never end. "
+            "Remove the link"
+        )
     infos: dict[str, FileInfo] = {}
     for info in files.list(path):
         inner_path = f"{path}/{info.name}".lstrip("/")
-        infos |= walk(files, inner_path) if info.is_dir else {inner_path: info}
+        infos |= walk(files, inner_path, (*folders_above, real_path)) if info.is_dir else {inner_path: info}
     return infos
 
 

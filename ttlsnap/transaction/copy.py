@@ -22,7 +22,7 @@ from ttlsnap.checkpoint import Logs, layout
 from ttlsnap.checkpoint.logs import COPY_MARK, fenced, is_copy_fence, read_logs
 from ttlsnap.copies.access import begin_copy, describe_copy, share_copy
 from ttlsnap.copies.run import require_apart
-from ttlsnap.copies.selection import choose_files, list_below
+from ttlsnap.copies.selection import choose_files
 from ttlsnap.copies.transfer import Sender
 from ttlsnap.errors import BusyError, StorageError, UsageError
 from ttlsnap.interrupts import defer_signals, note_run
@@ -155,7 +155,7 @@ def copy_all_but_state(source: Directory, staging: Directory, home: str, logs: L
     infos: dict[str, FileInfo] = {}
     for info in source.list(""):
         if info.name != OWN:
-            infos |= list_below(source, info.name) if info.is_dir else {info.name: info}
+            infos |= source.list_tree(info.name) if info.is_dir else {info.name: info}
     known = {*map(layout.offset_file, logs.offsets), *map(layout.commit_file, logs.commits)}
 
     def is_copied(path: str) -> bool:
