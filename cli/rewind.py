@@ -116,9 +116,10 @@ def _list(target: str, output_format: Format) -> None:
         say(f"{place(target)} does not retain the state of an earlier batch.")
         return
     say(f"{place(target)} can go back to the state after:")
-    rows = table("batch", "began", right=("batch",))
+    rows = table("batch", "began", "input", right=("batch",))
     for batch in batches:
-        rows.add_row(str(batch.batch), (batch.began_at or MISSING).replace("T", " "))
+        began = (batch.began_at or MISSING).replace("T", " ")
+        rows.add_row(str(batch.batch), began, "none" if batch.has_input is False else "")
     console().print(rows)
     say("Nothing was changed. To go back: ttlsnap rewind CHECKPOINT --batch N")
 

@@ -16,7 +16,7 @@ from ttlsnap.cli.copy import show_report
 from ttlsnap.cli.exit_codes import ExitCodeOption, require_dry_run
 from ttlsnap.cli.groups import given, separate
 from ttlsnap.cli.help import Command
-from ttlsnap.cli.options import Checkpoint, ConsentOptions, Format, FormatOption
+from ttlsnap.cli.options import PUBLISH, Checkpoint, ConsentOptions, Format, FormatOption
 from ttlsnap.cli.output import ask_person, console, number, place, print_json, say, size
 from ttlsnap.cli.published import describe_published
 from ttlsnap.errors import Foreseen, RefusedError, UsageError
@@ -192,6 +192,15 @@ class SettingOptions(ConsentOptions):
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="Say what a run would do, and change nothing.", rich_help_panel=SET),
+    ] = False
+    no_planned_batch: Annotated[
+        bool,
+        typer.Option(
+            "--no-planned-batch",
+            help="Omit the planned batch, which stops a query that is still running. Dangerous: such a query would "
+            "damage the state. Only for Kafka and rate-micro-batch.",
+            rich_help_panel=PUBLISH,
+        ),
     ] = False
     exit_code: ExitCodeOption = False
 
@@ -402,6 +411,10 @@ def _lines_of_changes(report: PositionsReport) -> Iterator[str]:
         recorded = f"{quantity(log.before, 'file')} recorded before, and {number(log.after)} after"
         yield f"source {log.name}: {log.folder} has {recorded}"
         yield from (f"  {line}" for line in log.meaning)
+        if not report.published:
+            yield from (f"    {path}" for path in log.examples)
+            more = log.changed - len(log.examples)
+            yield from [f"    and {number(more)} more"] if more else []
     for one in report.new_names:
         is_same = one.name == one.new_name and one.folder == one.new_folder
         effect = "keeps its name" if is_same else f"new {_word(one.new_name)} {one.new_name}"
@@ -422,9 +435,10 @@ def _describe_names(names: Sequence[str]) -> Iterator[str]:
     from ttlsnap.checkpoint.logs import SOURCE_EVOLUTION
 
     if names[0].isdigit():
-        yield f"The query finds them without names, if {SOURCE_EVOLUTION} is false."
-    else:
-        yield f"The query needs {SOURCE_EVOLUTION}=true, and .name(...) for each source: {', '.join(names)}."
+        yield f"The query finds its sources without names, if {SOURCE_EVOLUTION} is false."
+        yield "The offset log keeps version 2, which Spark before 4.2 cannot read."
+        return
+    yield f"The query needs {SOURCE_EVOLUTION}=true, and .name(...) for each source: {', '.join(names)}."
     yield "The offset log gets version 2, which Spark before 4.2 cannot read."
 
 

@@ -68,9 +68,9 @@ class _Plain(str):
 def _describe(request: Any) -> Iterator[str]:
     """Yield what a request and its base classes say about their fields."""
     for kind in request.__mro__:
-        text = inspect.cleandoc(kind.__doc__ or "")
-        if vars(kind).get("__annotations__") and "\n" in text:
-            yield text
+        first, separator, rest = inspect.cleandoc(kind.__doc__ or "").partition("\n\n")
+        if vars(kind).get("__annotations__") and separator:
+            yield rest if first.startswith("The arguments of ") else f"{first}\n\n{rest}"
 
 
 def public(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:

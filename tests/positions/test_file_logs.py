@@ -105,8 +105,9 @@ def test_spark_reads_no_moved_file_again_after_a_rewind(count: Count, tmp_path: 
     edit(checkpoint, Move(str(folder), str(moved)))
     put(moved, "new.json", 1, "new")
     assert count(moved, checkpoint, retained=100) == {"new": 1}
-    batches = [batch.batch for batch in list_restorable(str(checkpoint))]
-    rewind(str(checkpoint), batches[1], stopped=True)
+    batches = list_restorable(str(checkpoint))
+    assert [batch.has_input for batch in batches] == [None, *[True] * 5, False]
+    rewind(str(checkpoint), batches[1].batch, stopped=True)
     wanted = {f"k{number}": 1 for number in range(2, 6)} | {"new": 1}
     assert count(moved, checkpoint, retained=100) == wanted
 
@@ -136,6 +137,23 @@ def test_a_change_holds_as_of_each_batch(count: Count, tmp_path: Path) -> None:
             assert read.pop("new") == 1
             assert read.items() <= {"k0": 2, "k3": 2, "k4": 2}.items()
         assert count(folder, rewound, retained=100) == {**read, "new": 1}, batch
+
+
+def test_entries_are_read_again_as_far_back_as_they_have_files(count: Count, tmp_path: Path) -> None:
+    folder, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
+    for number in range(8):
+        put(folder, f"{number}.json", number / 10, f"k{number}")
+    count(folder, checkpoint)
+    for name in ("0", "1", "2.compact", "3", "4"):  # Spark removes them ten minutes after it wrote 5.compact
+        (checkpoint / f"sources/0/{name}").unlink()
+        (checkpoint / f"sources/0/.{name}.crc").unlink()
+    with pytest.raises(
+        UsageError, match=r"sources/0 has no file of entry 4 any more, so the source cannot go back to entry 3"
+    ):
+        set_positions(str(checkpoint), {"0": {"logOffset": 3}}, stopped=True)
+    assert set_positions(str(checkpoint), {"0": {"logOffset": 4}}, stopped=True).published
+    assert doctor(str(checkpoint)).exit_code == 0
+    assert count(folder, checkpoint) == {"k5": 2, "k6": 2, "k7": 2}
 
 
 def test_spark_reads_no_trimmed_file_again_if_others_are_forgotten(count: Count, tmp_path: Path) -> None:

@@ -257,19 +257,6 @@ def test_a_source_that_may_be_used_twice_gets_one_position(tmp_path: Path) -> No
     assert [source.position["logOffset"] for source in sources(str(checkpoint)).sources] == [3, 3, 1]
 
 
-def test_an_entry_that_spark_has_removed_cannot_be_read_again(tmp_path: Path) -> None:
-    checkpoint = sample(AGG, tmp_path)
-    log = checkpoint / "sources/0"
-    (log / "4.compact").write_bytes((log / "4").read_bytes())
-    for name in ("0", "1", "2", "3", "4"):
-        (log / name).unlink()
-    with pytest.raises(
-        UsageError, match=r"sources/0: .* only in 4.compact. So the source cannot go back to before entry 4"
-    ):
-        set_positions(str(checkpoint), {"0": {"logOffset": 3}}, stopped=True)
-    assert set_positions(str(checkpoint), {"0": {"logOffset": 4}}, stopped=True).published
-
-
 def test_a_begun_batch_is_not_replaced_by_one_that_spark_cannot_run(tmp_path: Path, ttlsnap: Ttlsnap) -> None:
     checkpoint = sample("offsets-v2-4.2", tmp_path)
     last = newest(checkpoint / "offsets")

@@ -72,6 +72,7 @@ def test_a_damaged_log_is_an_error(tmp_path: Path) -> None:
         sources(str(checkpoint))
     entry = (checkpoint / "offsets/4").read_bytes()
     (checkpoint / "offsets/6").write_bytes(b"\n".join(entry.split(b"\n")[:2]))
+    (checkpoint / "offsets/.6.crc").unlink()
     with pytest.raises(CorruptionError, match="offsets/6 is truncated"):
         sources(str(checkpoint))
     (checkpoint / "offsets/6").unlink()

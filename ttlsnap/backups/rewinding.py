@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ttlsnap.backups.replacing import rewind_state
-from ttlsnap.checkpoint.logs import read_logs
+from ttlsnap.checkpoint.logs import named_offsets, read_logs
 from ttlsnap.checkpoint.recognize import require_checkpoint
 from ttlsnap.clock import iso
 from ttlsnap.copies.report import CopyReport
@@ -39,10 +39,15 @@ class RewindRequest:
 
 @dataclass(frozen=True)
 class RestorableBatch(Document):
-    """A batch to which a checkpoint can go back, and when it began, in ISO 8601."""
+    """A batch to which a checkpoint can go back.
+
+    began_at     when it began, in ISO 8601
+    has_input    whether a source has read on in it; None if the positions before it are not retained
+    """
 
     batch: int
     began_at: str | None
+    has_input: bool | None
 
 
 def list_restorable(target: str) -> list[RestorableBatch]:
@@ -53,8 +58,14 @@ def list_restorable(target: str) -> list[RestorableBatch]:
     # There is something to go back from only after a later batch, or one that Spark has begun.
     has_begun = logs.offsets[-1:] > logs.commits[-1:] and planned_batch(runs, logs) is None
     earlier_batches = set(logs.commits if has_begun else logs.commits[:-1])
+
+    def has_input(batch: int) -> bool | None:
+        if batch - 1 not in logs.offsets:
+            return None
+        return named_offsets(files, batch) != named_offsets(files, batch - 1)
+
     return [
-        RestorableBatch(batch.id, iso(batch.timestamp_ms * 1000))
+        RestorableBatch(batch.id, iso(batch.timestamp_ms * 1000), has_input(batch.id))
         for batch in restorable_batches(files)
         if batch.id in earlier_batches
     ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import compress
+from itertools import chain, compress, islice
 from typing import BinaryIO
 
 import numpy as np
@@ -28,7 +28,7 @@ from ttlsnap.checkpoint.source_logs import (
     open_source_log,
 )
 from ttlsnap.errors import CorruptionError, UsageError
-from ttlsnap.positions.log_edits import Lines, LogEdit, Recorded
+from ttlsnap.positions.log_edits import Lines, LogEdit, Recorded, readable
 from ttlsnap.positions.report import LogChange
 from ttlsnap.storage.directory import Directory
 
@@ -36,6 +36,7 @@ _PIECE = 8 << 20
 _MOST_OF_A_LINE = 1 << 20
 _VERSION = b"v1"
 _FIELDS = pa.schema([("path", pa.string()), ("timestamp", pa.int64()), ("batchId", pa.int64())])
+_MOST_EXAMPLES = 10
 _NO_ENTRY = -1
 """The number in a line that Spark reads with no entry."""
 _DESCENDING = 0.5
@@ -46,12 +47,14 @@ _DESCENDING = 0.5
 class Counts:
     """What an edit does to a file of the log: its lines before and after, and how many are changed.
 
-    ``limit_ms`` is the newest time in the pieces that have lost lines, by this edit or an earlier one; otherwise 0.
+    ``examples`` are paths in the first of the changed lines. ``limit_ms`` is the newest time in the pieces
+    that have lost lines, by this edit or an earlier one; otherwise 0.
     """
 
     before: int
     after: int
     changed: int
+    examples: list[str]
     limit_ms: int
 
 
@@ -98,6 +101,7 @@ class EditedLog:
 
     def describe(self, name: str) -> LogChange:
         """Return what the edit does to the log of the source ``name``."""
+        added = (readable(path) for path, _ in self._added)
         before, after = (sum(getattr(one, side) for one in self.counts.values()) for side in ("before", "after"))
         return LogChange(
             name=name,
@@ -106,6 +110,7 @@ class EditedLog:
             before=before,
             after=after + len(self._added),
             meaning=(self._edit.describe(self.changed),),
+            examples=tuple(islice(chain(added, *(one.examples for one in self.counts.values())), _MOST_EXAMPLES)),
         )
 
     @property
@@ -151,12 +156,16 @@ class EditedLog:
 
     def _count(self, name: str) -> Counts:
         before = after = changed = limit_ms = 0
+        examples: list[str] = []
         for lines in self._read(name):
-            texts, changed_lines = self._rule(lines)
+            texts, mask = self._rule(lines)
+            changed_lines = int(mask.sum())
             before, after, changed = before + len(lines.texts), after + len(texts), changed + changed_lines
+            numbers = np.flatnonzero(mask)[: _MOST_EXAMPLES - len(examples)]
+            examples += map(readable, lines.paths.take(pa.array(numbers)).to_pylist())
             lost_ms = int(lines.times_ms.max(initial=0)) if changed_lines and self._edit.lowers_newest else 0
             limit_ms = max(limit_ms, lines.limit_ms, lost_ms)
-        return Counts(before, after, changed, limit_ms)
+        return Counts(before, after, changed, examples, limit_ms)
 
     def _all_lines(self) -> Iterator[Lines]:
         for name in self._names:

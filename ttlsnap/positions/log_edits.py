@@ -31,7 +31,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ttlsnap.amounts import quantity
-from ttlsnap.errors import UsageError
+from ttlsnap.errors import TtlsnapError, UsageError
 from ttlsnap.schema.units import format_duration, micros_of
 from ttlsnap.storage.open import open_for_reading
 from ttlsnap.storage.uris import split_uri
@@ -59,9 +59,9 @@ class Lines:
         """The paths as a person writes them: not encoded, and local ones without their scheme."""
         return [readable(path) for path in self.paths.to_pylist()]
 
-    def without(self, mask: npt.NDArray[np.bool_]) -> tuple[list[bytes], int]:
-        """Return the texts of the lines for which the mask is false, and the number of the others."""
-        return list(compress(self.texts, ~mask)), int(mask.sum())
+    def without(self, mask: npt.NDArray[np.bool_]) -> tuple[list[bytes], npt.NDArray[np.bool_]]:
+        """Return the texts of the lines for which the mask is false, and the mask."""
+        return list(compress(self.texts, ~mask)), mask
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,8 +82,8 @@ class Recorded:
     are_descending: bool
 
 
-Rule = Callable[[Lines], tuple[list[bytes], int]]
-"""A function that returns the texts that take the place of some lines, and how many lines it has changed."""
+Rule = Callable[[Lines], tuple[Sequence[bytes], npt.NDArray[np.bool_]]]
+"""A function that returns the texts that take the place of some lines, and which of the lines it has changed."""
 
 
 class LogEdit(ABC):
@@ -113,6 +113,10 @@ class LogEdit(ABC):
     @abstractmethod
     def describe(self, changed: int) -> str:
         """Return what it means that so many files were changed."""
+
+    def warnings(self) -> list[str]:
+        """Return what may be wrong with the files themselves."""
+        return []
 
     def describe_nothing(self, recorded: Recorded) -> str | None:
         """Return why it is a mistake that nothing was changed; None if it is none."""
@@ -166,7 +170,7 @@ class Record(LogEdit):
 
     def rule(self, recorded: Recorded) -> Rule:
         """See ``LogEdit``."""
-        return lambda lines: (list(lines.texts), 0)
+        return lambda lines: (lines.texts, np.zeros(len(lines.texts), np.bool_))
 
     def added(self, recorded: Recorded, known: Callable[[], Iterator[Lines]]) -> list[tuple[str, int]]:
         """See ``LogEdit``."""
@@ -231,16 +235,24 @@ class Move(LogEdit):
             line["path"] = new + line["path"][len(old) :]
             return json.dumps(line, ensure_ascii=False, separators=(",", ":")).encode()
 
-        def apply(lines: Lines) -> tuple[list[bytes], int]:
-            is_moved = np.asarray(pc.starts_with(lines.paths, pattern=old))
+        def apply(lines: Lines) -> tuple[list[bytes], npt.NDArray[np.bool_]]:
+            is_moved = np.asarray(pc.starts_with(lines.paths, pattern=old), np.bool_)
             pairs = zip(lines.texts, is_moved.tolist(), strict=True)
-            return [move(text) if moves else text for text, moves in pairs], int(is_moved.sum())
+            return [move(text) if moves else text for text, moves in pairs], is_moved
 
         return apply
 
     def describe(self, changed: int) -> str:
         """See ``LogEdit``."""
         return f"{quantity(changed, 'file')} of {self.old} will count as read in {self.new}"
+
+    def warnings(self) -> list[str]:
+        """See ``LogEdit``."""
+        try:
+            is_empty = not open_for_reading(self.new).list("")
+        except TtlsnapError:
+            return []  # this machine may not reach it
+        return [f"{self.new} is empty or does not exist. Is it the folder where the files are now?"] if is_empty else []
 
 
 @dataclass(frozen=True)

@@ -143,6 +143,7 @@ class LogChange(Document):
     changed          how many files are recorded in another way
     before, after    how many files the log records
     meaning          what rows the source reads again, and what rows it never reads, in words
+    examples         up to 10 of the files that are recorded in another way, under their paths before
     """
 
     name: str
@@ -151,6 +152,7 @@ class LogChange(Document):
     before: int
     after: int
     meaning: tuple[str, ...]
+    examples: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -126,6 +126,7 @@ class Repositioning(Run):
             raise UsageError("give sources other names in a run of their own")
         self._changes, self._offsets = _compare(checkpoint, request)
         self._logs = {name: self._open_log(name, edit) for name, edit in (request.log_edits or {}).items()}
+        self.warnings += [words for edit in (request.log_edits or {}).values() for words in edit.warnings()]
         self._renamed = RenamedSources(checkpoint, request.new_names or {})
         self._staged: list[StagedFile] = []
         self.published = not request.dry_run

@@ -105,7 +105,8 @@ def _find_restored(runs: Runs, batch: int | None) -> int | None:
     """Return the batch whose state and positions the last batch got; None if it has its own."""
     restores = [journal for journal in runs.in_force if journal.kind == "restore" and journal.batch == batch]
     report = read_report(runs.files, restores[-1].run) if restores else None
-    return report.get("source_batch") if report is not None else None
+    restored_batch: int | None = (report or {}).get("source_batch")
+    return restored_batch if restored_batch != batch else None
 
 
 def _batches(files: Directory, logs: Logs) -> tuple[int | None, int | None]:
