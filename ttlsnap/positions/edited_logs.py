@@ -128,7 +128,7 @@ class EditedLog:
     @property
     def kept(self) -> list[str]:
         """The paths of the other files in the folder."""
-        return [f"{self.folder}/{name}" for name in self._log.files if name not in self.changed_names]
+        return [f"{self.folder}/{name}" for name in self._log.files.keys() - self.changed_names]
 
     def write(self, name: str, file: BinaryIO) -> None:
         """Write the new content of a file of the log."""
