@@ -14,6 +14,7 @@ from ttlsnap.cli.options import RUN, ConsentOptions, Format, FormatOption, WorkF
 from ttlsnap.cli.output import MISSING, console, number, place, print_json, say, size, table
 from ttlsnap.cli.published import describe_published
 from ttlsnap.errors import UsageError
+from ttlsnap.printable import shell_word
 
 if TYPE_CHECKING:
     from ttlsnap.copies.report import CopyReport
@@ -90,7 +91,7 @@ def rewind(
     require_dry_run(wanted=exit_code, dry_run=dry_run)
     question = f"Set {target} back to batch {batch}? The query then reads again what came after it."
     with CopyProgress(
-        "rewinding", question, consents=consent.yes, asks=consent.asks(dry_run=dry_run), stopped=consent.stopped
+        "preparing", question, consents=consent.yes, asks=consent.asks(dry_run=dry_run), stopped=consent.stopped
     ) as progress:
         report = run(
             target,
@@ -113,15 +114,21 @@ def _list(target: str, output_format: Format) -> None:
         print_json({"target": target, "batches": [batch.to_json() for batch in batches]})
         return
     if not batches:
-        say(f"{place(target)} does not retain the state of an earlier batch.")
+        say(
+            f"{place(target)} does not retain the state of an earlier batch. If a rewind has removed the others, undo "
+            f"it first: ttlsnap rollback {shell_word(target)} --stopped"
+        )
         return
     say(f"{place(target)} can go back to the state after:")
     rows = table("batch", "began", "input", right=("batch",))
     for batch in batches:
         began = (batch.began_at or MISSING).replace("T", " ")
-        rows.add_row(str(batch.batch), began, "none" if batch.has_input is False else "")
+        has_input = {True: "yes", False: "none", None: MISSING}[batch.has_input]
+        if batch.restored_batch is not None:
+            has_input = f"state and positions of batch {batch.restored_batch}"
+        rows.add_row(str(batch.batch), began, has_input)
     console().print(rows)
-    say("Nothing was changed. To go back: ttlsnap rewind CHECKPOINT --batch N")
+    say(f"Nothing was changed. To go back: ttlsnap rewind {shell_word(target)} --batch N --stopped")
 
 
 def _lines(report: CopyReport) -> list[str]:

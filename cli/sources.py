@@ -17,7 +17,7 @@ from ttlsnap.cli.exit_codes import ExitCodeOption, require_dry_run
 from ttlsnap.cli.groups import given, separate
 from ttlsnap.cli.help import Command
 from ttlsnap.cli.options import PUBLISH, Checkpoint, ConsentOptions, Format, FormatOption
-from ttlsnap.cli.output import ask_person, console, number, place, print_json, say, size
+from ttlsnap.cli.output import MISSING, ask_person, console, number, place, print_json, say, size
 from ttlsnap.cli.published import describe_published
 from ttlsnap.errors import Foreseen, RefusedError, UsageError
 from ttlsnap.positions.kinds import TITLES, describe
@@ -45,6 +45,7 @@ _NEEDS = {
     "--trim": ("--older-than", "--max-file-age"),
 }
 """The other options that a change of what a source of files has read needs."""
+_WITH_RECORDED = ("--recorded", "--files", "--stopped")  # TTLSNAP_STOPPED may be set
 _ROOTS = re.compile(r"(.*)=((?:[A-Za-z][A-Za-z0-9+.-]*:)?/.*)", re.DOTALL)
 EXAMPLES = """
 Examples:
@@ -56,6 +57,9 @@ Examples:
 
   # how far it is behind, and whether its offsets exist
   ttlsnap sources ck --bootstrap-servers kafka:9092
+
+  # which batch has read a file
+  ttlsnap sources ck --recorded 0 --files '/in/2026-11-20/a.json'
 
   # give the sources names, for source evolution
   ttlsnap sources ck --rename 0=visits --rename 1=clicks --stopped
@@ -119,6 +123,16 @@ class SettingOptions(ConsentOptions):
             rich_help_panel=NAMES,
         ),
     ] = None
+    recorded: Annotated[
+        str | None,
+        typer.Option(
+            "--recorded",
+            metavar="SOURCE",
+            help="Files: list what the source has recorded, and so does not read again, with the batch that read each "
+            "file. With --files, only those. Changes nothing.",
+            rich_help_panel=FILES,
+        ),
+    ] = None
     forget: Annotated[
         str | None,
         typer.Option(
@@ -176,7 +190,8 @@ class SettingOptions(ConsentOptions):
         typer.Option(
             "--older-than",
             metavar="DURATION",
-            help="With --trim: how much older than the newest file of the oldest retained batch, such as 30d.",
+            help="With --trim: leave out files that are so much older than the newest file that was read when the "
+            "oldest retained batch ended, such as 30d.",
             rich_help_panel=FILES,
         ),
     ] = None
@@ -185,7 +200,8 @@ class SettingOptions(ConsentOptions):
         typer.Option(
             "--max-file-age",
             metavar="DURATION",
-            help="With --trim: the option maxFileAge of the source, 7d by default. Spark never reads older files.",
+            help="With --trim: the option maxFileAge of the source. Give 7d if the query does not set it. Spark never "
+            "reads older files.",
             rich_help_panel=FILES,
         ),
     ] = None
@@ -198,7 +214,7 @@ class SettingOptions(ConsentOptions):
         typer.Option(
             "--no-planned-batch",
             help="Omit the planned batch, which stops a query that is still running. Dangerous: such a query would "
-            "damage the state. Only for Kafka and rate-micro-batch.",
+            "damage the state. With --set only for Kafka and rate-micro-batch.",
             rich_help_panel=PUBLISH,
         ),
     ] = False
@@ -226,15 +242,15 @@ class SettingOptions(ConsentOptions):
         (option, name), *_ = [*chosen.items(), ("", "")]
         for part, value in parts.items():
             owners = [owner for owner, needed in _NEEDS.items() if part in needed]
-            if (value is not None) != (option in owners):
-                raise UsageError(
-                    f"{option} needs {part}" if option in owners else f"{part} needs {' or '.join(owners)}"
-                )
+            if value is not None and option not in owners:
+                raise UsageError(f"{part} needs {' or '.join(owners)}")
+        if missing := [part for part in _NEEDS.get(option, ()) if parts[part] is None]:
+            raise UsageError(f"{option} needs {' and '.join(missing)}")
         if not option:
             return {}
         if option == "--moved":
             if (roots := _ROOTS.fullmatch(self.root or "")) is None:
-                raise UsageError(f"--root {self.root}: write two folders, as /old=/new")
+                raise UsageError(f"--root {self.root}: write the whole paths of two folders, as /old=/new")
             return {name: Move(*roots.groups())}
         if option == "--trim":
             return {name: Trim(self.older_than or "", self.max_file_age or "")}
@@ -277,16 +293,16 @@ class ConnectionOptions:
 
     def arguments(self) -> dict[str, Any]:
         """Return the options as keyword arguments of the library."""
-        options = _pairs("--kafka-option", self.kafka_options)
-        tables = _pairs("--table", self.tables)
+        options = _pairs("--kafka-option", self.kafka_options, "security.protocol=SASL_SSL")
+        tables = _pairs("--table", self.tables, "0=/data/visits")
         return {"bootstrap_servers": self.bootstrap_servers, "kafka_options": options, "tables": tables}
 
 
-def _pairs(option: str, texts: list[str] | None) -> dict[str, str]:
+def _pairs(option: str, texts: list[str] | None, example: str) -> dict[str, str]:
     pairs = [text.partition("=") for text in texts or ()]
     wrong = next((name for name, separator, value in pairs if not (name and separator and value)), None)
     if wrong is not None:
-        raise UsageError(f"{option} {wrong}: write a name, =, and a value")
+        raise UsageError(f"{option} {wrong}: write two words, such as {example}")
     names = [name for name, _, _ in pairs]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise UsageError(f"{option} {twice}: give it only once")
@@ -310,12 +326,18 @@ def sources(
     query may be running. It needs no JVM.
     """
     require_dry_run(wanted=setting.exit_code, dry_run=setting.dry_run)
+    if setting.recorded is not None:
+        others = [one for one in (*given(setting), *given(connection)) if one not in _WITH_RECORDED]
+        if others:
+            raise UsageError(f"--recorded only lists files, so it cannot be used with {others[0]}")
+        _list_recorded(target, setting.recorded, setting.patterns or (), output_format)
+        return
     positions, edits = setting.read(), setting.read_edit()
     if positions or edits or setting.new_names:
         _set(target, positions, edits, setting, connection, output_format)
         return
     if options := [option for option in given(setting) if option != "--stopped"]:  # TTLSNAP_STOPPED may be set
-        raise UsageError(f"{options[0]} needs --set: otherwise nothing is changed")
+        raise UsageError(f"{options[0]} needs an option that changes a source, such as --set")
     from ttlsnap.positions.show import sources as run
 
     report = run(target, **connection.arguments())
@@ -323,6 +345,27 @@ def sources(
         print_json(report.to_json())
     else:
         _show(report)
+
+
+def _list_recorded(target: str, source: str, patterns: Sequence[str], output_format: Format) -> None:
+    """Print the files that a source has recorded."""
+    from ttlsnap.positions.recorded import recorded_files
+
+    found = recorded_files(target, source, patterns)
+    if output_format is Format.JSON:
+        print_json({"target": target, "source": source, "files": [file.to_json() for file in found]})
+        return
+    count = 0
+    for count, file in enumerate(found, 1):
+        if count == 1:
+            say(f"{'modified':<24}  {'batch':>8}  path")
+        batch = MISSING if file.batch is None else number(file.batch)
+        if not file.is_read:
+            batch = "never" if file.entry is None else "not yet"
+        say(f"{(file.time or MISSING).replace('T', ' '):<24}  {batch:>8}  {file.path}")
+    say(
+        f"source {source} of {place(target)} has recorded {quantity(count, 'file')}{' that match' if patterns else ''}."
+    )
 
 
 def _parse(text: str) -> Any:
@@ -371,15 +414,15 @@ def _set(
         target,
         positions,
         log_edits=edits,
-        new_names=_pairs("--rename", setting.new_names),
+        new_names=_pairs("--rename", setting.new_names, "0=visits"),
         dry_run=setting.dry_run,
-        topics=_pairs("--topic", setting.topics),
+        topics=_pairs("--topic", setting.topics, "visits=visits2"),
         confirm=confirm,
         **setting.arguments(),
         **connection.arguments(),
     )
     if report.dry_run and _count(report) and not setting.yes:
-        question = Foreseen("a run asks before it changes positions. If nobody can be asked, add --yes")
+        question = Foreseen("a run asks before it changes a source. If nobody can be asked, add --yes")
         report = replace(report, warnings=(*report.warnings, question))
     describe_run = _describe_edit if edits or setting.new_names else _describe_set
     show_report(report, describe_run, output_format, exit_code=setting.exit_code)

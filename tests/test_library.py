@@ -42,11 +42,13 @@ PROMISED = {
     "output=None, stopped=False, planned_batch=True, scratch=None, parallelism=None, listener=None",
     "inspect": "target, *, batch=None, entries=0, age=False, sizes=False, timestamp=None, time=None, rule=None, "
     "sample=2_000_000_000, now='checkpoint', selection=None, schemas=None, parallelism=None, listener=None",
+    "list_restorable": "target",
     "migrate": "target, *, partitions=None, provider=None, settings=None, new_query=None, transformers=(), "
     "now='checkpoint', selection=None, schemas=None, dry_run=False, output=None, engine=None, scratch=None, "
     "drop_unmatched=False, timers='keep', stopped=False, planned_batch=True, max_drop=None, expired_to=None, drops=(), "
     "listener=None",
     "prune": "target, *, confirm=None",
+    "recorded_files": "target, source, patterns=()",
     "read_state": "spark, path, *, operator=None, store=None, state=None, table=None, batch=None, columns=None, "
     "where=(), timestamp=None, time=None, now='checkpoint', schemas=None",
     "recover": "target, *, prefer_undo=False, expired_to=None, confirm=None",

@@ -23,7 +23,7 @@ from ttlsnap.versions import VERSION as __version__
 
 if TYPE_CHECKING:
     from ttlsnap.archives.receivers import ExpiredCallback
-    from ttlsnap.backups.rewinding import rewind
+    from ttlsnap.backups.rewinding import list_restorable, rewind
     from ttlsnap.backups.run import copy
     from ttlsnap.checkpoint import Checkpoint, open_checkpoint
     from ttlsnap.clock import Clock, TimeCharacteristic, clock_at
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from ttlsnap.new_query.query import NewQuery
     from ttlsnap.operators.registry import Selection
     from ttlsnap.positions.log_edits import Forget, Move, Record, Trim
+    from ttlsnap.positions.recorded import recorded_files
     from ttlsnap.positions.report import PositionsReport, SourcesReport
     from ttlsnap.positions.setting import set_positions
     from ttlsnap.positions.show import sources
@@ -69,7 +70,7 @@ if TYPE_CHECKING:
     )
 
 _HOMES = {
-    "backups.rewinding": ("rewind",),
+    "backups.rewinding": ("list_restorable", "rewind"),
     "backups.run": ("copy",),
     "copies.report": ("CopyReport",),
     "checkpoint": ("Checkpoint", "open_checkpoint"),
@@ -93,6 +94,7 @@ _HOMES = {
     "imports.report": ("ImportReport",),
     "imports.run": ("import_state",),
     "positions.log_edits": ("Forget", "Move", "Record", "Trim"),
+    "positions.recorded": ("recorded_files",),
     "positions.report": ("PositionsReport", "SourcesReport"),
     "positions.setting": ("set_positions",),
     "positions.show": ("sources",),
@@ -175,10 +177,12 @@ __all__ = [
     "history",
     "import_state",
     "inspect",
+    "list_restorable",
     "migrate",
     "open_checkpoint",
     "plan_compaction",
     "prune",
+    "recorded_files",
     "recover",
     "rewind",
     "rollback",

@@ -148,7 +148,8 @@ def _in_words(value: Any) -> str:
         return ", ".join(f"{key} {_in_words(inner)}" for key, inner in _shown(value))
     if isinstance(value, list):
         return ", ".join(map(_in_words, value[:_MOST_ROWS])) + _more(value)
-    return for_python(str(value))
+    text = str(value)
+    return text if text.startswith("--") else for_python(text)  # an option of the command line
 
 
 def _more(items: list[Any]) -> str:

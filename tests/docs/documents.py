@@ -133,6 +133,7 @@ def commands(folder: Path) -> dict[str, list[str]]:
         "sources": ["sources", hdfs],
         "sources that are set": ["sources", hdfs, "--set", "0", "--to", '{"logOffset":2}', "--dry-run"],
         "sources whose files are forgotten": ["sources", hdfs, "--forget", "0", "--files", "/tmp/**", "--dry-run"],
+        "sources that list files": ["sources", hdfs, "--recorded", "0"],
         "sources with names": ["sources", hdfs, "--rename", "0=visits", "--dry-run"],
         "rewind": ["rewind", hdfs, "--batch", "4", "--dry-run"],
         "rewind without a batch": ["rewind", hdfs],

@@ -12,8 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ttlsnap import Forget, Move, Record, Trim, copy, doctor, rollback, set_positions, sources
-from ttlsnap.backups.rewinding import list_restorable, rewind
+from ttlsnap import (
+    Forget,
+    Move,
+    Record,
+    Trim,
+    copy,
+    doctor,
+    list_restorable,
+    recorded_files,
+    rewind,
+    rollback,
+    set_positions,
+    sources,
+)
 from ttlsnap.errors import CorruptionError, RefusedError, UsageError
 from ttlsnap.positions.log_edits import LogEdit, encoded, matcher, readable
 
@@ -110,6 +122,37 @@ def test_spark_reads_no_moved_file_again_after_a_rewind(count: Count, tmp_path: 
     rewind(str(checkpoint), batches[1].batch, stopped=True)
     wanted = {f"k{number}": 1 for number in range(2, 6)} | {"new": 1}
     assert count(moved, checkpoint, retained=100) == wanted
+    restored = {one.batch: one.restored_batch for one in list_restorable(str(checkpoint))}
+    assert batches[1].batch in restored.values()
+
+
+def test_the_recorded_files_are_listed_with_the_batches_that_read_them(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
+    checkpoint = sample(AGG, tmp_path)
+
+    def listed(*patterns: str) -> list[tuple[int | None, int | None, bool]]:
+        return [(one.entry, one.batch, one.is_read) for one in recorded_files(str(checkpoint), "0", patterns)]
+
+    assert listed() == [(number, number, True) for number in range(6)]
+    assert listed(f"{EVENTS}/0000[23].json") == [(2, 2, True), (3, 3, True)]
+    (tmp_path / "new.json").touch()
+    edit(checkpoint, Record([f"{tmp_path}/new.json"]))
+    rewind(str(checkpoint), batch=3, stopped=True)
+    # The batches from before the rewind are not retained.
+    assert listed() == [(None, None, False), *[(number, None, True) for number in range(4)]]
+    rollback(str(checkpoint), stopped=True)
+    set_positions(str(checkpoint), {"0": {"logOffset": 3}}, stopped=True)
+    assert listed(f"{EVENTS}/**") == [*[(n, n, True) for n in range(4)], (4, None, False), (5, None, False)]
+    told = ttlsnap("sources", checkpoint, "--recorded", "0").out.splitlines()
+    assert [line.split()[2] for line in told[1:-1]] == ["never", "0", "1", "2", "3", "not", "not"]
+    assert told[-1].endswith("has recorded 7 files.")
+    assert ttlsnap("sources", checkpoint, "--recorded", "0", "--set", "0", "--to", "{}").code == 2
+    with pytest.raises(UsageError, match="no source 9"):
+        recorded_files(str(checkpoint), "9")
+    with pytest.raises(UsageError, match="nothing is to be changed"):
+        set_positions(str(checkpoint), stopped=True)
+    both: dict[str, Any] = {"positions": {"0": {"logOffset": 3}}, "log_edits": {"0": Forget(["/**"])}}
+    with pytest.raises(UsageError, match="in runs of their own"):
+        set_positions(str(checkpoint), **both, stopped=True)
 
 
 def test_a_change_holds_as_of_each_batch(count: Count, tmp_path: Path) -> None:
@@ -390,10 +433,19 @@ def test_a_damaged_log_is_not_changed(tmp_path: Path, damage: Callable[[str], st
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("--trim", "0"), "--trim needs --older-than"),
+        (("--trim", "0"), "--trim needs --older-than and --max-file-age"),
+        (
+            ("--forget", "0", "--files", "/tmp/ttlsnap-samples/", "--yes"),
+            "For all files in a folder: '/tmp/ttlsnap-sam",
+        ),
+        (("--forget", "0", "--files", "/{a,b}", "--yes"), "Braces have no meaning"),
+        (("--forget", "0", "--files", "00001.json", "--yes"), "is a relative path"),
+        (("--record", "0", "--files", "/nowhere", "--yes"), "The files must exist"),
+        (("--set", "0", "--to", "3"), 'Write one like {"logOffset": 5}'),
+        (("--rename", "0"), "such as 0=visits"),
         (("--trim", "0", "--older-than", "30d"), "--trim needs --max-file-age"),
         (("--files", "x"), "--files needs --forget or --record"),
-        (("--moved", "0", "--root", "/a"), "--root /a: write two folders, as /old=/new"),
+        (("--moved", "0", "--root", "/a"), "--root /a: write the whole paths of two folders, as /old=/new"),
         (("--moved", "0", "--root", "/a=1=/b/a=1", "--yes"), "no recorded file matches"),
         (("--forget", "0", "--files", "x", "--trim", "0"), "give only one of"),
         (("--forget", "0", "--files", "x", "--set", "0", "--to", "1"), "give only one of"),

@@ -177,8 +177,8 @@ def test_a_query_that_cannot_run_a_planned_batch_is_refused(tmp_path: Path, ttls
         (("--set", "0", "--to", '{"name": "0", "position": {"logOffset": 3}}'), "give only what"),
         (("--set", "0", "--to", "5", "--bootstrap-servers", "127.0.0.1:1"), "the query has no source of Kafka"),
         (("--bootstrap-servers", "127.0.0.1:1"), "the query has no source of Kafka"),
-        (("--yes",), "--yes needs --set"),
-        (("--dry-run", "--exit-code"), "--dry-run needs --set"),
+        (("--yes",), "--yes needs an option that changes a source"),
+        (("--dry-run", "--exit-code"), "--dry-run needs an option that changes a source"),
         (("--set", "0", "--to", "5", "--exit-code"), "--exit-code needs --dry-run"),
     ],
 )

@@ -62,7 +62,7 @@ def test_an_unnamed_query_gets_names_and_loses_them(spark: SparkSession, job: tu
     rollback(str(checkpoint), stopped=True)
     assert without_own(bytes_of(checkpoint)) == before
 
-    with pytest.raises(UsageError, match="in a run of their own"):
+    with pytest.raises(UsageError, match="in runs of their own"):
         rename(checkpoint, {"0": {"logOffset": 1}}, new_names={"0": "seen", "1": "clicked"})
     rename(checkpoint, new_names={"0": "seen", "1": "clicked"})
     put(events / "visits", 8, "visit")
@@ -148,7 +148,7 @@ def test_a_batch_that_was_begun_keeps_its_rows(spark: SparkSession, job: tuple[P
         ({"0": "a", "1": "b-c"}, "source 1 cannot have the name b-c: Spark allows letters, digits and underscores"),
         ({"0": "a", "1": "../b"}, "source 1 cannot have the name ../b"),
         ({"0": "a", "2": "b"}, "the query has no source 2"),
-        ({"0": "1", "1": "2"}, "sources without names have the numbers from 0 to 1"),
+        ({"0": "1", "1": "2"}, "give the sources their numbers from 0 to 1"),
     ],
 )
 def test_wrong_names_change_nothing(

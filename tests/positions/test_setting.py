@@ -132,10 +132,10 @@ def test_going_back_to_before_a_change_says_that_it_is_lost(
         assert any(run in warning for warning in told) is is_lost
         rollback(target, stopped=True)
         assert not any(run in warning for warning in rewind(target, 3, dry_run=True, stopped=True).warnings)
-    backups = {word: str(tmp_path / word) for word in ("is lost", "They stay")}
+    backups = {word: str(tmp_path / word) for word in ("is lost", "stays")}
     copy(target, backups["is lost"])
     set_positions(target, {"0": {"logOffset": 4}}, stopped=True)
-    copy(target, backups["They stay"])
+    copy(target, backups["stays"])
     for word, backup in backups.items():
         assert word in " ".join(copy(backup, target, replace=True, dry_run=True, stopped=True).warnings)
     repeat = f"""ttlsnap sources {target} --set 0 --to '{{"logOffset": 4}}'"""

@@ -32,8 +32,8 @@ def describe_lost_changes(runs: Runs, root: str, batch: int, positions: Mapping[
         lost = sorted(changes.keys() - {*kept})
         if kept:
             yield (
-                f"batch {batch} has the positions that ttlsnap sources gave to source {', '.join(kept)} after it (run "
-                f"{run.run}). They stay: what these sources read again then, they read again once more"
+                f"the position that ttlsnap sources gave to source {', '.join(kept)} after batch {batch} stays (run "
+                f"{run.run}): the query goes on from there again"
             )
         if lost:
             options = (run.report or {}).get("options", ())

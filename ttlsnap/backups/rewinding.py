@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ttlsnap.backups.replacing import rewind_state
-from ttlsnap.checkpoint.logs import named_offsets, read_logs
+from ttlsnap.checkpoint.logs import MicroBatch, named_offsets, read_logs
 from ttlsnap.checkpoint.recognize import require_checkpoint
 from ttlsnap.clock import iso
 from ttlsnap.copies.report import CopyReport
 from ttlsnap.copies.run import CopyListener, CopyRequest
 from ttlsnap.copies.selection import restorable_batches
 from ttlsnap.documents import Document
-from ttlsnap.keywords import takes
+from ttlsnap.keywords import public, takes
 from ttlsnap.publishing.liveness import planned_batch
 from ttlsnap.publishing.runs import refuse_if_interrupted
 from ttlsnap.storage.open import open_for_reading
@@ -41,15 +41,18 @@ class RewindRequest:
 class RestorableBatch(Document):
     """A batch to which a checkpoint can go back.
 
-    began_at     when it began, in ISO 8601
-    has_input    whether a source has read on in it; None if the positions before it are not retained
+    began_at          when it began, in ISO 8601
+    has_input         whether a source has read on in it; None if nothing shows that
+    restored_batch    the batch whose state and positions it has after a rewind or a restore; None if it has its own
     """
 
     batch: int
     began_at: str | None
     has_input: bool | None
+    restored_batch: int | None
 
 
+@public
 def list_restorable(target: str) -> list[RestorableBatch]:
     """Return the batches to which the checkpoint ``target`` can go back, oldest first, without changing anything."""
     files = open_for_reading(target)
@@ -59,16 +62,13 @@ def list_restorable(target: str) -> list[RestorableBatch]:
     has_begun = logs.offsets[-1:] > logs.commits[-1:] and planned_batch(runs, logs) is None
     earlier_batches = set(logs.commits if has_begun else logs.commits[:-1])
 
-    def has_input(batch: int) -> bool | None:
-        if batch - 1 not in logs.offsets:
-            return None
-        return named_offsets(files, batch) != named_offsets(files, batch - 1)
+    def describe(batch: MicroBatch) -> RestorableBatch:
+        restored_batch, has_input = runs.find_restored(batch.id), None
+        if restored_batch is None and batch.id - 1 in logs.offsets:
+            has_input = named_offsets(files, batch.id) != named_offsets(files, batch.id - 1)
+        return RestorableBatch(batch.id, iso(batch.timestamp_ms * 1000), has_input, restored_batch)
 
-    return [
-        RestorableBatch(batch.id, iso(batch.timestamp_ms * 1000), has_input(batch.id))
-        for batch in restorable_batches(files)
-        if batch.id in earlier_batches
-    ]
+    return [describe(batch) for batch in restorable_batches(files) if batch.id in earlier_batches]
 
 
 @takes(RewindRequest)
@@ -81,6 +81,7 @@ def rewind(request: RewindRequest) -> CopyReport:
     Raise a ``TtlsnapError`` (see ``ttlsnap.errors``). The checkpoint is then as it was, unless the message names
     ``ttlsnap recover``.
     """
+    require_checkpoint(open_for_reading(request.target))
     return rewind_state(
         CopyRequest(
             request.target,

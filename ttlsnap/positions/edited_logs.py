@@ -7,7 +7,7 @@ any it would look truncated. The last line of each file has the number of an ent
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, compress, islice
 from typing import BinaryIO
@@ -67,9 +67,7 @@ class EditedLog:
         Raise CorruptionError for damage, UnsupportedError for an unknown form, and UsageError for an impossible edit.
         """
         self._files, self._log, self._edit = files, log, edit
-        if (missing_file := describe_missing(files, log)) is not None:
-            raise CorruptionError(missing_file[1])
-        self._names: Sequence[str] = sorted(log.read, key=lambda name: log_number(name) or 0)
+        self._names = names_to_read(files, log)
         self.recorded = self._examine(needed_after)
         self._rule = edit.rule(self.recorded)
         self._added = edit.added(self.recorded, self._all_lines)
@@ -140,7 +138,7 @@ class EditedLog:
         for path, time_ms in sorted(new_lines, key=lambda line: line[1]):
             file.write(b"\n" + line_of(path, time_ms, _NO_ENTRY))
         last_text = line_of(self._unread, 0, _NO_ENTRY)
-        for lines in self._read(name):
+        for lines in read_lines(self._files, self._log.folder, name):
             texts, _ = self._rule(lines)
             if texts:
                 file.write(b"\n" + b"\n".join(texts))
@@ -157,7 +155,7 @@ class EditedLog:
     def _count(self, name: str) -> Counts:
         before = after = changed = limit_ms = 0
         examples: list[str] = []
-        for lines in self._read(name):
+        for lines in read_lines(self._files, self._log.folder, name):
             texts, mask = self._rule(lines)
             changed_lines = int(mask.sum())
             before, after, changed = before + len(lines.texts), after + len(texts), changed + changed_lines
@@ -169,7 +167,7 @@ class EditedLog:
 
     def _all_lines(self) -> Iterator[Lines]:
         for name in self._names:
-            yield from self._read(name)
+            yield from read_lines(self._files, self._log.folder, name)
 
     def _examine(self, needed_after: int) -> Recorded:
         files, settled_ms, sample, earlier, descending = 0, 0, "", 0, 0
@@ -196,22 +194,30 @@ class EditedLog:
             are_descending=is_descending or descending > earlier * _DESCENDING,
         )
 
-    def _read(self, name: str) -> Iterator[Lines]:
-        """Yield the lines of a file in pieces, without those that no batch reads.
 
-        Raise CorruptionError or UnsupportedError if it is not such a file.
-        """
-        path = f"{self._log.folder}/{name}"
-        where = f"{self._files.root}/{path}"
-        with open_source_log(self._files, path) as file:
-            if not (piece := file.read(_PIECE)):
-                raise CorruptionError(f"{where} does not name a file")
-            while piece:
-                rest = file.readline(_MOST_OF_A_LINE)
-                if len(rest) == _MOST_OF_A_LINE:
-                    raise CorruptionError(f"{where} has a line of more than {_MOST_OF_A_LINE:,} bytes")
-                yield _parse(piece + rest, where)
-                piece = file.read(_PIECE)
+def names_to_read(files: Directory, log: SourceLog) -> list[str]:
+    """Return the names of the files of a log that Spark reads, in order. Raise CorruptionError if one is missing."""
+    if (missing_file := describe_missing(files, log)) is not None:
+        raise CorruptionError(missing_file[1])
+    return sorted(log.read, key=lambda name: log_number(name) or 0)
+
+
+def read_lines(files: Directory, folder: str, name: str) -> Iterator[Lines]:
+    """Yield the lines of a file of a log in pieces, without those that no batch reads.
+
+    Raise CorruptionError or UnsupportedError if it is not such a file.
+    """
+    path = f"{folder}/{name}"
+    where = f"{files.root}/{path}"
+    with open_source_log(files, path) as file:
+        if not (piece := file.read(_PIECE)):
+            raise CorruptionError(f"{where} does not name a file")
+        while piece:
+            rest = file.readline(_MOST_OF_A_LINE)
+            if len(rest) == _MOST_OF_A_LINE:
+                raise CorruptionError(f"{where} has a line of more than {_MOST_OF_A_LINE:,} bytes")
+            yield _parse(piece + rest, where)
+            piece = file.read(_PIECE)
 
 
 def _parse(piece: bytes, where: str) -> Lines:

@@ -9,10 +9,10 @@ from functools import cached_property
 from typing import Any
 
 from ttlsnap.checkpoint import layout
-from ttlsnap.checkpoint.logs import read_file_logs
+from ttlsnap.checkpoint.logs import named_positions, read_file_logs
 from ttlsnap.checkpoint.source_logs import COMPACT, are_exact, find_sources, list_source_log, log_number
 from ttlsnap.errors import UsageError
-from ttlsnap.positions.kinds import find_kind
+from ttlsnap.positions.kinds import find_kind, require_source
 from ttlsnap.positions.meaning import explain
 from ttlsnap.storage.directory import Directory
 
@@ -49,6 +49,16 @@ class FileLogs:
             return None
         logs = [log for log, number in self.last_numbers.items() if number == self.positions[name]]
         return name if name in self.last_numbers else logs[0] if len(logs) == 1 else None
+
+
+def find_log(logs: FileLogs, source: str) -> str:
+    """Return the name of the log of a source. Raise UsageError if there is no such source or log."""
+    require_source(source, named_positions(logs.files, logs.batch))
+    owner = logs.find(source) if source in logs.positions else None
+    if owner is None:
+        reason = "nothing shows which log it has" if source in logs.positions else "it does not read files"
+        raise UsageError(f"source {source}: {reason}")
+    return owner
 
 
 def count_recorded(logs: FileLogs, name: str, first: int, last: int) -> int | None:

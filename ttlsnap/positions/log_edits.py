@@ -144,15 +144,20 @@ class Forget(LogEdit):
 
     def rule(self, recorded: Recorded) -> Rule:
         """See ``LogEdit``."""
-        matches = matcher(self.patterns)
+        matches = matcher(whole_patterns(self.patterns))
         return lambda lines: lines.without(np.fromiter(map(matches, lines.names), np.bool_, len(lines.names)))
 
     def describe(self, changed: int) -> str:
         """See ``LogEdit``."""
         return (
-            f"{quantity(changed, 'file')} will be read again, as far as they still exist. Spark leaves out what is "
-            "more than maxFileAge (an option of the source, 7 days by default) older than the newest recorded file"
+            f"{quantity(changed, 'file is', 'files are')} read again, if the file still exists. Spark leaves out a "
+            "file that is more than maxFileAge older than the newest recorded one. That is an option of the source, 7 "
+            "days by default"
         )
+
+    def describe_nothing(self, recorded: Recorded) -> str:
+        """See ``LogEdit``."""
+        return f"{super().describe_nothing(recorded)}{_hint_of_folders(self.patterns)}"
 
 
 @dataclass(frozen=True)
@@ -175,10 +180,12 @@ class Record(LogEdit):
     def added(self, recorded: Recorded, known: Callable[[], Iterator[Lines]]) -> list[tuple[str, int]]:
         """See ``LogEdit``."""
         found: dict[str, int] = {}
-        for pattern in self.patterns:
-            found |= _find_files(_whole(pattern))
+        for pattern in whole_patterns(self.patterns):
+            found |= _find_files(pattern)
         if not found:
-            raise UsageError(f"no file matches {' or '.join(self.patterns)}")
+            raise UsageError(
+                f"no file matches {' or '.join(self.patterns)}. The files must exist{_hint_of_folders(self.patterns)}"
+            )
         for lines in known():
             for name in lines.names:
                 found.pop(name, None)
@@ -199,16 +206,16 @@ class Record(LogEdit):
     def describe(self, changed: int) -> str:
         """See ``LogEdit``."""
         return (
-            f"{quantity(changed, 'file')} will never be read. The source compares the age of every other file with the "
-            "newest recorded one, and these count now: it never reads what is more than maxFileAge (an option of the "
-            "source, 7 days by default) older"
+            f"{quantity(changed, 'file counts', 'files count')} as read, and will never be read. If one of them is the "
+            "newest recorded file, the source never reads what is more than maxFileAge older than it. That is an "
+            "option of the source, 7 days by default"
         )
 
     def describe_nothing(self, recorded: Recorded) -> str | None:
         """See ``LogEdit``."""
         return (
-            "all files that match are recorded already. If a batch that was begun reads them, first go back to the "
-            "last committed one: ttlsnap rewind CHECKPOINT --batch N --stopped"
+            "all files that match are recorded already, so nothing has to be done. Only if a batch reads them that was "
+            "begun and fails, first go back to the last committed one: ttlsnap rewind CHECKPOINT --batch N --stopped"
         )
 
 
@@ -311,18 +318,31 @@ class Trim(LogEdit):
             f"{format_duration(self._max_file_age_us)} or less, and not latestFirst"
         )
 
-    def describe_nothing(self, recorded: Recorded) -> str | None:
+    def describe_nothing(self, recorded: Recorded) -> None:
         """See ``LogEdit``."""
-        return None
 
 
 def _files(patterns: Sequence[str]) -> Iterator[str]:
     return chain(*(("--files", pattern) for pattern in patterns))
 
 
+def _hint_of_folders(patterns: Sequence[str]) -> str:
+    """Return a hint if a pattern may be meant as a folder, or has braces."""
+    if any("{" in pattern for pattern in patterns):
+        return ". Braces have no meaning in a pattern: give --files for each"
+    paths = [pattern for pattern in patterns if not _MAGIC.search(pattern)]
+    return f". For all files in a folder: '{paths[0].rstrip('/')}/**'" if paths else ""
+
+
 def _require_list(patterns: Sequence[str]) -> None:
     if isinstance(patterns, str):
         raise UsageError(f"patterns is the text {patterns!r}; pass a list: [{patterns!r}]")
+
+
+def whole_patterns(patterns: Sequence[str]) -> list[str]:
+    """Return patterns in the form in which Spark writes paths. Raise UsageError for relative ones, or for a text."""
+    _require_list(patterns)
+    return [_whole(pattern) for pattern in patterns]
 
 
 def _whole(path: str) -> str:

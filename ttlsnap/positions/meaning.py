@@ -12,6 +12,7 @@ from ttlsnap.errors import UsageError
 from ttlsnap.positions.kinds import BASES_OF_DELTA, TITLES, Kind, describe, find_kind
 
 _MOST_CHARACTERS = 1 << 20
+_LONGEST_EXAMPLE = 400
 
 
 def parse_position(name: str, before: Any, wanted: Any) -> Any:
@@ -34,9 +35,10 @@ def parse_position(name: str, before: Any, wanted: Any) -> Any:
     other_kind = find_kind(after)
     if kind != other_kind or (kind == "other" and type(before) is not type(after)):
         what = f"that of a source of the kind {TITLES[other_kind]}" if other_kind != "other" else "of an unknown form"
+        example = json.dumps(before, ensure_ascii=False)
         raise UsageError(
-            f"source {name} is of the kind {TITLES[kind]}, and the new position is {what}. ttlsnap sources "
-            "CHECKPOINT --format json shows what a position looks like"
+            f"source {name} is of the kind {TITLES[kind]}, and the new position is {what}. Write one like "
+            + (example if len(example) <= _LONGEST_EXAMPLE else "that in: ttlsnap sources CHECKPOINT --format json")
         )
     if impossible := _find_impossible(kind, after):
         raise UsageError(f"source {name}: {impossible}. An offset is 0 or more, and less than 2^63")

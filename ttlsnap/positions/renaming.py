@@ -230,5 +230,8 @@ def _require_new(names: Mapping[str, str], *, had_names: bool) -> bool:
         unnamed = ", ".join(old for old, new in names.items() if new in numbers)
         raise UsageError(f"all sources of a query have names, or none has one. Still without one: {unnamed}")
     if set(numbers) != all_numbers:
-        raise UsageError(f"sources without names have the numbers from 0 to {len(names) - 1}")
+        raise UsageError(
+            "a name must not be a number. To take the names away, give the sources their numbers from 0 to "
+            f"{len(names) - 1}"
+        )
     return False

@@ -27,7 +27,7 @@ from ttlsnap.errors import BusyError, RefusedError, UsageError
 from ttlsnap.keywords import takes
 from ttlsnap.positions.delta_tables import open_tables, resolve_version
 from ttlsnap.positions.edited_logs import EditedLog
-from ttlsnap.positions.file_logs import FileLogs, explain_with_log, require_entries
+from ttlsnap.positions.file_logs import FileLogs, explain_with_log, find_log, require_entries
 from ttlsnap.positions.kafka import connect, require_existing, require_kafka, resolve
 from ttlsnap.positions.kinds import find_kind, require_source
 from ttlsnap.positions.log_edits import LogEdit
@@ -122,10 +122,17 @@ class Repositioning(Run):
     def __init__(self, checkpoint: Checkpoint, runs: Runs, request: PositionsRequest) -> None:
         super().__init__(runs, new_run_id(), list_activity(runs.files))
         self._checkpoint, self._request = checkpoint, request
-        if request.new_names and (request.positions or request.log_edits):
-            raise UsageError("give sources other names in a run of their own")
+        wanted = [one for one in (request.positions, request.log_edits, request.new_names) if one]
+        if len(wanted) != 1:
+            raise UsageError(
+                "change the positions of sources, what they have recorded, and their names in runs of their own"
+                if wanted
+                else "nothing is to be changed: give positions, log_edits or new_names"
+            )
         self._changes, self._offsets = _compare(checkpoint, request)
         self._logs = {name: self._open_log(name, edit) for name, edit in (request.log_edits or {}).items()}
+        if len({log.folder for log in self._logs.values()}) < len(self._logs):
+            raise UsageError("log_edits: two of the sources have the same log. Change it in one way")
         self.warnings += [words for edit in (request.log_edits or {}).values() for words in edit.warnings()]
         self._renamed = RenamedSources(checkpoint, request.new_names or {})
         self._staged: list[StagedFile] = []
@@ -137,11 +144,7 @@ class Repositioning(Run):
             raise UsageError(f"log_edits: {edit!r} is not a Forget, Record, Move or Trim")
         files, logs = for_reading(self._checkpoint.files), self._checkpoint.logs
         file_logs = FileLogs(files, self._checkpoint.batch.id)
-        require_source(name, named_positions(files, self._checkpoint.batch.id))
-        owner = file_logs.find(name) if name in file_logs.positions else None
-        if owner is None:
-            reason = "nothing shows which log it has" if name in file_logs.positions else "it does not read files"
-            raise UsageError(f"source {name}: {reason}, so what it has recorded cannot be changed")
+        owner = find_log(file_logs, name)
         oldest = read_file_logs(files, logs.offsets[0], {}).get(name, -1)
         return EditedLog(files, list_source_log(files, owner, file_logs.positions[name]), edit, oldest)
 

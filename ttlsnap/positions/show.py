@@ -16,7 +16,6 @@ from ttlsnap.positions.file_logs import FileLogs, explain_with_log
 from ttlsnap.positions.kafka import connect, require_kafka
 from ttlsnap.positions.kinds import find_kind
 from ttlsnap.positions.report import SourceLogSize, SourcePosition, SourcesReport
-from ttlsnap.publishing.journal import read_report
 from ttlsnap.publishing.liveness import planned_batch
 from ttlsnap.publishing.runs import Runs
 from ttlsnap.storage.directory import Directory
@@ -79,7 +78,7 @@ def sources(
         batch=batch,
         next_batch=next_batch,
         is_planned=next_batch is not None and next_batch == planned_batch(runs, logs),
-        restored_batch=_find_restored(runs, batch),
+        restored_batch=runs.find_restored(batch) if batch is not None else None,
         log_version=2 if names_sources(files, logs.offsets[-1]) else 1,
         sources=tuple(map(look_at, dict.fromkeys([*offsets, *next_offsets]))),
     )
@@ -99,14 +98,6 @@ def explain_rewind(target: str, batch: int) -> dict[str, list[str]]:
         if position is not None and before is not None and position != before:
             meanings[name] = explain_with_log(logs, name, position, before)
     return meanings
-
-
-def _find_restored(runs: Runs, batch: int | None) -> int | None:
-    """Return the batch whose state and positions the last batch got; None if it has its own."""
-    restores = [journal for journal in runs.in_force if journal.kind == "restore" and journal.batch == batch]
-    report = read_report(runs.files, restores[-1].run) if restores else None
-    restored_batch: int | None = (report or {}).get("source_batch")
-    return restored_batch if restored_batch != batch else None
 
 
 def _batches(files: Directory, logs: Logs) -> tuple[int | None, int | None]:

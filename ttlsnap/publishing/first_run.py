@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ttlsnap.checkpoint.logs import NO_OFFSET, read_logs, source_offsets
+from ttlsnap.checkpoint.logs import NO_OFFSET, named_offsets, read_logs
 from ttlsnap.errors import TtlsnapError
 from ttlsnap.publishing.runs import Runs
 from ttlsnap.schema.strict_json import parse_json
@@ -29,7 +29,7 @@ def describe_first_run(runs: Runs) -> str | None:
         logs = read_logs(runs.files)
         if runs.find_planning(logs) is None:
             return None
-        return SPENT if may_be_spent(source_offsets(runs.files, logs.offsets[-1])) else None
+        return SPENT if may_be_spent(named_offsets(runs.files, logs.offsets[-1]).values()) else None
     except TtlsnapError:
         return None
 

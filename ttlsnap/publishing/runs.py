@@ -74,6 +74,13 @@ class Runs:
         """The number of the next journal."""
         return max((journal.number for journal in self.journals), default=0) + 1
 
+    def find_restored(self, batch: int) -> int | None:
+        """Return the batch whose state and positions a run gave to ``batch``; None if it has its own."""
+        restores = [journal for journal in self.in_force if journal.kind == "restore" and journal.batch == batch]
+        report = read_report(self.files, restores[-1].run) if restores else None
+        restored_batch: int | None = (report or {}).get("source_batch")
+        return restored_batch if restored_batch != batch else None
+
     @property
     def in_force(self) -> list[Journal]:
         """The journals of the published runs that no rollback has undone, oldest first."""

@@ -339,9 +339,12 @@ def _refuse_moved_on(files: Directory, last_run: Journal, logs: Logs) -> int:
             "replaced no longer belong to the logs. Nothing was changed. The query can be started"
         )
     if last_committed > last_run.batch:
+        advice = "Use an older copy of the checkpoint instead"
+        if last_run.kind == "sources":
+            advice = "Make the opposite change of the sources instead, or use an older copy of the checkpoint"
         raise RefusedError(
             f"{files.root}: batch {last_committed} was committed after run {last_run.run} (batch {last_run.batch}), "
-            "and the old state is not the state of that batch. Use an older copy of the checkpoint instead"
+            f"and the old state is not the state of that batch. {advice}"
         )
     if last_committed == last_run.batch and not has_its_batch(files, last_run):
         raise RefusedError(
