@@ -7,11 +7,12 @@ import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from ttlsnap import diff, doctor, export, inspect
-from ttlsnap.backups.rewinding import rewind
+from ttlsnap.backups.rewinding import list_restorable, rewind
 from ttlsnap.backups.run import copy
 from ttlsnap.checkpoint import layout
 from ttlsnap.copies.manifest import MANIFEST, read_manifest, write_begun
@@ -22,8 +23,12 @@ from ttlsnap.storage.open import open_directory
 
 from ..backups.sources import read_one_source_twice
 from ..cli.running import Ttlsnap
+from ..positions import files
 from ..publishing.trees import tree
 from ..samples import NAMES, bytes_of, sample
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 AGG, VISITS, BEGUN = "agg-deltas-lz4-4.2", "visits-4.2", "uncommitted-batch-4.2"
 HARMLESS = {"no-schema"}
@@ -280,6 +285,18 @@ def test_a_damaged_log_of_a_source_without_a_checksum_is_damage(
             goes_on(str(source))
     assert not (target / MANIFEST).exists()
     assert bytes_of(source) == before
+
+
+def test_a_query_goes_on_from_the_oldest_batch_that_is_retained(spark: SparkSession, tmp_path: Path) -> None:
+    folder, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
+    for number in range(5):
+        files.put(folder, f"{number}.json", number, "k")
+    files.count(spark, folder, checkpoint)
+    oldest = min(batch.batch for batch in list_restorable(str(checkpoint)))
+    assert not (checkpoint / f"offsets/{oldest - 1}").exists()
+    copy(str(checkpoint), str(tmp_path / "copy"), batch=oldest)
+    assert doctor(str(tmp_path / "copy")).exit_code == 0
+    assert files.count(spark, folder, tmp_path / "copy") == {"k": 5}
 
 
 def test_a_stale_checksum_of_spark_is_no_damage(tmp_path: Path) -> None:

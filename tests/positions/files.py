@@ -10,15 +10,10 @@ from typing import Any
 _DAY_S = 86_400
 
 
-def count(
-    spark: Any, folder: str | Path, checkpoint: str | Path, retained: int = 2, options: dict[str, Any] | None = None
-) -> dict[str, int]:
-    """Run the query until it has read all files, one in each batch. Return the counts that the sink got.
-
-    ``options`` are those of the source.
-    """
+def count(spark: Any, folder: str | Path, checkpoint: str | Path, **how: Any) -> dict[str, int]:
+    """Run the query as ``start`` does, until it has read all files. Return the counts that the sink got."""
     counts: dict[str, int] = {}
-    start(spark, folder, checkpoint, counts, retained, options, availableNow=True).awaitTermination()
+    start(spark, folder, checkpoint, counts, availableNow=True, **how).awaitTermination()
     return counts
 
 
@@ -29,16 +24,18 @@ def start(
     counts: dict[str, int],
     retained: int = 2,
     options: dict[str, Any] | None = None,
+    interval: int = 3,
     **trigger: Any,
 ) -> Any:
-    """Start the query, which adds the counts that the sink gets to ``counts``. Every third file of its log is compact.
+    """Start the query, which reads a file in each batch, and adds the counts that the sink gets to ``counts``.
 
-    ``trigger`` has the arguments of ``trigger``.
+    ``retained`` batches are retained, and every ``interval``-th file of the log is compact. ``options`` are those of
+    the source, and ``trigger`` those of ``trigger``.
     """
     session = spark.newSession()
     session.conf.set("spark.sql.shuffle.partitions", "1")
     session.conf.set("spark.sql.streaming.minBatchesToRetain", str(retained))
-    session.conf.set("spark.sql.streaming.fileSource.log.compactInterval", "3")
+    session.conf.set("spark.sql.streaming.fileSource.log.compactInterval", str(interval))
     stream = session.readStream.schema("key string").option("maxFilesPerTrigger", 1).options(**options or {})
 
     def collect(frame: Any, batch: int) -> None:

@@ -78,7 +78,7 @@ def test_what_is_read_again_is_counted_again(judge: Judge, tmp_path: Path, query
     assert later == results(model.run(more))
     assert judge.state(written) == model.state()
     (warning,) = rewind(str(written.path), report.batch, stopped=True).warnings
-    assert f"batch {report.batch} has the positions that ttlsnap sources gave to source 0 after it" in warning
+    assert f"gave to source 0 after batch {report.batch} stays" in warning
     assert makes_rows or results(judge.restart(written, [])) == {**cloned, **later}
 
 

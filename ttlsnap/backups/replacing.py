@@ -24,7 +24,7 @@ from uuid import uuid4
 from ttlsnap.archives.places import AllowedPlaces
 from ttlsnap.backups.earlier_sources import describe_lost_changes
 from ttlsnap.backups.numbers import number_batches
-from ttlsnap.backups.source_logs import AdvancedLogs, advance_logs
+from ttlsnap.backups.source_logs import AdvancedLogs, advance_logs, describe_left_out
 from ttlsnap.checkpoint import Checkpoint, layout
 from ttlsnap.checkpoint.checkpoint import query_id
 from ttlsnap.checkpoint.listing import Listing, list_activity
@@ -200,7 +200,12 @@ class Replacement(Run):
         if self._numbers.batch > max(self._logs.commits, default=-1):
             self.warnings.append(self._describe_raised_number())
         positions = named_positions(for_reading(source), selection.batch)
-        self.warnings += describe_lost_changes(runs, self.files.root, selection.batch, positions)
+        made_at = None
+        if source is not self.files:
+            # A folder that is not a copy of ttlsnap may be from any time.
+            made_at = manifest.facts.made_at if (manifest := read_manifest(for_reading(source))) else ""
+        self.warnings += describe_lost_changes(runs, self.files.root, selection.batch, positions, made_at)
+        self.warnings += describe_left_out(for_reading(source), selection.batch, for_reading(self.files))
         self._partitions, self._unique_ids = _renumber(selection, self._numbers.batch + 1)
         self._staged: list[StagedFile] = []
         self.published = not request.dry_run

@@ -14,8 +14,10 @@ Source: Spark's ``CompactibleFileStreamLog`` and ``FileStreamSourceLog``.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.logs import read_file_logs
@@ -27,12 +29,16 @@ from ttlsnap.checkpoint.source_logs import (
     line_of,
     list_source_log,
     log_number,
+    read_times,
 )
 from ttlsnap.copies.selection import SelectedFile
-from ttlsnap.errors import CorruptionError
+from ttlsnap.errors import CorruptionError, TtlsnapError
 from ttlsnap.storage.directory import Directory, hide_files
 
 _MOST_OF_AN_ENTRY = 1 << 20  # bytes
+_DAY_MS = 86_400_000
+_MAX_FILE_AGE_MS = 7 * _DAY_MS
+"""The age above which Spark leaves out a file, unless the source has the option ``maxFileAge``."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +84,33 @@ def advance_logs(
         positions |= dict.fromkeys(names, newest_number)
         going_back.difference_update(sources)
     return AdvancedLogs(tuple(new_files.values()), positions, tuple(sorted(going_back)))
+
+
+def describe_left_out(backup: Directory, batch: int, files: Directory) -> Iterator[str]:
+    """Yield in words which sources may not read again what the checkpoint ``files`` has read after ``batch``.
+
+    Spark leaves out a file that is much older than the newest one in the log, even if only ``sources --record`` has
+    recorded that.
+    """
+    offsets = read_file_logs(backup, batch, {})
+    logs = find_sources(backup, offsets)
+    for source, last_number in logs.items() if are_exact(logs, offsets) else ():
+        newest_ms, oldest_ms = 0, None
+        with suppress(TtlsnapError):  # a log that is damaged is replaced
+            log = list_source_log(files, source, last_number)
+            lines = chain.from_iterable(read_times(files, f"{log.folder}/{name}") for name in log.read)
+            for time_ms, entry in lines:
+                if entry <= last_number:
+                    newest_ms = max(newest_ms, time_ms)
+                else:
+                    oldest_ms = min(time_ms, time_ms if oldest_ms is None else oldest_ms)
+        if oldest_ms is not None and newest_ms - oldest_ms > _MAX_FILE_AGE_MS:
+            days = (newest_ms - oldest_ms) // _DAY_MS
+            yield (
+                f"source {source}: some of the files that are to be read again are {days} days older than the newest "
+                "file in its log. Spark leaves out what is more than maxFileAge older (an "
+                "option of the source, 7 days by default). Start the query with a longer one, or their rows are lost"
+            )
 
 
 def _group(logs: Mapping[str, int], offsets: Mapping[str, int]) -> list[tuple[list[str], list[str]]]:

@@ -8,6 +8,7 @@ a file that was read already, and a newer snapshot or schema for the current one
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from ttlsnap.checkpoint.listing import is_temporary
 from ttlsnap.checkpoint.logs import MicroBatch, batch_start, named_offsets, read_file_logs, read_logs, with_offsets
 from ttlsnap.checkpoint.own_paths import own_paths
 from ttlsnap.checkpoint.source_logs import (
+    SourceLog,
     are_exact,
     check_source_log,
     describe_log_problem,
@@ -31,7 +33,7 @@ from ttlsnap.errors import BusyError, CorruptionError, StorageError, Unsupported
 from ttlsnap.publishing.hidden_batches import refuse_hidden_batches
 from ttlsnap.publishing.reading import refuse_shared_folders
 from ttlsnap.publishing.runs import Runs, refuse_if_interrupted
-from ttlsnap.storage.directory import OWN, Directory, FileInfo, hide_files
+from ttlsnap.storage.directory import OWN, Directory, FileInfo, cache_listings, hide_files
 from ttlsnap.storage.open import for_reading
 from ttlsnap.storage.trees import stat_files
 from ttlsnap.storage.uris import is_local
@@ -105,19 +107,27 @@ def select_files(files: Directory, batch: int | None, home: str, query_id: str |
     refuse_shared_folders(files, [store.directory(partition) for store in stores for partition in store.partitions])
     state = _stat_state(files, [partition.lineage for partition in partitions])
     infos = {**_list_others(files, checkpoint), **_list_metadata(files, checkpoint), **state}
-    selected = choose_files(files, infos, home, query_id, _offsets_before(files, runs, checkpoint.batch.id))
+    contents = _offsets_before(files, runs, checkpoint.batch.id)
+    infos |= dict.fromkeys(contents.keys() - infos, infos[layout.offset_file(checkpoint.batch.id)])
+    selected = choose_files(files, infos, home, query_id, contents)
     return Selection(checkpoint, runs, partitions, tuple(selected), query_id or checkpoint.query_id)
 
 
 def _offsets_before(files: Directory, runs: Runs, batch: int) -> dict[str, bytes]:
-    """Return the offsets of the batch before, if ttlsnap has set the positions after ``batch``: with those positions.
+    """Return new offsets of the batch before, if it is not retained, or ttlsnap has set the positions after ``batch``.
 
     A query that starts after a batch also reads the offsets before it, and a source of files fails if it goes back. In
-    the checkpoint itself, the planned batch follows. A copy does not have the state of the batch before.
+    the checkpoint itself, a later batch follows. A copy does not have the state of the batch before, so it can have the
+    positions after ``batch`` there, too.
     """
-    if not runs.has_set_positions(batch) or files.stat(path := layout.offset_file(batch - 1)) is None:
+    if batch == 0:
         return {}
-    return {path: with_offsets(batch_start(files, batch - 1).text, named_offsets(files, batch)).encode()}
+    path = layout.offset_file(batch - 1)
+    is_retained = files.stat(path) is not None
+    if is_retained and not runs.has_set_positions(batch):
+        return {}
+    text = batch_start(files, batch - 1 if is_retained else batch).text
+    return {path: with_offsets(text, named_offsets(files, batch)).encode()}
 
 
 def choose_files(
@@ -158,10 +168,12 @@ def _open(files: Directory, batch: int | None) -> tuple[Checkpoint, tuple[StoreP
 
 
 def restorable_batches(files: Directory) -> Iterator[MicroBatch]:
-    """Yield the batches whose state files are all there, oldest first."""
+    """Yield the batches whose files are all there, oldest first."""
+    listed = cache_listings(files)
     for batch in read_logs(files).commits:
         with suppress(CorruptionError, UnsupportedError):
             checkpoint, _ = _open(files, batch)
+            deque(_find_logs(listed, batch), maxlen=0)  # raises
             yield checkpoint.batch
 
 
@@ -233,22 +245,10 @@ def _is_old_enough(path: str, batch: int) -> bool:
 def _list_sources(files: Directory, checkpoint: Checkpoint) -> dict[str, FileInfo]:
     """Return the files of all sources. Raise CorruptionError if a log is damaged or does not have all that was read."""
     infos = files.list_tree(layout.SOURCES)
-    positions = read_file_logs(files, checkpoint.batch.id, {})
-    sources = find_sources(files, positions)
-    is_exact = are_exact(sources, positions)
-    for source, last_number in sources.items():
-        folder = f"{layout.SOURCES}/{source}"
-        # Spark records files before it plans the batch that reads them. With a newer entry, it would never read them.
-        # If only the least possible number is known, the largest counts. Without an entry of its offset, a query does
-        # not start.
-        limit = last_number if is_exact else max(positions.values())
-        newer_paths = [path for path in infos if path.startswith(f"{folder}/") and _log_number(path) > limit]
+    for log, newer_paths in _find_logs(files, checkpoint.batch.id):
         for path in newer_paths:
-            del infos[path]
-        log = list_source_log(hide_files(files, newer_paths), source, last_number)
-        if (missing_file := describe_missing(files, log)) is not None:
-            raise CorruptionError(missing_file[1])
-        for path in (f"{folder}/{name}" for name in log.read):
+            infos.pop(path, None)
+        for path in (f"{log.folder}/{name}" for name in log.read):
             try:
                 check_source_log(files, path, infos[path])
             except (CorruptionError, StorageError) as error:
@@ -256,6 +256,27 @@ def _list_sources(files: Directory, checkpoint: Checkpoint) -> dict[str, FileInf
                     raise _gone(files, path) from error
                 raise CorruptionError(describe_log_problem(path, error)) from error
     return infos
+
+
+def _find_logs(files: Directory, batch: int) -> Iterator[tuple[SourceLog, list[str]]]:
+    """Yield the logs of sources as of a batch, with the paths of newer files. Raise CorruptionError for a missing file.
+
+    Spark records files before it plans the batch that reads them. With a newer entry, it would never read them.
+    """
+    positions = read_file_logs(files, batch, {})
+    sources = find_sources(files, positions)
+    is_exact = are_exact(sources, positions)
+    for source, last_number in sources.items():
+        folder = f"{layout.SOURCES}/{source}"
+        # If only the least possible number is known, the largest counts. Without an entry of its offset, a query does
+        # not start.
+        limit = last_number if is_exact else max(positions.values())
+        paths = [f"{folder}/{info.name}" for info in files.list(folder)]
+        newer_paths = [path for path in paths if _log_number(path) > limit]
+        log = list_source_log(hide_files(files, newer_paths), source, last_number)
+        if (missing_file := describe_missing(files, log)) is not None:
+            raise CorruptionError(missing_file[1])
+        yield log, newer_paths
 
 
 def _log_number(path: str) -> int:

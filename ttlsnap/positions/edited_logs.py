@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain, compress, islice
+from itertools import chain, compress
 from typing import BinaryIO
 
 import numpy as np
@@ -47,8 +47,8 @@ _DESCENDING = 0.5
 class Counts:
     """What an edit does to a file of the log: its lines before and after, and how many are changed.
 
-    ``examples`` are paths in the first of the changed lines. ``limit_ms`` is the newest time in the pieces
-    that have lost lines, by this edit or an earlier one; otherwise 0.
+    ``examples`` are paths in the first of the changed lines. ``limit_ms`` is the time that the file must not forget,
+    because it has lost lines, by this edit or an earlier one; otherwise 0.
     """
 
     before: int
@@ -61,14 +61,16 @@ class Counts:
 class EditedLog:
     """A log and its edit: ``recorded`` is what it has before, and ``counts`` what changes in each of its files."""
 
-    def __init__(self, files: Directory, log: SourceLog, edit: LogEdit, needed_after: int) -> None:
-        """Read the whole log. ``needed_after`` is the entry after which a retained batch may have to be run again.
+    def __init__(self, files: Directory, log: SourceLog, edit: LogEdit, position: int, needed_after: int) -> None:
+        """Read the whole log, which is read up to the entry ``position``.
+
+        ``needed_after`` is the entry after which a retained batch may have to be run again.
 
         Raise CorruptionError for damage, UnsupportedError for an unknown form, and UsageError for an impossible edit.
         """
         self._files, self._log, self._edit = files, log, edit
         self._names = names_to_read(files, log)
-        self.recorded = self._examine(needed_after)
+        self.recorded = self._examine(position, needed_after)
         self._rule = edit.rule(self.recorded)
         self._added = edit.added(self.recorded, self._all_lines)
         self.counts = {name: self._count(name) for name in self._names}
@@ -99,7 +101,9 @@ class EditedLog:
 
     def describe(self, name: str) -> LogChange:
         """Return what the edit does to the log of the source ``name``."""
-        added = (readable(path) for path, _ in self._added)
+        examples = [readable(path) for path, _ in self._added]
+        if not self._edit.counts_added:
+            examples = list(chain(*(one.examples for one in self.counts.values())))
         before, after = (sum(getattr(one, side) for one in self.counts.values()) for side in ("before", "after"))
         return LogChange(
             name=name,
@@ -108,13 +112,20 @@ class EditedLog:
             before=before,
             after=after + len(self._added),
             meaning=(self._edit.describe(self.changed),),
-            examples=tuple(islice(chain(added, *(one.examples for one in self.counts.values())), _MOST_EXAMPLES)),
+            examples=tuple(examples[:_MOST_EXAMPLES]),
         )
+
+    @property
+    def warnings(self) -> list[str]:
+        """What may be wrong with the files themselves."""
+        return self._edit.warnings(self.recorded)
 
     @property
     def changed(self) -> int:
         """The number of files that the edit is about."""
-        return sum(counts.changed for counts in self.counts.values()) + len(self._added)
+        if self._edit.counts_added:
+            return len(self._added)
+        return sum(counts.changed for counts in self.counts.values())
 
     @property
     def changed_names(self) -> list[str]:
@@ -161,20 +172,21 @@ class EditedLog:
             before, after, changed = before + len(lines.texts), after + len(texts), changed + changed_lines
             numbers = np.flatnonzero(mask)[: _MOST_EXAMPLES - len(examples)]
             examples += map(readable, lines.paths.take(pa.array(numbers)).to_pylist())
-            lost_ms = int(lines.times_ms.max(initial=0)) if changed_lines and self._edit.lowers_newest else 0
-            limit_ms = max(limit_ms, lines.limit_ms, lost_ms)
+            limit_ms = max(limit_ms, lines.limit_ms, self._edit.limit_ms(self.recorded) if changed_lines else 0)
         return Counts(before, after, changed, examples, limit_ms)
 
     def _all_lines(self) -> Iterator[Lines]:
         for name in self._names:
             yield from read_lines(self._files, self._log.folder, name)
 
-    def _examine(self, needed_after: int) -> Recorded:
+    def _examine(self, position: int, needed_after: int) -> Recorded:
+        is_trimmed = False
         files, settled_ms, sample, earlier, descending = 0, 0, "", 0, 0
         last_time: npt.NDArray[np.int64] = np.empty(0, np.int64)
         last_entry = last_time
         is_descending = False
         for lines in self._all_lines():
+            is_trimmed |= lines.limit_ms > 0
             if not len(lines.texts):
                 continue
             settled = lines.times_ms[(lines.entries >= 0) & (lines.entries <= needed_after)]
@@ -191,7 +203,9 @@ class EditedLog:
             settled_ms=settled_ms,
             sample=sample,
             needed_after=needed_after,
+            position=position,
             are_descending=is_descending or descending > earlier * _DESCENDING,
+            is_trimmed=is_trimmed,
         )
 
 

@@ -47,8 +47,11 @@ class FileLogs:
         """Return the name of the log of a source; None if its offset does not show which one that is."""
         if not are_exact(self.last_numbers, self.positions):
             return None
+        if self.are_separate and name in self.last_numbers:
+            return name
+        # The logs of a query that uses a source twice have other numbers than its offsets.
         logs = [log for log, number in self.last_numbers.items() if number == self.positions[name]]
-        return name if name in self.last_numbers else logs[0] if len(logs) == 1 else None
+        return logs[0] if len(logs) == 1 else None
 
 
 def find_log(logs: FileLogs, source: str) -> str:

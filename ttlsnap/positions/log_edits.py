@@ -13,7 +13,6 @@ Source: Spark's ``FileStreamSource`` and ``FileStreamSourceLog``.
 
 from __future__ import annotations
 
-import json
 import re
 import unicodedata
 from abc import ABC, abstractmethod
@@ -31,6 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ttlsnap.amounts import quantity
+from ttlsnap.checkpoint.source_logs import line_of
 from ttlsnap.errors import TtlsnapError, UsageError
 from ttlsnap.schema.units import format_duration, micros_of
 from ttlsnap.storage.open import open_for_reading
@@ -72,14 +72,18 @@ class Recorded:
     settled_ms      the newest of the times up to the entry ``needed_after``
     sample          the last path
     needed_after    the entry after which a retained batch may have to be run again
+    position        the last entry that is read
     are_descending  whether the times in an entry go backwards, as with the option ``latestFirst``
+    is_trimmed      whether it has lost lines by a ``Trim``
     """
 
     files: int
     settled_ms: int
     sample: str
     needed_after: int
+    position: int
     are_descending: bool
+    is_trimmed: bool
 
 
 Rule = Callable[[Lines], tuple[Sequence[bytes], npt.NDArray[np.bool_]]]
@@ -95,8 +99,8 @@ class LogEdit(ABC):
     """
 
     is_for_earlier = True
-    lowers_newest = False
-    """Whether the newest file may no longer be recorded, by which Spark knows which files are too old."""
+    counts_added = False
+    """Whether the edit is about the files that it adds, and not about those whose lines it changes."""
 
     @abstractmethod
     def options(self, source: str) -> list[str]:
@@ -114,7 +118,11 @@ class LogEdit(ABC):
     def describe(self, changed: int) -> str:
         """Return what it means that so many files were changed."""
 
-    def warnings(self) -> list[str]:
+    def limit_ms(self, recorded: Recorded) -> int:
+        """Return the time that the log must not forget when it loses lines, because older files are not recorded."""
+        return 0
+
+    def warnings(self, recorded: Recorded) -> list[str]:
         """Return what may be wrong with the files themselves."""
         return []
 
@@ -133,7 +141,6 @@ class Forget(LogEdit):
     """
 
     patterns: Sequence[str]
-    lowers_newest = True
 
     def __post_init__(self) -> None:
         _require_list(self.patterns)
@@ -144,8 +151,8 @@ class Forget(LogEdit):
 
     def rule(self, recorded: Recorded) -> Rule:
         """See ``LogEdit``."""
-        matches = matcher(whole_patterns(self.patterns))
-        return lambda lines: lines.without(np.fromiter(map(matches, lines.names), np.bool_, len(lines.names)))
+        matches = _mask_of(self.patterns)
+        return lambda lines: lines.without(matches(lines))
 
     def describe(self, changed: int) -> str:
         """See ``LogEdit``."""
@@ -165,6 +172,7 @@ class Record(LogEdit):
     """The source never reads the files that exist now and whose paths match one of the ``patterns``."""
 
     patterns: Sequence[str]
+    counts_added = True
 
     def __post_init__(self) -> None:
         _require_list(self.patterns)
@@ -175,7 +183,9 @@ class Record(LogEdit):
 
     def rule(self, recorded: Recorded) -> Rule:
         """See ``LogEdit``."""
-        return lambda lines: (lines.texts, np.zeros(len(lines.texts), np.bool_))
+        matches = _mask_of(self.patterns)
+        # An entry after the position is still to be read.
+        return lambda lines: lines.without(matches(lines) & (lines.entries > recorded.position))
 
     def added(self, recorded: Recorded, known: Callable[[], Iterator[Lines]]) -> list[tuple[str, int]]:
         """See ``LogEdit``."""
@@ -187,8 +197,9 @@ class Record(LogEdit):
                 f"no file matches {' or '.join(self.patterns)}. The files must exist{_hint_of_folders(self.patterns)}"
             )
         for lines in known():
-            for name in lines.names:
-                found.pop(name, None)
+            for name, entry in zip(lines.names, lines.entries.tolist(), strict=True):
+                if entry <= recorded.position:
+                    found.pop(name, None)
         # A path in another form than Spark's would not keep the file from being read.
         known_name = readable(recorded.sample)
         prefix = recorded.sample.removesuffix(encoded(known_name))
@@ -214,8 +225,8 @@ class Record(LogEdit):
     def describe_nothing(self, recorded: Recorded) -> str | None:
         """See ``LogEdit``."""
         return (
-            "all files that match are recorded already, so nothing has to be done. Only if a batch reads them that was "
-            "begun and fails, first go back to the last committed one: ttlsnap rewind CHECKPOINT --batch N --stopped"
+            "all files that match are recorded already: they were read, or never will be. To let the source read them "
+            "again, use --forget"
         )
 
 
@@ -233,33 +244,50 @@ class Move(LogEdit):
     def rule(self, recorded: Recorded) -> Rule:
         """See ``LogEdit``."""
         old, new = (f"{_as_recorded(_folder(root))}/" for root in (self.old, self.new))
-        head, new_head = b'{"path":"' + old.encode(), b'{"path":"' + new.encode()
+        found = self._found or {}
 
-        def move(text: bytes) -> bytes:
-            if text.startswith(head):
-                return new_head + text[len(head) :]
-            line = json.loads(text)
-            line["path"] = new + line["path"][len(old) :]
-            return json.dumps(line, ensure_ascii=False, separators=(",", ":")).encode()
+        def move(path: str, time_ms: int, entry: int) -> bytes:
+            new_path = new + path[len(old) :]
+            # Spark forgets old lines, and then knows a file only by its own time, which a copy of it can have anew.
+            return line_of(new_path, found.get(readable(new_path), time_ms), entry)
 
         def apply(lines: Lines) -> tuple[list[bytes], npt.NDArray[np.bool_]]:
             is_moved = np.asarray(pc.starts_with(lines.paths, pattern=old), np.bool_)
-            pairs = zip(lines.texts, is_moved.tolist(), strict=True)
-            return [move(text) if moves else text for text, moves in pairs], is_moved
+            texts, paths = list(lines.texts), lines.paths.to_pylist()
+            for number in np.flatnonzero(is_moved).tolist():
+                texts[number] = move(paths[number], int(lines.times_ms[number]), int(lines.entries[number]))
+            return texts, is_moved
 
         return apply
+
+    @cached_property
+    def _found(self) -> dict[str, int] | None:
+        """The files in the new folder with their times; None if this machine cannot list it."""
+        try:
+            return _find_files(f"{_folder(self.new)}/**")
+        except TtlsnapError:
+            return None
 
     def describe(self, changed: int) -> str:
         """See ``LogEdit``."""
         return f"{quantity(changed, 'file')} of {self.old} will count as read in {self.new}"
 
-    def warnings(self) -> list[str]:
+    def warnings(self, recorded: Recorded) -> list[str]:
         """See ``LogEdit``."""
-        try:
-            is_empty = not open_for_reading(self.new).list("")
-        except TtlsnapError:
-            return []  # this machine may not reach it
-        return [f"{self.new} is empty or does not exist. Is it the folder where the files are now?"] if is_empty else []
+        if self._found is None:
+            return [
+                f"{self.new} cannot be listed from here. If the move gave the files other times, the source reads "
+                "those again that were more than maxFileAge (7 days by default) older than the newest recorded file. "
+                "Then repeat the command on a machine that can list the folder"
+            ]
+        if not self._found:
+            return [f"{self.new} is empty or does not exist. Is it the folder where the files are now?"]
+        if recorded.is_trimmed:
+            return [
+                f"the log was trimmed. If the move gave the files in {self.new} other times, the source reads those "
+                "again that the log no longer has"
+            ]
+        return []
 
 
 @dataclass(frozen=True)
@@ -303,6 +331,10 @@ class Trim(LogEdit):
         # After a rewind to the oldest retained batch, Spark compares with the newest file up to that batch.
         cutoff_ms = recorded.settled_ms - self._older_than_us // 1000
         return lambda lines: lines.without((lines.times_ms < cutoff_ms) & (lines.entries <= recorded.needed_after))
+
+    def limit_ms(self, recorded: Recorded) -> int:
+        """See ``LogEdit``."""
+        return recorded.settled_ms
 
     def describe(self, changed: int) -> str:
         """See ``LogEdit``."""
@@ -393,6 +425,12 @@ def matcher(patterns: Sequence[str]) -> Callable[[str], bool]:
     """Return a function that says whether a path matches one of the patterns."""
     pattern = re.compile("|".join(f"(?:{_translate(_without_scheme(pattern))})" for pattern in patterns), re.DOTALL)
     return lambda name: pattern.fullmatch(name) is not None
+
+
+def _mask_of(patterns: Sequence[str]) -> Callable[[Lines], npt.NDArray[np.bool_]]:
+    """Return a function that says which of some lines have paths that match one of the patterns."""
+    matches = matcher(whole_patterns(patterns))
+    return lambda lines: np.fromiter(map(matches, lines.names), np.bool_, len(lines.names))
 
 
 def _translate(pattern: str) -> str:

@@ -133,7 +133,7 @@ class Repositioning(Run):
         self._logs = {name: self._open_log(name, edit) for name, edit in (request.log_edits or {}).items()}
         if len({log.folder for log in self._logs.values()}) < len(self._logs):
             raise UsageError("log_edits: two of the sources have the same log. Change it in one way")
-        self.warnings += [words for edit in (request.log_edits or {}).values() for words in edit.warnings()]
+        self.warnings += [words for log in self._logs.values() for words in log.warnings]
         self._renamed = RenamedSources(checkpoint, request.new_names or {})
         self._staged: list[StagedFile] = []
         self.published = not request.dry_run
@@ -145,8 +145,10 @@ class Repositioning(Run):
         files, logs = for_reading(self._checkpoint.files), self._checkpoint.logs
         file_logs = FileLogs(files, self._checkpoint.batch.id)
         owner = find_log(file_logs, name)
-        oldest = read_file_logs(files, logs.offsets[0], {}).get(name, -1)
-        return EditedLog(files, list_source_log(files, owner, file_logs.positions[name]), edit, oldest)
+        # A source that was set back has a lower position than after the oldest batch.
+        retained = each(files, lambda number: read_file_logs(files, number, {}).get(name, -1), logs.offsets)
+        position = file_logs.positions[name]
+        return EditedLog(files, list_source_log(files, owner, position), edit, position, min(retained))
 
     @property
     def _next_is_begun(self) -> bool:

@@ -95,7 +95,11 @@ def explain_rewind(target: str, batch: int) -> dict[str, list[str]]:
     meanings = {}
     for name, position in named_positions(files, newest).items():
         before = earlier.get(name)
-        if position is not None and before is not None and position != before:
+        if position is None or position == before:
+            continue
+        if before is None:
+            meanings[name] = ["all that it has read is read again"]
+        else:
             meanings[name] = explain_with_log(logs, name, position, before)
     return meanings
 
