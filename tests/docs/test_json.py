@@ -27,7 +27,7 @@ def documents(made_documents: dict[str, Any]) -> dict[str, list[str]]:
         command = name.partition(" ")[0]
         if command not in ("check", "contract", "journals"):  # other pages describe these
             is_sources = command == "sources"
-            parts = [document, *document.get("sources", document.get("changes"))] if is_sources else document
+            parts = [document, *document.get("sources", document.get("changes", ()))] if is_sources else document
             found.setdefault(command, []).extend(_keys(parts))
     return found
 

@@ -248,7 +248,7 @@ class Move(LogEdit):
 
         def move(path: str, time_ms: int, entry: int) -> bytes:
             new_path = new + path[len(old) :]
-            # Spark forgets old lines, and then knows a file only by its own time, which a copy of it can have anew.
+            # Spark forgets old lines, and then knows a file only by its own time. A copy of it can have another time.
             return line_of(new_path, found.get(readable(new_path), time_ms), entry)
 
         def apply(lines: Lines) -> tuple[list[bytes], npt.NDArray[np.bool_]]:
