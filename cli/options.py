@@ -158,6 +158,11 @@ class StateOptions:
         return AnyOf((first_selection, *other_selections), each=True) if other_selections else first_selection
 
 
+WITHOUT_PLAN = (
+    "Omit the planned batch, which stops a query that is still running. Dangerous: such a query would damage the state."
+)
+
+
 @dataclass(frozen=True)
 class ConsentOptions:
     """What a run may do without a question."""
@@ -177,8 +182,7 @@ class ConsentOptions:
         bool,
         typer.Option(
             "--no-planned-batch",
-            help="Omit the planned batch, which stops a query that is still running. Dangerous: such a query would "
-            "damage the state.",
+            help=WITHOUT_PLAN,
             rich_help_panel=PUBLISH,
         ),
     ] = False

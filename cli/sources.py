@@ -16,7 +16,7 @@ from ttlsnap.cli.copy import show_report
 from ttlsnap.cli.exit_codes import ExitCodeOption, require_dry_run
 from ttlsnap.cli.groups import given, separate
 from ttlsnap.cli.help import Command
-from ttlsnap.cli.options import PUBLISH, Checkpoint, ConsentOptions, Format, FormatOption
+from ttlsnap.cli.options import PUBLISH, WITHOUT_PLAN, Checkpoint, ConsentOptions, Format, FormatOption
 from ttlsnap.cli.output import MISSING, ask_person, console, number, place, print_json, say, size
 from ttlsnap.cli.published import describe_published
 from ttlsnap.errors import Foreseen, RefusedError, UsageError
@@ -213,8 +213,7 @@ class SettingOptions(ConsentOptions):
         bool,
         typer.Option(
             "--no-planned-batch",
-            help="Omit the planned batch, which stops a query that is still running. Dangerous: such a query would "
-            "damage the state. With --set only for Kafka and rate-micro-batch.",
+            help=f"{WITHOUT_PLAN} With --set only for Kafka and rate-micro-batch.",
             rich_help_panel=PUBLISH,
         ),
     ] = False

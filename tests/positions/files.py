@@ -51,3 +51,16 @@ def put(folder: Path, name: str, day: float, key: str = "k") -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"key": key}))
     os.utime(path, (1_700_000_000 + day * _DAY_S,) * 2)
+
+
+def put_each(folder: Path, number: int, days: float) -> None:
+    """Write files from 0.json on, so many days apart, each with a key of its own."""
+    for n in range(number):
+        put(folder, f"{n}.json", n * days, f"k{n}")
+
+
+def remove(checkpoint: Path, *names: str) -> None:
+    """Remove files of a checkpoint, each with its checksum file."""
+    for path in map(checkpoint.joinpath, names):
+        path.unlink()
+        path.with_name(f".{path.name}.crc").unlink()

@@ -41,7 +41,7 @@ from ..publishing.idle import ends_untouched
 from ..publishing.trees import end_at_once, tree
 from ..samples import bytes_of, sample, without_own
 from . import files
-from .files import put
+from .files import put, put_each
 from .test_setting import rows
 
 if TYPE_CHECKING:
@@ -83,8 +83,7 @@ def test_spark_reads_what_was_forgotten_and_not_what_was_recorded(
     # Spark before 3.5 cannot read a file with brackets in its name: it takes them for a pattern.
     strange = "[1]{+}\u00a0\u202f" if request.node.callspec.params["count"] >= "3.5" else "\u00a0\u202f"
     folder, checkpoint = tmp_path / "in put", tmp_path / "checkpoint"
-    for number in range(8):
-        put(folder, f"{number}.json", number / 10, f"k{number}")
+    put_each(folder, 8, 0.1)
     assert count(folder, checkpoint) == {f"k{number}": 1 for number in range(8)}
     assert edit(checkpoint, Forget([f"{folder}/[36].json"])).changed == 2
     put(folder, f"a b%20ä{strange}.json", 1, "never")
@@ -110,8 +109,7 @@ def test_spark_reads_what_was_forgotten_and_not_what_was_recorded(
 
 def test_spark_reads_no_moved_file_again_after_a_rewind(count: Count, tmp_path: Path) -> None:
     folder, moved, checkpoint = tmp_path / "in", tmp_path / "moved", tmp_path / "checkpoint"
-    for number in range(6):
-        put(folder, f"{number}.json", number / 10, f"k{number}")
+    put_each(folder, 6, 0.1)
     count(folder, checkpoint, retained=100)
     folder.rename(moved)
     edit(checkpoint, Move(str(folder), str(moved)))
@@ -158,8 +156,7 @@ def test_the_recorded_files_are_listed_with_the_batches_that_read_them(ttlsnap: 
 def test_a_change_holds_as_of_each_batch(count: Count, tmp_path: Path) -> None:
     """Spark also refuses a log whose last line has no number of an entry."""
     folder, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
-    for number in range(5):
-        put(folder, f"{number}.json", number / 10, f"k{number}")
+    put_each(folder, 5, 0.1)
     count(folder, checkpoint, retained=100)
     put(folder, "bad.json", 2, "bad")
     edit(checkpoint, Record([f"{folder}/bad.json"]))
@@ -184,12 +181,10 @@ def test_a_change_holds_as_of_each_batch(count: Count, tmp_path: Path) -> None:
 
 def test_entries_are_read_again_as_far_back_as_they_have_files(count: Count, tmp_path: Path) -> None:
     folder, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
-    for number in range(8):
-        put(folder, f"{number}.json", number / 10, f"k{number}")
+    put_each(folder, 8, 0.1)
     count(folder, checkpoint)
-    for name in ("0", "1", "2.compact", "3", "4"):  # Spark removes them ten minutes after it wrote 5.compact
-        (checkpoint / f"sources/0/{name}").unlink()
-        (checkpoint / f"sources/0/.{name}.crc").unlink()
+    # Spark removes them ten minutes after it wrote 5.compact.
+    files.remove(checkpoint, *(f"sources/0/{name}" for name in ("0", "1", "2.compact", "3", "4")))
     with pytest.raises(
         UsageError, match=r"sources/0 has no file of entry 4 any more, so the source cannot go back to entry 3"
     ):
@@ -230,8 +225,7 @@ def test_spark_reads_no_file_again_that_was_trimmed(count: Count, tmp_path: Path
 def test_spark_reads_no_trimmed_file_again_if_the_newest_goes(count: Count, tmp_path: Path) -> None:
     """By the newest recorded file, Spark knows which files are too old. After a rewind, it is an earlier one."""
     folder, checkpoint, trim = tmp_path / "in", tmp_path / "checkpoint", Trim("8d", "7d")
-    for number in range(4):
-        put(folder, f"{number}.json", number / 10, f"k{number}")
+    put_each(folder, 4, 0.1)
     put(folder, "new.json", 10, "new")
     count(folder, checkpoint, retained=3)
     with_rewind = tmp_path / "with rewind"
@@ -291,10 +285,7 @@ def test_a_batch_that_was_begun_is_replaced_unless_it_has_written_state(judge: J
 
 def test_what_a_retained_batch_reads_again_is_not_trimmed(tmp_path: Path) -> None:
     checkpoint = sample(AGG, tmp_path)
-    for number in range(5):
-        for path in (checkpoint / "offsets" / str(number), checkpoint / "commits" / str(number)):
-            path.unlink()
-            (path.parent / f".{path.name}.crc").unlink()
+    files.remove(checkpoint, *(f"{log}/{number}" for number in range(5) for log in ("offsets", "commits")))
     assert sources(str(checkpoint)).sources[0].position == {"logOffset": 5}
     oldest = json.loads((checkpoint / "offsets/5").read_text().splitlines()[2])["logOffset"]
     log = checkpoint / "sources/0"
@@ -315,8 +306,7 @@ def test_what_a_retained_batch_reads_again_is_not_trimmed(tmp_path: Path) -> Non
 
 def test_files_that_are_to_be_read_again_are_not_trimmed(count: Count, tmp_path: Path) -> None:
     folder, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
-    for number in range(8):
-        put(folder, f"{number}.json", number * 6, f"k{number}")
+    put_each(folder, 8, 6)
     options = {"options": {"maxFileAge": "3d"}, "interval": 10}
     count(folder, checkpoint, **options)
     set_positions(str(checkpoint), {"0": {"logOffset": 2}}, stopped=True)
@@ -326,8 +316,7 @@ def test_files_that_are_to_be_read_again_are_not_trimmed(count: Count, tmp_path:
 
 def test_spark_reads_no_moved_file_again_if_the_move_gave_it_another_time(count: Count, tmp_path: Path) -> None:
     folder, moved, checkpoint = tmp_path / "in", tmp_path / "moved", tmp_path / "checkpoint"
-    for number in range(6):
-        put(folder, f"{number}.json", number * 6, f"k{number}")
+    put_each(folder, 6, 6)
     count(folder, checkpoint)
     shutil.copytree(folder, moved, copy_function=shutil.copyfile)
     folder.rename(tmp_path / "old")
@@ -338,8 +327,7 @@ def test_spark_reads_no_moved_file_again_if_the_move_gave_it_another_time(count:
 
 def test_a_file_from_the_future_can_be_forgotten(count: Count, tmp_path: Path) -> None:
     folder, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
-    for number in range(3):
-        put(folder, f"{number}.json", number, f"k{number}")
+    put_each(folder, 3, 1)
     count(folder, checkpoint)
     put(folder, "future.json", 99, "future")
     edit(checkpoint, Record([f"{folder}/future.json"]))
@@ -352,12 +340,9 @@ def test_a_file_from_the_future_can_be_forgotten(count: Count, tmp_path: Path) -
 
 def test_a_file_of_a_batch_that_was_begun_is_recorded(count: Count, tmp_path: Path) -> None:
     folder, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
-    for number in range(4):
-        put(folder, f"{number}.json", number, f"k{number}")
+    put_each(folder, 4, 1)
     count(folder, checkpoint)
-    for name in ("commits/3", "state/0/0/4.delta"):  # the process ended when the batch was begun
-        (checkpoint / name).unlink()
-        (checkpoint / name).with_name(f".{Path(name).name}.crc").unlink()
+    files.remove(checkpoint, "commits/3", "state/0/0/4.delta")  # the process ended when the batch was begun
     put(folder, "bad.json", 4, "bad")
     records = Record([f"{folder}/[23].json", f"{folder}/bad.json"])
     (done,) = set_positions(str(checkpoint), log_edits={"0": records}, stopped=True).log_changes

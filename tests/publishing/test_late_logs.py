@@ -39,8 +39,7 @@ def test_a_rollback_removes_what_an_idle_query_has_compacted_since(
     spark: SparkSession, tmp_path: Path, change: str
 ) -> None:
     folder, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
-    for number in range(8):
-        files.put(folder, f"{number}.json", number / 10, f"k{number}")
+    files.put_each(folder, 8, 0.1)
     counts: dict[str, int] = {}
     idle = files.start(spark, folder, checkpoint, counts, processingTime="100 milliseconds")
     idle.processAllAvailable()
@@ -92,14 +91,10 @@ def test_a_rollback_removes_what_an_idle_query_has_compacted_since(
 
 def test_a_compact_file_that_no_batch_reads_yet_is_left_out_by_a_rewind(spark: SparkSession, tmp_path: Path) -> None:
     folder, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
-    for number in range(9):
-        files.put(folder, f"{number}.json", number / 10, f"k{number}")
+    files.put_each(folder, 9, 0.1)
     files.count(spark, folder, checkpoint, retained=3)
     # The query ended when only its log had the last file.
-    ends = ["offsets/8", "commits/8", "state/0/0/9.delta"]
-    for path in [checkpoint / end for end in ends]:
-        path.unlink()
-        (path.parent / f".{path.name}.crc").unlink()
+    files.remove(checkpoint, "offsets/8", "commits/8", "state/0/0/9.delta")
     (source,) = sources(str(checkpoint)).sources
     assert source.log is not None and (source.log.files, source.log.entries) == (1, 9)
     rewind(str(checkpoint), batch=6, stopped=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cache, partial
 
 from ttlsnap.backups.replacing import rewind_state
 from ttlsnap.checkpoint.logs import MicroBatch, named_offsets, read_logs
@@ -62,10 +63,12 @@ def list_restorable(target: str) -> list[RestorableBatch]:
     has_begun = logs.offsets[-1:] > logs.commits[-1:] and planned_batch(runs, logs) is None
     earlier_batches = set(logs.commits if has_begun else logs.commits[:-1])
 
+    offsets = cache(partial(named_offsets, files))
+
     def describe(batch: MicroBatch) -> RestorableBatch:
         restored_batch, has_input = runs.find_restored(batch.id), None
         if restored_batch is None and batch.id - 1 in logs.offsets:
-            has_input = named_offsets(files, batch.id) != named_offsets(files, batch.id - 1)
+            has_input = offsets(batch.id) != offsets(batch.id - 1)
         return RestorableBatch(batch.id, iso(batch.timestamp_ms * 1000), has_input, restored_batch)
 
     return [describe(batch) for batch in restorable_batches(files) if batch.id in earlier_batches]

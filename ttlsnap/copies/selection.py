@@ -8,7 +8,6 @@ a file that was read already, and a newer snapshot or schema for the current one
 from __future__ import annotations
 
 import json
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -173,7 +172,8 @@ def restorable_batches(files: Directory) -> Iterator[MicroBatch]:
     for batch in read_logs(files).commits:
         with suppress(CorruptionError, UnsupportedError):
             checkpoint, _ = _open(files, batch)
-            deque(_find_logs(listed, batch), maxlen=0)  # raises
+            for _ in _find_logs(listed, batch):
+                pass  # it raises if a file is missing
             yield checkpoint.batch
 
 

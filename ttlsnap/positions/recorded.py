@@ -6,19 +6,16 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ttlsnap.checkpoint import layout
-from ttlsnap.checkpoint.logs import fenced, read_file_logs, read_logs
-from ttlsnap.checkpoint.recognize import require_checkpoint
+from ttlsnap.checkpoint.logs import read_file_logs
 from ttlsnap.checkpoint.source_logs import list_source_log
 from ttlsnap.clock import iso
 from ttlsnap.documents import Document
-from ttlsnap.errors import UsageError
 from ttlsnap.keywords import public
 from ttlsnap.positions.edited_logs import names_to_read, read_lines
 from ttlsnap.positions.file_logs import FileLogs, find_log
 from ttlsnap.positions.log_edits import matcher, whole_patterns
+from ttlsnap.positions.show import open_logs
 from ttlsnap.storage.directory import Directory, each
-from ttlsnap.storage.open import open_for_reading
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,15 +45,9 @@ def recorded_files(target: str, source: str, patterns: Sequence[str] = ()) -> It
     Raise UsageError if the source does not exist or does not read files, FencedError if a run was interrupted, and
     CorruptionError if a log is damaged.
     """
-    files = open_for_reading(target)
-    require_checkpoint(files, layout.OFFSETS)
-    logs = read_logs(files)
-    if logs.fence is not None:
-        raise fenced(files, logs.fence)
-    batch = max(logs.commits, default=None)
-    newest = batch if batch is not None else max(logs.offsets, default=None)
-    if newest is None:
-        raise UsageError(f"{files.root} has no batch yet, so nothing shows what the query has read")
+    files, logs, batch, next_batch = open_logs(target)
+    newest = batch if batch is not None else next_batch
+    assert newest is not None
     file_logs = FileLogs(files, newest)
     owner = find_log(file_logs, source)
     ends = _find_ends(files, logs.offsets, source)

@@ -45,12 +45,7 @@ def sources(
     interrupted, CorruptionError if a log is damaged, and StorageError if Kafka does not answer.
     """
     kafka = connect(bootstrap_servers, kafka_options)
-    files = open_for_reading(target)
-    require_checkpoint(files, layout.OFFSETS)
-    logs = read_logs(files)
-    if logs.fence is not None:
-        raise fenced(files, logs.fence)
-    batch, next_batch = _batches(files, logs)
+    files, logs, batch, next_batch = open_logs(target)
     offsets = {} if batch is None else named_positions(files, batch)
     next_offsets = {} if next_batch is None else named_positions(files, next_batch)
     sizes = _measure_logs(files, batch if batch is not None else next_batch)
@@ -104,14 +99,22 @@ def explain_rewind(target: str, batch: int) -> dict[str, list[str]]:
     return meanings
 
 
-def _batches(files: Directory, logs: Logs) -> tuple[int | None, int | None]:
-    """Return the last batch that is committed, and the one after it if its offsets are there."""
+def open_logs(target: str) -> tuple[Directory, Logs, int | None, int | None]:
+    """Return a checkpoint with its logs, the last batch that is committed, and the one after it if it has offsets.
+
+    One of the two is not None. Raise as ``sources`` does.
+    """
+    files = open_for_reading(target)
+    require_checkpoint(files, layout.OFFSETS)
+    logs = read_logs(files)
+    if logs.fence is not None:
+        raise fenced(files, logs.fence)
     if not logs.offsets:
         raise CorruptionError(f"{files.root}/{layout.OFFSETS} is empty, so nothing shows what the query has read")
     batch, newest = max(logs.commits, default=None), logs.offsets[-1]
     if batch is not None and batch not in logs.offsets:
         raise CorruptionError(f"{files.root}/{layout.offset_file(batch)} is missing, although the batch is committed")
-    return batch, newest if batch is None or newest > batch else None
+    return files, logs, batch, newest if batch is None or newest > batch else None
 
 
 def _measure_logs(files: Directory, batch: int | None) -> dict[str, SourceLogSize]:
