@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -65,6 +68,40 @@ def test_a_created_file_is_synced_before_it_has_its_name_and_the_name_after_it(t
     assert seen[-1][:2] == ("sync", f"{tmp_path}/offsets")
     assert not files.create("offsets/7", b"another")
     assert files.read("offsets/7", 9) == b"fence"
+
+
+MAKE_FOLDER = """
+import os, sys
+from ttlsnap.storage.local import LocalDirectory
+files = LocalDirectory(sys.argv[1])
+sys.stdin.readline()
+files.mkdirs("_ttlsnap/runs")
+print(os.stat(files.locate("_ttlsnap/runs")).st_ino)
+"""
+
+
+def test_a_new_folder_does_not_replace_the_one_that_another_process_has_just_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = LocalDirectory(str(tmp_path))
+    files.mkdirs(OWN)
+    rename = Path.rename
+    command = [sys.executable, "-c", MAKE_FOLDER, tmp_path]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+
+        def late_rename(source: Path, target: Path) -> Path:
+            assert other.stdin is not None
+            other.stdin.write("\n")
+            other.stdin.flush()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                other.wait(1)  # it ends only if nothing keeps it from making the folder now
+            return rename(source, target)
+
+        monkeypatch.setattr(Path, "rename", late_rename)
+        files.mkdirs(f"{OWN}/runs")
+        found_by_other, _ = other.communicate()
+    assert int(found_by_other) == (tmp_path / OWN / "runs").stat().st_ino
+    assert not list((tmp_path / OWN).glob(".*"))
 
 
 def test_a_lock_that_another_owner_has_taken_over_is_not_renewed(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import re
 import shutil
 import stat
 import tempfile
-import threading
 from collections.abc import Hashable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -41,10 +40,6 @@ from ttlsnap.storage.local_lock import LocalLock
 from ttlsnap.storage.new_access import access_of_new, access_of_new_folder
 
 _PIECE = 8 << 20
-
-
-_MAKING = threading.Lock()
-"""Threads make folders one after another, so that they do not replace each other's."""
 
 
 _NO_UNNAMED = (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL)
@@ -404,19 +399,20 @@ class LocalDirectory:
     def _make_own_folder(self, folder: Path, path: str) -> None:
         """Make a folder below ttlsnap's own. It has its access from the first moment, even if the process dies."""
         scratch = scratch_name(f"{OWN}/.{folder.name}")
-        with _MAKING:
+        # A rename replaces an empty folder, in which another process may be about to make a file.
+        with _alone(self.locate(OWN)):
             if folder.is_dir():
                 return
             new_folder = Path(self.locate(scratch))
             new_folder.mkdir(PRIVATE_FOLDER)
             try:
                 self._apply_access(scratch, access_of_new_folder(self, path))
-                new_folder.rename(folder)  # replaces an empty folder
+                new_folder.rename(folder)
             except BaseException as error:
                 with contextlib.suppress(FileNotFoundError):
                     new_folder.rmdir()
                 if not (isinstance(error, OSError) and error.errno in (errno.ENOTEMPTY, errno.EEXIST)):
-                    raise  # otherwise another process made it
+                    raise  # otherwise a process on a machine that does not see the lock made it
 
     def sync(self, path: str) -> None:
         """Make the names in directory ``path`` durable."""
@@ -509,6 +505,17 @@ def _mount(folder: Path) -> Hashable:
             else None
         )
         return os.fstat(descriptor).st_dev, number and number[1]
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _alone(folder: str) -> Iterator[None]:
+    """Keep out the other threads and processes that use this with the same folder, also those on other machines."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
     finally:
         os.close(descriptor)
 
