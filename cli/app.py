@@ -138,6 +138,7 @@ def run(arguments: list[str], *, last: bool = False) -> int:
     """
     arguments, flags = _take_flags(arguments)
     verbosity.quiet, verbosity.verbose = "quiet" in flags, "verbose" in flags
+    verbosity.keys = _command_in(arguments) == "maintain"
     debug = "debug" in flags
     with catch_signals(last=last) as stop:
         code = _INTERRUPTED

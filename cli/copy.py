@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
 
 import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
@@ -232,7 +232,7 @@ class CopyProgress:
             columns = (TextColumn(title), BarColumn(), DownloadColumn(), TransferSpeedColumn())
             self._progress = Progress(*columns, console=console(stderr=True), transient=True)
 
-    def __enter__(self) -> CopyProgress:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -262,4 +262,8 @@ class CopyProgress:
         for warning in report.warnings:
             print_warning(warning)
         self.told = report.warnings
+        return self.ask()
+
+    def ask(self) -> bool:
+        """Ask the question, and return whether a person agrees."""
         return ask_person(self._question, stopped=self._stopped)

@@ -49,7 +49,9 @@ Target = Annotated[
 Checkpoint = Annotated[
     str,
     typer.Argument(
-        metavar="TARGET", help="A checkpoint: a local path, or a URI (file, s3, gs, abfss, hdfs).", show_default=False
+        metavar="CHECKPOINT",
+        help="A checkpoint: a local path, or a URI (file, s3, gs, abfss, hdfs).",
+        show_default=False,
     ),
 ]
 FormatOption = Annotated[Format, typer.Option("--format", help="text: for people. json: one JSON document.")]

@@ -26,6 +26,7 @@ from ttlsnap.amounts import share as share
 from ttlsnap.amounts import size as size
 from ttlsnap.cli.tabular import TextTable
 from ttlsnap.errors import StorageError, TtlsnapError
+from ttlsnap.naming import without_policy
 from ttlsnap.printable import printable, printable_json, printable_output
 from ttlsnap.whole_files import is_special as is_special
 from ttlsnap.whole_files import write_whole as write_whole
@@ -33,10 +34,14 @@ from ttlsnap.whole_files import write_whole as write_whole
 
 @dataclass
 class Verbosity:
-    """The amount of output: ``quiet`` only errors, warnings, questions and JSON; ``verbose`` also the plan."""
+    """The amount of output: ``quiet`` only errors, warnings, questions and JSON; ``verbose`` also the plan.
+
+    ``keys`` also the keys of a policy, which stand in messages beside the options of the command line.
+    """
 
     quiet: bool = False
     verbose: bool = False
+    keys: bool = False
 
 
 verbosity = Verbosity()
@@ -117,6 +122,7 @@ def print_warning(text: str, target: str | None = None) -> None:
 
 def print_marked(mark: str, style: str, text: str) -> None:
     """Print a message on stderr, if that can be written. Only its mark has a colour."""
+    text = text if verbosity.keys else without_policy(text)
     with suppress(OSError):
         console(stderr=True).print(Text.assemble((mark, style), " ", printable_output(text)))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,7 +12,7 @@ from ttlsnap.cli.copy import CopyProgress, show_report, with_question
 from ttlsnap.cli.exit_codes import ExitCodeOption, require_dry_run
 from ttlsnap.cli.groups import separate
 from ttlsnap.cli.help import Command
-from ttlsnap.cli.options import RUN, ConsentOptions, Format, FormatOption, WorkFolderOption
+from ttlsnap.cli.options import RUN, Checkpoint, ConsentOptions, Format, FormatOption, WorkFolderOption
 from ttlsnap.cli.output import MISSING, console, number, place, print_json, say, size, table
 from ttlsnap.cli.published import describe_published
 from ttlsnap.errors import UsageError
@@ -40,14 +42,7 @@ def register(app: typer.Typer) -> None:
 
 
 def rewind(
-    target: Annotated[
-        str,
-        typer.Argument(
-            metavar="CHECKPOINT",
-            help="A checkpoint: a local path, or a URI (file, s3, gs, abfss, hdfs).",
-            show_default=False,
-        ),
-    ],
+    target: Checkpoint,
     batch: Annotated[
         int | None,
         typer.Option(
@@ -90,7 +85,7 @@ def rewind(
         return
     require_dry_run(wanted=exit_code, dry_run=dry_run)
     question = f"Set {target} back to batch {batch}? The query then reads again what came after it."
-    with CopyProgress(
+    with _Progress(
         "preparing", question, consents=consent.yes, asks=consent.asks(dry_run=dry_run), stopped=consent.stopped
     ) as progress:
         report = run(
@@ -102,7 +97,36 @@ def rewind(
             listener=progress,
             **consent.arguments(),
         )
-    show_report(with_question(report, consent), _lines, output_format, exit_code=exit_code, told=progress.told)
+    if dry_run and output_format is Format.TEXT:
+        progress.look_at_sources(report)
+    show_report(
+        with_question(report, consent),
+        partial(_lines, lines_by_source=progress.lines_by_source),
+        output_format,
+        exit_code=exit_code,
+        told=progress.told,
+    )
+
+
+class _Progress(CopyProgress):
+    """The progress of a run, which also says what each source reads again, as long as its log shows that."""
+
+    lines_by_source: Sequence[str] = ()
+
+    def look_at_sources(self, report: CopyReport) -> None:
+        from ttlsnap.positions.show import explain_rewind
+
+        meanings = explain_rewind(report.target, report.source_batch)
+        self.lines_by_source = [f"  source {name}: {line}" for name, lines in meanings.items() for line in lines]
+
+    def confirm(self, report: CopyReport) -> bool:
+        self.look_at_sources(report)
+        return super().confirm(report)
+
+    def ask(self) -> bool:
+        for line in self.lines_by_source:
+            say(line)
+        return super().ask()
 
 
 def _list(target: str, output_format: Format) -> None:
@@ -131,21 +155,18 @@ def _list(target: str, output_format: Format) -> None:
     say(f"Nothing was changed. To go back: ttlsnap rewind {shell_word(target)} --batch N --stopped")
 
 
-def _lines(report: CopyReport) -> list[str]:
-    from ttlsnap.positions.show import explain_rewind
-
+def _lines(report: CopyReport, lines_by_source: Sequence[str]) -> list[str]:
     what = f"{place(report.target)} back to batch {report.source_batch}"
     amount = f"{number(report.files)} files, {size(report.bytes)}"
     reads_again = f"the query reads again what came after batch {report.source_batch}"
     numbers = f"Its batches go on with number {report.batch + 1}."
     if report.dry_run:
-        meanings = explain_rewind(report.target, report.source_batch)
-        by_source = [f"  source {name}: {line}" for name, lines in meanings.items() for line in lines]
-        return [f"Would set {what}: {amount}", f"Then {reads_again}. {numbers}", *by_source]
+        return [f"Would set {what}: {amount}", f"Then {reads_again}. {numbers}", *lines_by_source]
     if not report.complete:
         return ["Nothing was changed."]
     return [
         f"Set {what}: {amount}",
         f"When it starts, {reads_again}. {numbers}",
+        *lines_by_source,
         *describe_published(report),
     ]

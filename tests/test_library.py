@@ -220,7 +220,7 @@ def test_an_error_names_parameters_and_the_command_line_names_options(
             lambda: api.compact(target, [TtlTransformerFactory(StateTtlConfig.of("7d"), "value.max")]),
             ["compact", target, "--ttl", "7d", "--timestamp", "value.max"],
             "repeat the call with stopped=True, or wait",
-            "repeat the command with --stopped (in a policy: stopped = true), or wait",
+            "repeat the command with --stopped, or wait",
         ),
         (
             lambda: api.inspect(target, timestamp="value.max"),

@@ -50,8 +50,13 @@ def for_python(message: str) -> str:
     return "".join([*parts, _with_parameters(message[end:])])
 
 
+def without_policy(message: str) -> str:
+    """Return a message without the keys of a policy that do what an option does."""
+    return _POLICY.sub("", message)
+
+
 def _with_parameters(text: str) -> str:
-    text = _POLICY.sub("", text)
+    text = without_policy(text)
     for words, call in _CALLS:
         text = text.replace(words, call)
     return _OPTION.sub(_parameter, text)

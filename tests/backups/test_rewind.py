@@ -70,7 +70,7 @@ def test_a_rewind_is_a_restore_from_a_copy_of_that_batch(tmp_path: Path, name: s
     [
         (6, "is the last one of"),
         (7, "is not retained"),
-        (99, r"batch 99 is not retained in .*\. These can be restored: 0 to 6"),
+        (99, r"batch 99 is not retained in .*\. These can be restored: 0 to 5"),
     ],
 )
 def test_a_batch_to_which_nothing_can_go_back_is_refused(tmp_path: Path, batch: int, message: str) -> None:

@@ -86,7 +86,7 @@ def test_a_new_folder_does_not_replace_the_one_that_another_process_has_just_mad
     files = LocalDirectory(str(tmp_path))
     files.mkdirs(OWN)
     rename = Path.rename
-    command = [sys.executable, "-c", MAKE_FOLDER, tmp_path]
+    command = [sys.executable, "-c", MAKE_FOLDER, str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
 
         def late_rename(source: Path, target: Path) -> Path:

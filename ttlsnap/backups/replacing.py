@@ -52,7 +52,7 @@ from ttlsnap.publishing.archives import deliver_all
 from ttlsnap.publishing.first_run import describe_first_run
 from ttlsnap.publishing.in_progress import find_written
 from ttlsnap.publishing.journal import Journal, staged_path
-from ttlsnap.publishing.liveness import planned_batch
+from ttlsnap.publishing.liveness import has_begun
 from ttlsnap.publishing.preflight import (
     describe_unplannable,
     foresee,
@@ -155,8 +155,7 @@ def _refuse_last_batch(runs: Runs, listing: Listing, batch: int | None) -> None:
     """Raise UsageError if nothing was committed or begun after the batch, except what ttlsnap has planned."""
     files, logs = runs.files, read_logs(runs.files)
     last_batch = max(logs.commits, default=None)
-    was_begun = logs.offsets[-1:] != (batch,) and planned_batch(runs, logs) is None
-    if batch == last_batch and not was_begun and find_written(logs, listing) is None:
+    if batch == last_batch and not has_begun(runs, logs, listing):
         raise UsageError(
             f"batch {last_batch} is the last one of {files.root} that is committed, so there is nothing to rewind. "
             "Name an earlier batch. To undo a run of ttlsnap, use ttlsnap rollback"

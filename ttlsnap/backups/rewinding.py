@@ -14,7 +14,6 @@ from ttlsnap.copies.run import CopyListener, CopyRequest
 from ttlsnap.copies.selection import restorable_batches
 from ttlsnap.documents import Document
 from ttlsnap.keywords import public, takes
-from ttlsnap.publishing.liveness import planned_batch
 from ttlsnap.publishing.runs import refuse_if_interrupted
 from ttlsnap.storage.open import open_for_reading
 
@@ -59,10 +58,6 @@ def list_restorable(target: str) -> list[RestorableBatch]:
     files = open_for_reading(target)
     require_checkpoint(files)
     runs, logs = refuse_if_interrupted(files), read_logs(files)
-    # There is something to go back from only after a later batch, or one that Spark has begun.
-    has_begun = logs.offsets[-1:] > logs.commits[-1:] and planned_batch(runs, logs) is None
-    earlier_batches = set(logs.commits if has_begun else logs.commits[:-1])
-
     offsets = cache(partial(named_offsets, files))
 
     def describe(batch: MicroBatch) -> RestorableBatch:
@@ -71,7 +66,7 @@ def list_restorable(target: str) -> list[RestorableBatch]:
             has_input = offsets(batch.id) != offsets(batch.id - 1)
         return RestorableBatch(batch.id, iso(batch.timestamp_ms * 1000), has_input, restored_batch)
 
-    return [describe(batch) for batch in restorable_batches(files) if batch.id in earlier_batches]
+    return [describe(batch) for batch in restorable_batches(files, only_earlier=True)]
 
 
 @takes(RewindRequest)

@@ -99,4 +99,4 @@ def _hint(files: Directory) -> str:
     if checkpoints:
         more_text = f" and {len(checkpoints) - _MOST_NAMED} more" if len(checkpoints) > _MOST_NAMED else ""
         return f". It contains checkpoints: {', '.join(checkpoints[:_MOST_NAMED])}{more_text}. Name one of them"
-    return ""
+    return ". A checkpoint is the folder that the query has as its checkpointLocation"

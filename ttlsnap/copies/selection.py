@@ -15,7 +15,7 @@ from itertools import chain
 from types import MappingProxyType
 
 from ttlsnap.checkpoint import Checkpoint, layout, open_checkpoint
-from ttlsnap.checkpoint.listing import is_temporary
+from ttlsnap.checkpoint.listing import is_temporary, list_activity
 from ttlsnap.checkpoint.logs import MicroBatch, batch_start, named_offsets, read_file_logs, read_logs, with_offsets
 from ttlsnap.checkpoint.own_paths import own_paths
 from ttlsnap.checkpoint.source_logs import (
@@ -30,6 +30,7 @@ from ttlsnap.checkpoint.source_logs import (
 )
 from ttlsnap.errors import BusyError, CorruptionError, StorageError, UnsupportedError, UsageError
 from ttlsnap.publishing.hidden_batches import refuse_hidden_batches
+from ttlsnap.publishing.liveness import has_begun
 from ttlsnap.publishing.reading import refuse_shared_folders
 from ttlsnap.publishing.runs import Runs, refuse_if_interrupted
 from ttlsnap.storage.directory import OWN, Directory, FileInfo, cache_listings, hide_files
@@ -92,7 +93,8 @@ def select_files(files: Directory, batch: int | None, home: str, query_id: str |
     try:
         checkpoint, partitions = _open(files, batch)
     except (UsageError, CorruptionError) as error:
-        batches = _in_ranges(one.id for one in restorable_batches(files)) if batch is not None else ()
+        only_earlier = home == files.root  # a checkpoint cannot go back to its last batch
+        batches = _in_ranges(one.id for one in restorable_batches(files, only_earlier)) if batch is not None else ()
         if not batches:
             raise
         others = ", ".join(f"{first} to {last}" if first < last else str(first) for first, last in batches)
@@ -166,10 +168,14 @@ def _open(files: Directory, batch: int | None) -> tuple[Checkpoint, tuple[StoreP
     return checkpoint, tuple(chain.from_iterable(partitions_of(checkpoint, state_store, store) for store in stores))
 
 
-def restorable_batches(files: Directory) -> Iterator[MicroBatch]:
-    """Yield the batches whose files are all there, oldest first."""
-    listed = cache_listings(files)
-    for batch in read_logs(files).commits:
+def restorable_batches(files: Directory, only_earlier: bool = False) -> Iterator[MicroBatch]:
+    """Yield the batches whose files are all there, oldest first.
+
+    With ``only_earlier``, the last one is left out, unless Spark has begun a batch after it.
+    """
+    listed, logs = cache_listings(files), read_logs(files)
+    has_more = not only_earlier or has_begun(Runs.read(files), logs, list_activity(files))
+    for batch in logs.commits if has_more else logs.commits[:-1]:
         with suppress(CorruptionError, UnsupportedError):
             checkpoint, _ = _open(files, batch)
             for _ in _find_logs(listed, batch):

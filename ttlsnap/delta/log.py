@@ -185,8 +185,26 @@ def first_commit(files: Directory, newest: int) -> int:
     return first
 
 
+def first_whole(files: Directory, first: int) -> int:
+    """Return the first version as of which the whole table can be read, if ``first`` is the first one with its changes.
+
+    Raise CorruptionError if there is none.
+    """
+    if first == 0:
+        return 0
+    checkpoints = _complete_checkpoints([info.name for info in files.list(LOG)])
+    return min(version for version in checkpoints if version >= first - 1)
+
+
 def _newest_checkpoint(names: list[str]) -> tuple[int | None, list[str]]:
     """Return the version of the newest complete checkpoint, and its files. Several of one version are equivalent."""
+    complete_checkpoints = _complete_checkpoints(names)
+    newest = max(complete_checkpoints, default=None)
+    return newest, complete_checkpoints[newest] if newest is not None else []
+
+
+def _complete_checkpoints(names: list[str]) -> dict[int, list[str]]:
+    """Return the names of the files of each complete checkpoint, by its version."""
     complete_checkpoints: dict[int, list[str]] = {}
     parts_of_checkpoint: dict[tuple[int, int], list[str]] = {}
     for name in names:
@@ -203,11 +221,7 @@ def _newest_checkpoint(names: list[str]) -> tuple[int | None, list[str]]:
         # A writer that died can leave only some parts of a checkpoint.
         if len(part_names) == count:
             complete_checkpoints.setdefault(version, part_names)
-    return (
-        (max(complete_checkpoints), complete_checkpoints[max(complete_checkpoints)])
-        if complete_checkpoints
-        else (None, [])
-    )
+    return complete_checkpoints
 
 
 def _actions(files: Directory, path: str) -> Iterator[tuple[str, dict[str, Any]]]:

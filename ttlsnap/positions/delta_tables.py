@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ttlsnap.clock import to_micros
-from ttlsnap.delta.log import TableState, first_commit, first_since, open_table, read_table
+from ttlsnap.delta.log import TableState, first_commit, first_since, first_whole, open_table, read_table
 from ttlsnap.errors import NotACheckpointError, UsageError
 from ttlsnap.positions.kinds import BASES_OF_DELTA, find_kind, require_source
 from ttlsnap.positions.report import TableVersions
@@ -23,11 +23,16 @@ from ttlsnap.schema.types import TimestampType
 
 @dataclass(frozen=True)
 class SourceTable:
-    """A Delta table at ``path``, and the ``first`` version whose changes it still has."""
+    """A Delta table at ``path``.
+
+    first           the first version whose changes it still has
+    first_whole     the first version as of which the whole table can still be read
+    """
 
     path: str
     state: TableState
     first: int
+    first_whole: int
 
     @property
     def id(self) -> str:
@@ -41,9 +46,10 @@ class SourceTable:
         """Return what the table has of the versions after a position."""
         version, is_new_table = position["reservoirVersion"], position["reservoirId"] != self.id
         is_begun = position["index"] not in BASES_OF_DELTA
-        # The whole table as of a version needs that version, and then the changes after it.
-        end = self.newest if position["isStartingVersion"] or is_begun else self.newest + 1
-        is_lost = is_new_table or not self.first <= version <= end
+        start, end = self.first, self.newest if is_begun else self.newest + 1
+        if position["isStartingVersion"]:
+            start, end = self.first_whole, self.newest
+        is_lost = is_new_table or not start <= version <= end
         return TableVersions(
             path=self.path,
             id=self.id,
@@ -58,7 +64,10 @@ class SourceTable:
         if position["reservoirId"] != self.id:
             raise UsageError(f"source {name}: the id of {self.path} is {self.id}, and not {position['reservoirId']}")
         if self.versions(position).is_lost:
-            raise UsageError(f"source {name}: {self.describe()}, and not of {position['reservoirVersion']}")
+            has = self.describe()
+            if position["isStartingVersion"]:
+                has = f"{self.path} can be read as a whole as of the versions {self.first_whole} to {self.newest}"
+            raise UsageError(f"source {name}: {has}, and not of {position['reservoirVersion']}")
 
     def version_since(self, name: str, wanted: str) -> int:
         """Return the first version since a time in ISO 8601. Raise UsageError if an earlier one may be removed."""
@@ -95,7 +104,8 @@ def _open(name: str, path: str, positions: Mapping[str, Any]) -> SourceTable:
         state = read_table(files)
     except NotACheckpointError as error:
         raise UsageError(f"--table {name}={path}: {error}") from error
-    return SourceTable(files.root, state, first_commit(files, state.version))
+    first = first_commit(files, state.version)
+    return SourceTable(files.root, state, first, first_whole(files, first))
 
 
 def resolve_version(name: str, before: Mapping[str, Any], wanted: Any, table: SourceTable | None) -> Any:

@@ -117,8 +117,8 @@ class EditedLog:
 
     @property
     def warnings(self) -> list[str]:
-        """What may be wrong with the files themselves."""
-        return self._edit.warnings(self.recorded)
+        """What may be wrong with the files themselves, or with what the user has named."""
+        return self._edit.warnings(self.recorded, self._all_lines)
 
     @property
     def changed(self) -> int:

@@ -122,8 +122,8 @@ class LogEdit(ABC):
         """Return the time that the log must not forget when it loses lines, because older files are not recorded."""
         return 0
 
-    def warnings(self, recorded: Recorded) -> list[str]:
-        """Return what may be wrong with the files themselves."""
+    def warnings(self, recorded: Recorded, known: Callable[[], Iterator[Lines]]) -> list[str]:
+        """Return what may be wrong with the files themselves, or with the arguments. ``known`` yields all lines."""
         return []
 
     def describe_nothing(self, recorded: Recorded) -> str | None:
@@ -162,6 +162,13 @@ class Forget(LogEdit):
             "days by default"
         )
 
+    def warnings(self, recorded: Recorded, known: Callable[[], Iterator[Lines]]) -> list[str]:
+        """See ``LogEdit``."""
+        unmatched = list(self.patterns)
+        for lines in known() if len(unmatched) > 1 else ():
+            unmatched = [one for one in unmatched if not any(map(matcher(whole_patterns([one])), lines.names))]
+        return [f"no recorded file matches {one}" for one in unmatched] if len(self.patterns) > 1 else []
+
     def describe_nothing(self, recorded: Recorded) -> str:
         """See ``LogEdit``."""
         return f"{super().describe_nothing(recorded)}{_hint_of_folders(self.patterns)}"
@@ -187,11 +194,18 @@ class Record(LogEdit):
         # An entry after the position is still to be read.
         return lambda lines: lines.without(matches(lines) & (lines.entries > recorded.position))
 
+    @cached_property
+    def _found(self) -> dict[str, dict[str, int]]:
+        """The files that match each pattern, with their times in milliseconds."""
+        return {one: _find_files(pattern) for one in self.patterns for pattern in whole_patterns([one])}
+
+    def warnings(self, recorded: Recorded, known: Callable[[], Iterator[Lines]]) -> list[str]:
+        """See ``LogEdit``."""
+        return [f"no file matches {pattern}" for pattern, files in self._found.items() if not files]
+
     def added(self, recorded: Recorded, known: Callable[[], Iterator[Lines]]) -> list[tuple[str, int]]:
         """See ``LogEdit``."""
-        found: dict[str, int] = {}
-        for pattern in whole_patterns(self.patterns):
-            found |= _find_files(pattern)
+        found = {name: time_ms for files in self._found.values() for name, time_ms in files.items()}
         if not found:
             raise UsageError(
                 f"no file matches {' or '.join(self.patterns)}. The files must exist{_hint_of_folders(self.patterns)}"
@@ -272,7 +286,7 @@ class Move(LogEdit):
         """See ``LogEdit``."""
         return f"{quantity(changed, 'file')} of {self.old} will count as read in {self.new}"
 
-    def warnings(self, recorded: Recorded) -> list[str]:
+    def warnings(self, recorded: Recorded, known: Callable[[], Iterator[Lines]]) -> list[str]:
         """See ``LogEdit``."""
         if self._found is None:
             return [

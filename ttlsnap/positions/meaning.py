@@ -8,6 +8,7 @@ from typing import Any
 
 from ttlsnap.amounts import quantity
 from ttlsnap.checkpoint.logs import NO_OFFSET
+from ttlsnap.clock import iso
 from ttlsnap.errors import UsageError
 from ttlsnap.positions.kinds import BASES_OF_DELTA, TITLES, Kind, describe, find_kind
 
@@ -172,11 +173,28 @@ def _explain_delta(before: Mapping[str, Any], after: Mapping[str, Any]) -> Itera
     if after["isStartingVersion"] and after["index"] in BASES_OF_DELTA:
         yield f"all rows of the table are read again: {describe(after)[0]}"
         return
+    if before["isStartingVersion"] and not after["isStartingVersion"]:
+        version, first = before["reservoirVersion"], after["reservoirVersion"]
+        yield f"it has read only a part of the table as of version {version}. The rest is never read"
+        if first <= version:
+            yield f"what the versions {first} to {version} have added is read, also if it has read this already"
+        else:
+            yield f"what comes before this is never read, either: {describe(after)[0]}"
+        return
     places = [(position["reservoirVersion"], position["index"]) for position in (before, after)]
     if places[1] < places[0]:
         yield f"it goes back to {describe(after)[0]}"
     elif places[1] > places[0]:
         yield f"what comes before this is never read: {describe(after)[0]}"
+
+
+def _explain_rate(before: Mapping[str, int], after: Mapping[str, int]) -> Iterator[str]:
+    rows = after["offset"] - before["offset"]
+    if rows:
+        effect = "read again" if rows < 0 else "never read"
+        yield f"{quantity(abs(rows), 'row is', 'rows are')} {effect}"
+    if after["timestamp"] != before["timestamp"]:
+        yield f"the next row has the time {iso(after['timestamp'] * 1000)}"
 
 
 def _explain_other(before: Any, after: Any) -> Iterator[str]:
@@ -189,4 +207,5 @@ _MEANINGS: Mapping[Kind, Callable[[Any, Any], Iterator[str]]] = {
     "files": _explain_files,
     "kafka": _explain_kafka,
     "number": _explain_number,
+    "rate-micro-batch": _explain_rate,
 }

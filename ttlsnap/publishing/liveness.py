@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -20,7 +20,7 @@ from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.listing import Listing, is_temporary, list_activity
 from ttlsnap.checkpoint.logs import Logs, batch_time, read_logs
 from ttlsnap.errors import BusyError, CorruptionError, UnsupportedError
-from ttlsnap.publishing.in_progress import find_begun, may_be_in_real_time_mode
+from ttlsnap.publishing.in_progress import find_begun, find_written, may_be_in_real_time_mode
 from ttlsnap.publishing.journal import (
     Journal,
     digest_of,
@@ -145,6 +145,12 @@ def planned_batch(runs: Runs, logs: Logs) -> int | None:
         *(facts.digest for facts in find_migrated(runs.recent(logs), offset_path)),
     }
     return logs.offsets[-1] if digest_of(runs.files, offset_path) in known_digests else None
+
+
+def has_begun(runs: Runs, logs: Logs, listing: Collection[str]) -> bool:
+    """Return whether Spark has begun a batch after the last committed one. A planned one does not count."""
+    begins_more = logs.offsets[-1:] > logs.commits[-1:] and planned_batch(runs, logs) is None
+    return begins_more or find_written(logs, listing) is not None
 
 
 def longest_gap_ms(runs: Runs, logs: Logs) -> int | None:
