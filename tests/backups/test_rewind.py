@@ -176,6 +176,9 @@ def test_a_dry_run_says_what_a_run_does(tmp_path: Path, ttlsnap: Ttlsnap, monkey
     assert bytes_of(checkpoint) == before
     asked = ttlsnap("rewind", checkpoint, "--batch", "4", "--stopped")
     assert (asked.code, "nobody can be asked" in " ".join(asked.err.split())) == (4, True)
+    done = ttlsnap("rewind", checkpoint, "--batch", "4", "--stopped", "--yes")
+    assert (done.code, "source 0: 1 file is read again" in done.out) == (0, True)
+    assert ttlsnap("rollback", checkpoint, "--stopped").code == 0
     done = ttlsnap("rewind", checkpoint, "--batch", "4", "--stopped", "--yes", "--format", "json")
     document = json.loads(done.out)
     assert (done.code, document["replaced"], document["batch"], document["source_batch"]) == (0, True, 6, 4)

@@ -6,13 +6,14 @@ import json
 import os
 import shutil
 import time
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ttlsnap import copy, rollback, set_positions, sources
+from ttlsnap import copy, rewind, rollback, set_positions, sources
 from ttlsnap.delta.log import Protocol, TableMetadata, TableState
 from ttlsnap.errors import UsageError
 from ttlsnap.positions.delta_tables import SourceTable
@@ -42,6 +43,9 @@ READ = {"sourceVersion": 1, "reservoirId": "t", "reservoirVersion": 5, "index": 
         ({"reservoirVersion": 10}, None),
         ({"reservoirVersion": 11, "index": -1}, None),
         ({"reservoirVersion": 10, "index": -1, "isStartingVersion": True}, None),
+        ({"reservoirVersion": 4, "index": -1, "isStartingVersion": True}, 6),
+        ({"reservoirVersion": 4, "isStartingVersion": True}, 5),
+        ({"reservoirVersion": 3, "index": -1, "isStartingVersion": True}, None),
         ({"reservoirVersion": 3}, 6),
         ({"reservoirVersion": 2}, None),
         ({"reservoirId": "other"}, None),
@@ -49,7 +53,7 @@ READ = {"sourceVersion": 1, "reservoirId": "t", "reservoirVersion": 5, "index": 
 )
 def test_how_far_a_position_is_behind(changes: dict[str, Any], behind: int | None) -> None:
     state = TableState(9, Protocol(1, 2), TableMetadata("t", StructType(()), ()))
-    found = SourceTable("/table", state, 3).versions({**READ, **changes})
+    found = SourceTable("/table", state, 3, 4).versions({**READ, **changes})
     assert (found.behind, found.is_lost) == (behind, behind is None)
 
 
@@ -100,6 +104,30 @@ def test_a_time_is_that_of_delta(delta_server: Server, tmp_path: Path) -> None:
     set_positions(target, {"0": at(BEGIN + 239)}, dry_run=True, **of_table)
     with pytest.raises(UsageError, match=r"versions 3 to 7, and not of all since .* 3 is the first one"):
         set_positions(target, {"0": at(BEGIN - 1)}, **of_table)
+    (source,) = sources(target).sources
+    for version, is_possible in ((5, False), (6, True)):
+        whole = {**source.position, "reservoirVersion": version, "index": -1, "isStartingVersion": True}
+        with nullcontext() if is_possible else pytest.raises(UsageError, match=r"as a whole .* 6 to 7, and not of 5"):
+            set_positions(target, {"0": whole}, dry_run=True, **of_table)
+
+
+@pytest.mark.wide
+def test_a_table_of_which_only_a_part_is_read(delta_server: Server, tmp_path: Path) -> None:
+    table, target = str(tmp_path / "table"), str(tmp_path / "checkpoint")
+
+    def run(function: str, **order: Any) -> Any:
+        package = str(Path(__file__).parent)
+        return delta_server.ask("call", package=package, function=f"delta_queries.{function}", order=order)
+
+    for number in range(4):
+        run("append", table=table, number=number)
+    one_by_one = {"maxFilesPerTrigger": "1"}
+    assert run("read", table=table, checkpoint=target, options=one_by_one) == [0, 1, 2, 3]
+    rewind(target, 1, stopped=True)
+    (source,) = sources(target).sources
+    assert (source.position["reservoirVersion"], source.position["isStartingVersion"]) == (3, True)
+    set_positions(target, {"0": 3}, tables={"0": table}, stopped=True)
+    assert run("read", table=table, checkpoint=target, options=one_by_one) == [3]  # and never 2
 
 
 @pytest.mark.wide

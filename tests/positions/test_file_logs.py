@@ -26,8 +26,9 @@ from ttlsnap import (
     set_positions,
     sources,
 )
+from ttlsnap.checkpoint.log_lines import readable
 from ttlsnap.errors import CorruptionError, RefusedError, UsageError
-from ttlsnap.positions.log_edits import LogEdit, encoded, matcher, readable
+from ttlsnap.positions.log_edits import LogEdit, encoded, matcher
 
 from ..cli.running import Ttlsnap
 from ..compaction.stories import BATCHES, MORE, settled
@@ -117,7 +118,11 @@ def test_spark_reads_no_moved_file_again_after_a_rewind(count: Count, tmp_path: 
     assert count(moved, checkpoint, retained=100) == {"new": 1}
     batches = list_restorable(str(checkpoint))
     assert [batch.has_input for batch in batches] == [None, *[True] * 5, False]
-    rewind(str(checkpoint), batches[1].batch, stopped=True)
+    (moved / "5.json").rename(tmp_path / "5.json")
+    (lost,) = rewind(str(checkpoint), batches[1].batch, dry_run=True, stopped=True).warnings
+    assert f"source 0: 1 file that is read again is not found on this machine, such as {moved}/5.json" in lost
+    (tmp_path / "5.json").rename(moved / "5.json")
+    assert not rewind(str(checkpoint), batches[1].batch, stopped=True).warnings
     wanted = {f"k{number}": 1 for number in range(2, 6)} | {"new": 1}
     assert count(moved, checkpoint, retained=100) == wanted
     restored = {one.batch: one.restored_batch for one in list_restorable(str(checkpoint))}
@@ -336,6 +341,31 @@ def test_a_file_from_the_future_can_be_forgotten(count: Count, tmp_path: Path) -
     edit(checkpoint, Forget([f"{folder}/future.json"]))
     put(folder, "new.json", 3, "new")
     assert count(folder, checkpoint) == {"new": 1}
+
+
+def test_files_that_were_too_old_are_read_when_the_newest_is_forgotten(count: Count, tmp_path: Path) -> None:
+    folder, checkpoint, age = tmp_path / "in", tmp_path / "checkpoint", {"options": {"maxFileAge": "1d"}}
+    put_each(folder, 3, 0.5)
+    count(folder, checkpoint, **age)
+    put(folder, "old.json", -0.2, "old")
+    assert count(folder, checkpoint, **age) == {}
+    for name, changes_age in (("1.json", False), ("2.json", True)):
+        report = set_positions(str(checkpoint), log_edits={"0": Forget([f"{folder}/{name}"])}, dry_run=True)
+        assert ("also reads files that it has left out" in " ".join(report.warnings)) == changes_age
+    edit(checkpoint, Forget([f"{folder}/2.json"]))
+    assert count(folder, checkpoint, **age) == {"k2": 2, "old": 1}
+
+
+def test_a_pattern_beside_others_that_matches_nothing_is_told(tmp_path: Path) -> None:
+    checkpoint = str(sample(AGG, tmp_path))
+    put(tmp_path, "a.json", 1)
+
+    def told(edit: LogEdit) -> tuple[str, ...]:
+        return set_positions(checkpoint, log_edits={"0": edit}, stopped=True, dry_run=True).warnings
+
+    assert told(Forget([f"{EVENTS}/**", "/other/*"])) == ("no recorded file matches /other/*",)
+    assert told(Record([f"{tmp_path}/*.json", f"{tmp_path}/*.csv"])) == (f"no file matches {tmp_path}/*.csv",)
+    assert told(Forget([f"{EVENTS}/**"])) == told(Record([f"{tmp_path}/*.json"])) == ()
 
 
 def test_a_file_of_a_batch_that_was_begun_is_recorded(count: Count, tmp_path: Path) -> None:

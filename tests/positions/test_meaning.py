@@ -71,6 +71,28 @@ VISITS = {"visits": {"0": 17, "1": 4}}
             {**DELTA, "reservoirVersion": 9},
             ["what comes before this is never read: version 9: 9 files are read"],
         ),
+        (
+            {**DELTA, "isStartingVersion": True},
+            {**DELTA, "reservoirVersion": 2, "index": -1},
+            [
+                "it has read only a part of the table as of version 4. The rest is never read",
+                "what the versions 2 to 4 have added is read, also if it has read this already",
+            ],
+        ),
+        (
+            {**DELTA, "isStartingVersion": True},
+            {**DELTA, "reservoirVersion": 5, "index": -1},
+            [
+                "it has read only a part of the table as of version 4. The rest is never read",
+                "what comes before this is never read, either: version 5: nothing of it is read yet",
+            ],
+        ),
+        (
+            {"offset": 30, "timestamp": 30_000},
+            {"offset": 10, "timestamp": 10_000},
+            ["20 rows are read again", "the next row has the time 1970-01-01T00:00:10.000Z"],
+        ),
+        ({"offset": 30, "timestamp": 0}, {"offset": 31, "timestamp": 0}, ["1 row is never read"]),
         (DELTA, {**DELTA, "reservoirId": "x", "index": -1}, ["another table: version 4: nothing of it is read yet"]),
         (
             KINESIS,
@@ -287,9 +309,11 @@ def test_different_sources_of_files_in_lockstep_are_set_one_by_one(tmp_path: Pat
 def test_entries_that_a_rewind_has_added_have_no_files(tmp_path: Path, ttlsnap: Ttlsnap) -> None:
     checkpoint = sample(AGG, tmp_path)
     rewind(str(checkpoint), 3, stopped=True)
+    assert sources(str(checkpoint)).restored_batch == 3
     for entry, meaning in ((2, "1 file is read again"), (3, "0 files are read again")):
         report = set_positions(str(checkpoint), {"0": {"logOffset": entry}}, stopped=True, dry_run=entry == 2)
         assert report.changes[0].meaning == (meaning,)
+    assert sources(str(checkpoint)).restored_batch is None
     assert "batch 7 is planned" in ttlsnap("sources", checkpoint).out
     undone = ttlsnap("rollback", checkpoint, "--stopped")
     assert (undone.code, "The positions and names of its sources are those from before the run." in undone.out) == (

@@ -48,7 +48,7 @@ CASES = [
         for name, query, meaning in [
             ("rocksdb", rocksdb("agg_update", True, 2), FILES),
             ("delta", Query(source="delta"), "it goes back to"),
-            ("rate-micro-batch", Query(source="rate-micro-batch"), "ttlsnap does not know"),
+            ("rate-micro-batch", Query(source="rate-micro-batch"), "40 rows are read again"),
         ]
     ),
 ]

@@ -14,12 +14,15 @@ Source: Spark's ``CompactibleFileStreamLog`` and ``FileStreamSourceLog``.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, compress
 
+from ttlsnap.amounts import quantity
 from ttlsnap.checkpoint import layout
+from ttlsnap.checkpoint.log_lines import read_lines
 from ttlsnap.checkpoint.logs import read_file_logs
 from ttlsnap.checkpoint.source_logs import (
     COMPACT,
@@ -29,11 +32,11 @@ from ttlsnap.checkpoint.source_logs import (
     line_of,
     list_source_log,
     log_number,
-    read_times,
 )
 from ttlsnap.copies.selection import SelectedFile
 from ttlsnap.errors import CorruptionError, TtlsnapError
 from ttlsnap.storage.directory import Directory, hide_files
+from ttlsnap.storage.uris import is_local
 
 _MOST_OF_AN_ENTRY = 1 << 20  # bytes
 _DAY_MS = 86_400_000
@@ -96,21 +99,36 @@ def describe_left_out(backup: Directory, batch: int, files: Directory) -> Iterat
     logs = find_sources(backup, offsets)
     for source, last_number in logs.items() if are_exact(logs, offsets) else ():
         newest_ms, oldest_ms = 0, None
+        lost_files: list[str] = []
         with suppress(TtlsnapError):  # a log that is damaged is replaced
             log = list_source_log(files, source, last_number)
-            lines = chain.from_iterable(read_times(files, f"{log.folder}/{name}") for name in log.read)
-            for time_ms, entry in lines:
-                if entry <= last_number:
-                    newest_ms = max(newest_ms, time_ms)
-                else:
-                    oldest_ms = min(time_ms, time_ms if oldest_ms is None else oldest_ms)
+            for lines in chain.from_iterable(read_lines(files, log.folder, name) for name in log.read):
+                is_read_again = lines.entries > last_number
+                newest_ms = max(newest_ms, lines.limit_ms, int(lines.times_ms[~is_read_again].max(initial=0)))
+                if is_read_again.any():
+                    oldest_here = int(lines.times_ms[is_read_again].min())
+                    oldest_ms = min(oldest_here, oldest_here if oldest_ms is None else oldest_ms)
+                    lost_files += _find_lost(files, compress(lines.names, is_read_again))
+        if lost_files:
+            what = quantity(len(lost_files), "file that is read again is", "files that are read again are")
+            yield (
+                f"source {source}: {what} not found on this machine, such as {min(lost_files)}. If the query does not "
+                "find it either, its rows are lost"
+            )
         if oldest_ms is not None and newest_ms - oldest_ms > _MAX_FILE_AGE_MS:
             days = (newest_ms - oldest_ms) // _DAY_MS
             yield (
                 f"source {source}: some of the files that are to be read again are {days} days older than the newest "
-                "file in its log. Spark leaves out what is more than maxFileAge older (an "
-                "option of the source, 7 days by default). Start the query with a longer one, or their rows are lost"
+                "file in its log. Spark leaves out what is more than maxFileAge older (an option of the source, 7 days "
+                "by default), except with latestFirst and a limit for a batch. Start the query with a longer one, or "
+                "their rows are lost"
             )
+
+
+def _find_lost(files: Directory, paths: Iterable[str]) -> Iterator[str]:
+    """Yield those of the paths of local files that do not exist, if the checkpoint itself is local."""
+    if is_local(files.root):
+        yield from (path for path in paths if path.startswith("/") and not os.path.exists(path))  # noqa: PTH110 - fast
 
 
 def _group(logs: Mapping[str, int], offsets: Mapping[str, int]) -> list[tuple[list[str], list[str]]]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -28,7 +28,6 @@ _FIRST_ENTRY = re.compile(rb'v1\n\{"path":"')
 _HEAD = 64
 _MAX_VERSION = 1 << 20
 _MOST_OF_A_LINE = 1 << 20
-_TIME = re.compile(rb'"timestamp":(-?[0-9]{1,18}),"batchId":(-?[0-9]{1,18})\}\n?$')
 # Nearly all lines, perhaps millions, have this form. To match them takes an eighth of the time of parsing.
 _PLAIN = re.compile(r'\{"path":"[^"\\\x00-\x1f]+","timestamp":[0-9]+,"batchId":[0-9]+\}\n?')
 
@@ -70,14 +69,6 @@ def open_source_log(files: Directory, path: str) -> BinaryIO:
     if re.fullmatch("v[0-9]+", version):
         raise UnsupportedError(f"{where}: log version {version[:40]!r} is unknown (known: v1)")
     raise CorruptionError(f"{where}: the first line is {version[:40]!r}, not a log version")
-
-
-def read_times(files: Directory, path: str) -> Iterator[tuple[int, int]]:
-    """Yield the time in milliseconds and the number of the entry in each line of a file of the log of a source."""
-    with open_source_log(files, path) as log:
-        while line := log.readline(_MOST_OF_A_LINE):
-            if match := _TIME.search(line):
-                yield int(match[1]), int(match[2])
 
 
 def check_source_log(files: Directory, path: str, info: FileInfo) -> None:

@@ -9,33 +9,27 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain, compress
+from itertools import chain
 from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.json as pj
 
+from ttlsnap.checkpoint.log_lines import Lines, names_to_read, read_lines, readable
 from ttlsnap.checkpoint.source_logs import (
     COMPACT,
     UNREAD,
     SourceLog,
-    describe_missing,
     line_of,
     log_number,
-    open_source_log,
 )
-from ttlsnap.errors import CorruptionError, UsageError
-from ttlsnap.positions.log_edits import Lines, LogEdit, Recorded, readable
+from ttlsnap.errors import UsageError
+from ttlsnap.positions.log_edits import LogEdit, Recorded
 from ttlsnap.positions.report import LogChange
 from ttlsnap.storage.directory import Directory
 
-_PIECE = 8 << 20
-_MOST_OF_A_LINE = 1 << 20
 _VERSION = b"v1"
-_FIELDS = pa.schema([("path", pa.string()), ("timestamp", pa.int64()), ("batchId", pa.int64())])
 _MOST_EXAMPLES = 10
 _NO_ENTRY = -1
 """The number in a line that Spark reads with no entry."""
@@ -207,48 +201,3 @@ class EditedLog:
             are_descending=is_descending or descending > earlier * _DESCENDING,
             is_trimmed=is_trimmed,
         )
-
-
-def names_to_read(files: Directory, log: SourceLog) -> list[str]:
-    """Return the names of the files of a log that Spark reads, in order. Raise CorruptionError if one is missing."""
-    if (missing_file := describe_missing(files, log)) is not None:
-        raise CorruptionError(missing_file[1])
-    return sorted(log.read, key=lambda name: log_number(name) or 0)
-
-
-def read_lines(files: Directory, folder: str, name: str) -> Iterator[Lines]:
-    """Yield the lines of a file of a log in pieces, without those that no batch reads.
-
-    Raise CorruptionError or UnsupportedError if it is not such a file.
-    """
-    path = f"{folder}/{name}"
-    where = f"{files.root}/{path}"
-    with open_source_log(files, path) as file:
-        if not (piece := file.read(_PIECE)):
-            raise CorruptionError(f"{where} does not name a file")
-        while piece:
-            rest = file.readline(_MOST_OF_A_LINE)
-            if len(rest) == _MOST_OF_A_LINE:
-                raise CorruptionError(f"{where} has a line of more than {_MOST_OF_A_LINE:,} bytes")
-            yield _parse(piece + rest, where)
-            piece = file.read(_PIECE)
-
-
-def _parse(piece: bytes, where: str) -> Lines:
-    texts = piece.removesuffix(b"\n").split(b"\n")
-    options = pj.ParseOptions(explicit_schema=_FIELDS, unexpected_field_behavior="error")
-    try:
-        table = pj.read_json(pa.BufferReader(piece), pj.ReadOptions(block_size=len(piece) + 1), options)
-        table.validate(full=True)  # also for bytes that are not UTF-8
-    except pa.ArrowInvalid as error:
-        raise CorruptionError(f"{where} has a line that is not one of the log of a file source ({error})") from error
-    if table.num_rows != len(texts) or any(column.null_count for column in table.columns):
-        raise CorruptionError(f"{where} has a line that does not name a file, its time and its entry")
-    paths, times, entries = (column.combine_chunks() for column in table.columns)
-    is_file = pc.invert(pc.ends_with(paths, pattern=UNREAD))
-    limit_ms = 0
-    if not pc.all(is_file).as_py():
-        limit_ms = pc.max(times.filter(pc.invert(is_file))).as_py()
-        texts = list(compress(texts, is_file.to_pylist()))
-        paths, times, entries = (column.filter(is_file) for column in (paths, times, entries))
-    return Lines(texts, paths, times.to_numpy(), entries.to_numpy(), limit_ms)

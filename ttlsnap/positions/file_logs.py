@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from ttlsnap.checkpoint import layout
+from ttlsnap.checkpoint.log_lines import read_lines
 from ttlsnap.checkpoint.logs import named_positions, read_file_logs
 from ttlsnap.checkpoint.source_logs import COMPACT, are_exact, find_sources, list_source_log, log_number
 from ttlsnap.errors import UsageError
@@ -80,8 +80,8 @@ def count_recorded(logs: FileLogs, name: str, first: int, last: int) -> int | No
         return None
     found = 0
     for number, file_name in names.items():
-        lines = files.read(f"{layout.SOURCES}/{owner}/{file_name}", _MOST_READ).splitlines()[1:]
-        found += sum(_number_of(line) == number for line in lines)
+        for lines in read_lines(files, f"{layout.SOURCES}/{owner}", file_name):
+            found += int((lines.entries == number).sum())
     return found
 
 
@@ -111,12 +111,3 @@ def require_entries(logs: FileLogs, new_positions: Mapping[str, int]) -> None:
                     f"{files.root}/{log.folder} has no file of entry {number} any more, so the source cannot go back "
                     f"to entry {position}"
                 )
-
-
-def _number_of(line: bytes) -> int | None:
-    """Return the entry in which a line of a log was first; None for damage."""
-    try:
-        number = json.loads(line)["batchId"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return None
-    return number if isinstance(number, int) else None

@@ -22,15 +22,15 @@ from datetime import timedelta
 from functools import cached_property
 from itertools import chain, compress
 from urllib.parse import quote as quote_uri
-from urllib.parse import unquote
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from ttlsnap.amounts import quantity
+from ttlsnap.checkpoint.log_lines import Lines, readable, without_scheme
 from ttlsnap.checkpoint.source_logs import line_of
+from ttlsnap.clock import iso
 from ttlsnap.errors import TtlsnapError, UsageError
 from ttlsnap.schema.units import format_duration, micros_of
 from ttlsnap.storage.open import open_for_reading
@@ -39,29 +39,6 @@ from ttlsnap.storage.uris import split_uri
 # What java.net.URI leaves as it is in a path, besides letters, digits and what is not ASCII.
 _LEGAL = "/_-!.~'()*,;:$&+=@"
 _MAGIC = re.compile(r"[*?\[]")
-
-
-@dataclass(frozen=True)
-class Lines:
-    """Some lines of a log: their texts, and the paths, times in milliseconds, and numbers of entries in them.
-
-    ``limit_ms`` is the newest time of a line beside them that ttlsnap has written, and that names no file.
-    """
-
-    texts: Sequence[bytes]
-    paths: pa.StringArray
-    times_ms: npt.NDArray[np.int64]
-    entries: npt.NDArray[np.int64]
-    limit_ms: int = 0
-
-    @cached_property
-    def names(self) -> list[str]:
-        """The paths as a person writes them: not encoded, and local ones without their scheme."""
-        return [readable(path) for path in self.paths.to_pylist()]
-
-    def without(self, mask: npt.NDArray[np.bool_]) -> tuple[list[bytes], npt.NDArray[np.bool_]]:
-        """Return the texts of the lines for which the mask is false, and the mask."""
-        return list(compress(self.texts, ~mask)), mask
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,10 +141,24 @@ class Forget(LogEdit):
 
     def warnings(self, recorded: Recorded, known: Callable[[], Iterator[Lines]]) -> list[str]:
         """See ``LogEdit``."""
-        unmatched = list(self.patterns)
-        for lines in known() if len(unmatched) > 1 else ():
-            unmatched = [one for one in unmatched if not any(map(matcher(whole_patterns([one])), lines.names))]
-        return [f"no recorded file matches {one}" for one in unmatched] if len(self.patterns) > 1 else []
+        matches, unmatched = _mask_of(self.patterns), list(self.patterns)
+        newest_ms = rest_ms = 0
+        for lines in known():
+            mask = matches(lines)
+            newest_ms = max(newest_ms, lines.limit_ms, int(lines.times_ms.max(initial=0)))
+            rest_ms = max(rest_ms, lines.limit_ms, int(lines.times_ms[~mask].max(initial=0)))
+            names = list(compress(lines.names, mask))
+            unmatched = [one for one in unmatched if not any(map(matcher(whole_patterns([one])), names))]
+        if len(unmatched) == len(self.patterns):
+            return []  # nothing is forgotten
+        words = [f"no recorded file matches {pattern}" for pattern in unmatched]
+        if 0 < rest_ms < newest_ms:
+            words.append(
+                f"the newest recorded file is forgotten, and the next one is of {iso(rest_ms * 1000)}. So the source "
+                "also reads files that it has left out until now, because they were more than maxFileAge older than "
+                "the forgotten one"
+            )
+        return words
 
     def describe_nothing(self, recorded: Recorded) -> str:
         """See ``LogEdit``."""
@@ -409,16 +400,6 @@ def _folder(path: str) -> str:
     return folder.rstrip("/")
 
 
-def readable(path: str) -> str:
-    """Return a recorded path as a person writes it."""
-    return _without_scheme(unquote(path) if "%" in path else path)
-
-
-def _without_scheme(path: str) -> str:
-    """Return a path without the scheme of local files."""
-    return re.sub("^file:(//)?(?=/)", "", path)
-
-
 def encoded(name: str) -> str:
     """Return a path as Java writes it in a URI."""
     return "".join(quote_uri(char, safe=_LEGAL) if char.isascii() or _is_blank(char) else char for char in name)
@@ -437,7 +418,7 @@ def _as_recorded(root: str) -> str:
 
 def matcher(patterns: Sequence[str]) -> Callable[[str], bool]:
     """Return a function that says whether a path matches one of the patterns."""
-    pattern = re.compile("|".join(f"(?:{_translate(_without_scheme(pattern))})" for pattern in patterns), re.DOTALL)
+    pattern = re.compile("|".join(f"(?:{_translate(without_scheme(pattern))})" for pattern in patterns), re.DOTALL)
     return lambda name: pattern.fullmatch(name) is not None
 
 
@@ -471,7 +452,7 @@ def _find_files(pattern: str) -> dict[str, int]:
     files = open_for_reading(folder or "/")
     if not separator:
         info = files.stat(name)
-        return {} if info is None or info.is_dir else {_without_scheme(pattern): info.mtime_ns // 1_000_000}
+        return {} if info is None or info.is_dir else {without_scheme(pattern): info.mtime_ns // 1_000_000}
     matches = matcher([pattern])
-    found = ((_without_scheme(f"{folder}/{path}"), info) for path, info in files.list_tree("").items())
+    found = ((without_scheme(f"{folder}/{path}"), info) for path, info in files.list_tree("").items())
     return {name: info.mtime_ns // 1_000_000 for name, info in found if matches(name)}

@@ -6,12 +6,12 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from ttlsnap.checkpoint.log_lines import names_to_read, read_lines
 from ttlsnap.checkpoint.logs import read_file_logs
 from ttlsnap.checkpoint.source_logs import list_source_log
 from ttlsnap.clock import iso
 from ttlsnap.documents import Document
 from ttlsnap.keywords import public
-from ttlsnap.positions.edited_logs import names_to_read, read_lines
 from ttlsnap.positions.file_logs import FileLogs, find_log
 from ttlsnap.positions.log_edits import matcher, whole_patterns
 from ttlsnap.positions.show import open_logs

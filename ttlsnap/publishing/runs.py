@@ -75,8 +75,12 @@ class Runs:
         return max((journal.number for journal in self.journals), default=0) + 1
 
     def find_restored(self, batch: int) -> int | None:
-        """Return the batch whose state and positions a run gave to ``batch``; None if it has its own."""
-        restores = [journal for journal in self.in_force if journal.kind == "restore" and journal.batch == batch]
+        """Return the batch whose state and positions a run gave to ``batch``; None if it has its own.
+
+        It has its own, too, if a later run has given sources other positions.
+        """
+        changes = [one for one in self.in_force if one.batch == batch and (one.kind == "restore" or self._sets(one))]
+        restores = [journal for journal in changes[-1:] if journal.kind == "restore"]
         report = read_report(self.files, restores[-1].run) if restores else None
         restored_batch: int | None = (report or {}).get("source_batch")
         return restored_batch if restored_batch != batch else None
@@ -105,7 +109,12 @@ class Runs:
 
     def has_set_positions(self, batch: int) -> bool:
         """Return whether a run has given sources other positions after ``batch``, and is not undone."""
-        return any(journal.kind == "sources" and journal.batch == batch for journal in self.in_force)
+        return any(journal.batch == batch and self._sets(journal) for journal in self.in_force)
+
+    def _sets(self, journal: Journal) -> bool:
+        """Return whether a run has given sources other positions, and not only other names or files."""
+        report = read_report(self.files, journal.run) if journal.kind == "sources" else {}
+        return report is None or bool(report.get("changes"))
 
     def recent(self, logs: Logs) -> list[Journal]:
         """Return the journals of runs on batches that the logs still have, newest first."""
