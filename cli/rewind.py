@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ttlsnap.amounts import quantity
 from ttlsnap.cli.copy import CopyProgress, show_report, with_question
 from ttlsnap.cli.exit_codes import ExitCodeOption, require_dry_run
 from ttlsnap.cli.groups import separate
 from ttlsnap.cli.help import Command
 from ttlsnap.cli.options import RUN, Checkpoint, ConsentOptions, Format, FormatOption, WorkFolderOption
-from ttlsnap.cli.output import MISSING, console, number, place, print_json, say, size, table
+from ttlsnap.cli.output import MISSING, console, place, print_json, say, size, table
 from ttlsnap.cli.published import describe_published
 from ttlsnap.errors import UsageError
 from ttlsnap.printable import shell_word
@@ -139,8 +140,8 @@ def _list(target: str, output_format: Format) -> None:
         return
     if not batches:
         say(
-            f"{place(target)} does not retain the state of an earlier batch. If a rewind has removed the others, undo "
-            f"it first: ttlsnap rollback {shell_word(target)} --stopped"
+            f"{place(target)} does not retain the state of an earlier batch. If its last run was a rewind, undo "
+            f"it to bring others back: ttlsnap rollback {shell_word(target)} --stopped"
         )
         return
     say(f"{place(target)} can go back to the state after:")
@@ -157,9 +158,12 @@ def _list(target: str, output_format: Format) -> None:
 
 def _lines(report: CopyReport, lines_by_source: Sequence[str]) -> list[str]:
     what = f"{place(report.target)} back to batch {report.source_batch}"
-    amount = f"{number(report.files)} files, {size(report.bytes)}"
+    amount = f"{quantity(report.files, 'file')} of the checkpoint, {size(report.bytes)}"
     reads_again = f"the query reads again what came after batch {report.source_batch}"
-    numbers = f"Its batches go on with number {report.batch + 1}."
+    numbers = (
+        f"Its batches go on with number {report.batch + 1}. No earlier batch can be restored after this run, "
+        "unless you undo it before the query starts."
+    )
     if report.dry_run:
         return [f"Would set {what}: {amount}", f"Then {reads_again}. {numbers}", *lines_by_source]
     if not report.complete:

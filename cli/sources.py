@@ -70,6 +70,9 @@ Examples:
   # go on with what a Delta table got since a day or a time
   ttlsnap sources ck --set 0 --to 2026-11-20 --table 0=/data/visits --stopped
 
+  # the files were moved; change the path in the query, too
+  ttlsnap sources ck --moved 0 --root /in=/data/in --stopped
+
   # read some files again, or never
   ttlsnap sources ck --forget 0 --files '/in/2026-11-2?/**' --stopped
   ttlsnap sources ck --record 0 --files '/in/bad/*.json' --stopped
@@ -173,7 +176,7 @@ class SettingOptions(ConsentOptions):
     root: Annotated[
         str | None,
         typer.Option(
-            "--root", metavar="OLD=NEW", help="The old and the new folder of the files.", rich_help_panel=FILES
+            "--root", metavar="OLD=NEW", help="The whole paths of the old and the new folder.", rich_help_panel=FILES
         ),
     ] = None
     trim: Annotated[
@@ -242,6 +245,7 @@ class SettingOptions(ConsentOptions):
         for part, value in parts.items():
             owners = [owner for owner, needed in _NEEDS.items() if part in needed]
             if value is not None and option not in owners:
+                owners = ["--recorded", *owners] if part == "--files" else owners
                 raise UsageError(f"{part} needs {' or '.join(owners)}")
         if missing := [part for part in _NEEDS.get(option, ()) if parts[part] is None]:
             raise UsageError(f"{option} needs {' and '.join(missing)}")
@@ -363,7 +367,8 @@ def _list_recorded(target: str, source: str, patterns: Sequence[str], output_for
             batch = "never" if file.entry is None else "not yet"
         say(f"{(file.time or MISSING).replace('T', ' '):<24}  {batch:>8}  {file.path}")
     say(
-        f"source {source} of {place(target)} has recorded {quantity(count, 'file')}{' that match' if patterns else ''}."
+        f"source {source} of {place(target)} has recorded "
+        + (quantity(count, "file that matches.", "files that match.") if patterns else quantity(count, "file") + ".")
     )
 
 
@@ -478,10 +483,9 @@ def _describe_names(names: Sequence[str]) -> Iterator[str]:
 
     if names[0].isdigit():
         yield f"The query finds its sources without names, if {SOURCE_EVOLUTION} is false."
-        yield "The offset log keeps version 2, which Spark before 4.2 cannot read."
-        return
-    yield f"The query needs {SOURCE_EVOLUTION}=true, and .name(...) for each source: {', '.join(names)}."
-    yield "The offset log gets version 2, which Spark before 4.2 cannot read."
+    else:
+        yield f"The query needs {SOURCE_EVOLUTION}=true, and .name(...) for each source: {', '.join(names)}."
+    yield "The offset log then has version 2, which Spark before 4.2 cannot read."
 
 
 def _subject(report: PositionsReport) -> str:
@@ -535,6 +539,8 @@ def _lines(source: SourcePosition, next_batch: int | None) -> Iterator[str]:
     elif next_batch is not None:
         for line in describe(source.next_position) or [_as_json(source.next_position)]:
             yield f"batch {next_batch} reads up to: {line}"
+        if source.kind == "files":
+            yield f"to list its files: --recorded {source.name}"
 
 
 def _describe_table(table: TableVersions, position: Any) -> str:

@@ -121,8 +121,9 @@ def test_a_log_that_has_lost_a_file_becomes_that_of_the_backup(pair: tuple[Path,
     for number in range(6, 12):
         if number != 9:  # Spark's file of this number was 9.compact, which is lost
             (log / str(number)).write_text((log / "5").read_text())
-    (warning,) = restore(backup, checkpoint).warnings
-    assert "end with a lower number than before" in warning and "they have: 0. If a query" in warning
+    warnings = restore(backup, checkpoint).warnings
+    warning = next(warning for warning in warnings if "end with a lower number than before" in warning)
+    assert "they have: 0. If a query" in warning
     assert tree(log) == tree(backup / "sources/0")
     assert (checkpoint / "offsets/6").read_text().splitlines()[2] == '{"logOffset":4}'
 

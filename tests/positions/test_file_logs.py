@@ -194,7 +194,8 @@ def test_entries_are_read_again_as_far_back_as_they_have_files(count: Count, tmp
         UsageError, match=r"sources/0 has no file of entry 4 any more, so the source cannot go back to entry 3"
     ):
         set_positions(str(checkpoint), {"0": {"logOffset": 3}}, stopped=True)
-    assert set_positions(str(checkpoint), {"0": {"logOffset": 4}}, stopped=True).published
+    (change,) = set_positions(str(checkpoint), {"0": {"logOffset": 4}}, stopped=True).changes
+    assert change.meaning == ("3 files are read again",)  # 5.compact has the others, too
     assert doctor(str(checkpoint)).exit_code == 0
     assert count(folder, checkpoint) == {"k5": 2, "k6": 2, "k7": 2}
 
@@ -364,8 +365,14 @@ def test_a_pattern_beside_others_that_matches_nothing_is_told(tmp_path: Path) ->
         return set_positions(checkpoint, log_edits={"0": edit}, stopped=True, dry_run=True).warnings
 
     assert told(Forget([f"{EVENTS}/**", "/other/*"])) == ("no recorded file matches /other/*",)
-    assert told(Record([f"{tmp_path}/*.json", f"{tmp_path}/*.csv"])) == (f"no file matches {tmp_path}/*.csv",)
-    assert told(Forget([f"{EVENTS}/**"])) == told(Record([f"{tmp_path}/*.json"])) == ()
+    assert told(Forget([f"{EVENTS}/**"])) == ()
+    none, elsewhere, newer = told(Record([f"{tmp_path}/*.json", f"{tmp_path}/*.csv"]))
+    assert none == f"no file matches {tmp_path}/*.csv"
+    assert f"a.json is not in {EVENTS}/, from which" in elsewhere and "a.json is newer than what" in newer
+    put(tmp_path, "a.json", -1)
+    assert told(Record([f"{tmp_path}/*.json"])) == (elsewhere,)
+    with pytest.raises(UsageError, match=r"none of the recorded files of .* is in .*other"):
+        told(Move(EVENTS, f"{tmp_path}/other"))
 
 
 def test_a_file_of_a_batch_that_was_begun_is_recorded(count: Count, tmp_path: Path) -> None:
@@ -419,7 +426,13 @@ def test_each_offset_of_a_source_that_is_used_twice_has_its_log(spark: SparkSess
 def test_a_restore_from_before_a_change_says_that_it_is_lost(tmp_path: Path) -> None:
     checkpoint, backup = sample(AGG, tmp_path), tmp_path / "backup"
     copy(str(checkpoint), str(backup))
-    for change in ({"log_edits": {"0": Move(EVENTS, "/elsewhere")}}, {"new_names": {"0": "visits"}}):
+    put(tmp_path, "in/00003.json", 3)
+    moved = Move(EVENTS, f"{tmp_path}/in")
+    assert (
+        "5 recorded files are not in"
+        in set_positions(str(checkpoint), log_edits={"0": moved}, dry_run=True).warnings[0]
+    )
+    for change in ({"log_edits": {"0": moved}}, {"new_names": {"0": "visits"}}):
         run = set_positions(str(checkpoint), stopped=True, **change).run
         warnings = copy(str(backup), str(checkpoint), replace=True, dry_run=True, stopped=True).warnings
         assert [word for word in warnings if run in word and "the change is lost" in word]
@@ -567,7 +580,7 @@ def test_a_damaged_log_is_not_changed(tmp_path: Path, damage: Callable[[str], st
         (("--set", "0", "--to", "3"), 'Write one like {"logOffset": 5}'),
         (("--rename", "0"), "such as 0=visits"),
         (("--trim", "0", "--older-than", "30d"), "--trim needs --max-file-age"),
-        (("--files", "x"), "--files needs --forget or --record"),
+        (("--files", "x"), "--files needs --recorded or --forget or --record"),
         (("--moved", "0", "--root", "/a"), "--root /a: write the whole paths of two folders, as /old=/new"),
         (("--moved", "0", "--root", "/a=1=/b/a=1", "--yes"), "no recorded file matches"),
         (("--forget", "0", "--files", "x", "--trim", "0"), "give only one of"),

@@ -143,7 +143,7 @@ def test_a_batch_that_was_begun_keeps_its_rows(spark: SparkSession, job: tuple[P
     ("names", "message"),
     [
         ({"0": "a" * 201, "1": "b"}, "source 0 cannot have the name aaaa"),
-        ({"0": "visits"}, "all sources of a query have names, or none has one. Still without one: 1"),
+        ({"0": "visits"}, "all sources of a query have names, or none has one. Without one would be: 1. With one: 0"),
         ({"0": "a", "1": "a"}, "two sources would have the same name"),
         ({"0": "a", "1": "b-c"}, "source 1 cannot have the name b-c: Spark allows letters, digits and underscores"),
         ({"0": "a", "1": "../b"}, "source 1 cannot have the name ../b"),

@@ -9,7 +9,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from ttlsnap import Forget, Move, copy, doctor, rewind, rollback, set_positions
+from ttlsnap import Forget, Record, copy, doctor, rewind, rollback, set_positions
 from ttlsnap.checkpoint.logs import named_positions
 from ttlsnap.errors import RefusedError, UsageError
 from ttlsnap.storage.open import open_directory
@@ -120,10 +120,11 @@ def test_going_back_to_before_a_change_says_that_it_is_lost(
     target = str(checkpoint)
     words = "after batch 3, ttlsnap sources set the position of source 0"
     events = "/tmp/ttlsnap-samples/events/0002"
+    (tmp_path / "new.json").touch()
     for change, is_lost in (
         ({"positions": {"0": {"logOffset": 4}}}, True),
         ({"log_edits": {"0": Forget([f"{events}/00001.json"])}}, False),
-        ({"log_edits": {"0": Move(events, "/elsewhere")}}, False),
+        ({"log_edits": {"0": Record([f"{tmp_path}/new.json"])}}, False),
         ({"new_names": {"0": "visits"}}, False),
     ):
         run = set_positions(target, stopped=True, **change).run

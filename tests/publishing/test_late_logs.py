@@ -56,6 +56,7 @@ def test_a_rollback_removes_what_an_idle_query_has_compacted_since(
     compacted.write_bytes((checkpoint / "sources/0/8.compact").read_bytes())
     (source,) = sources(str(checkpoint)).sources
     assert source.log is not None and (source.log.files, source.log.entries) == (1, {"rewind": 8, "sources": 1}[change])
+    shutil.copytree(folder, tmp_path / "moved")
     (moved,) = set_positions(
         str(checkpoint), log_edits={"0": Move(str(folder), str(tmp_path / "moved"))}, dry_run=True, stopped=True
     ).log_changes

@@ -215,9 +215,10 @@ class Replacement(Run):
         if written is not None:
             reason = f"batch {written} was not committed, but has written state, so the sink may have it. "
         return (
-            f"{reason}The last batch of the checkpoint is now batch {batch}. If its query writes files, their folder "
-            f"needs a file of every batch up to {batch} in _spark_metadata, after the last .compact file. Before you "
-            "start the query, create the missing ones, each with the line v1"
+            f"{reason}So the last batch of the checkpoint gets the number {batch}. Only for a file sink: its folder "
+            "has a file of each batch in _spark_metadata. Before you start the query, look there for the numbers up to "
+            f"{batch} that come after the last .compact file. For each number that is missing, create a file with the "
+            "line v1"
         )
 
     def refusals(self) -> list[str]:

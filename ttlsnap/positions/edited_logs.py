@@ -76,8 +76,8 @@ class EditedLog:
         last = self._names[-1]
         if self.changed and log_number(last) == 0 and not self.counts[last].after:
             raise UsageError(
-                f"{files.root}/{log.folder}: the source has only one entry, and nothing would be left of it. To read "
-                "all files again, start a new checkpoint"
+                f"{files.root}/{log.folder}: the source has only one entry, and Spark cannot read a log without any "
+                "file. Leave a file in it"
             )
         if not self.changed and (mistake := edit.describe_nothing(self.recorded)) is not None:
             raise UsageError(f"{files.root}/{log.folder}: {mistake}")

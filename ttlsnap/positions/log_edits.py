@@ -13,10 +13,11 @@ Source: Spark's ``FileStreamSource`` and ``FileStreamSourceLog``.
 
 from __future__ import annotations
 
+import os
 import re
 import unicodedata
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
@@ -112,7 +113,7 @@ class LogEdit(ABC):
 
 @dataclass(frozen=True)
 class Forget(LogEdit):
-    """The source reads files again whose paths match one of the ``patterns``.
+    """The source reads files again whose whole paths match one of the ``patterns``.
 
     ``*`` and ``?`` match no slash, as in a shell, and ``**`` is any number of folders.
     """
@@ -167,7 +168,10 @@ class Forget(LogEdit):
 
 @dataclass(frozen=True)
 class Record(LogEdit):
-    """The source never reads the files that exist now and whose paths match one of the ``patterns``."""
+    """The source never reads the files that exist now and whose whole paths match one of the ``patterns``.
+
+    For patterns, see ``Forget``.
+    """
 
     patterns: Sequence[str]
     counts_added = True
@@ -192,7 +196,25 @@ class Record(LogEdit):
 
     def warnings(self, recorded: Recorded, known: Callable[[], Iterator[Lines]]) -> list[str]:
         """See ``LogEdit``."""
-        return [f"no file matches {pattern}" for pattern, files in self._found.items() if not files]
+        words = [f"no file matches {pattern}" for pattern, files in self._found.items() if not files]
+        found = {name: time_ms for files in self._found.values() for name, time_ms in files.items()}
+        newest_ms, ends = 0, list[str]()
+        for lines in known():
+            newest_ms = max(newest_ms, lines.limit_ms, int(lines.times_ms.max(initial=0)))
+            ends += pc.min_max(lines.paths).as_py().values() if len(lines.paths) else ()
+        folder = _common_folder(map(readable, ends))
+        others = sorted(name for name in found if not name.startswith(folder))
+        if others:
+            words.append(
+                f"{others[0]} is not in {folder}, from which the source has read all others. Is this the right source?"
+            )
+        name, time_ms = max(found.items(), key=lambda file: file[1])
+        if time_ms > newest_ms:
+            words.append(
+                f"{name} is newer than what the source has read. So it never reads what is more than maxFileAge "
+                "older than this file. That is an option of the source, 7 days by default"
+            )
+        return words
 
     def added(self, recorded: Recorded, known: Callable[[], Iterator[Lines]]) -> list[tuple[str, int]]:
         """See ``LogEdit``."""
@@ -221,11 +243,7 @@ class Record(LogEdit):
 
     def describe(self, changed: int) -> str:
         """See ``LogEdit``."""
-        return (
-            f"{quantity(changed, 'file counts', 'files count')} as read, and will never be read. If one of them is the "
-            "newest recorded file, the source never reads what is more than maxFileAge older than it. That is an "
-            "option of the source, 7 days by default"
-        )
+        return f"{quantity(changed, 'file counts', 'files count')} as read, and will never be read"
 
     def describe_nothing(self, recorded: Recorded) -> str | None:
         """See ``LogEdit``."""
@@ -237,7 +255,10 @@ class Record(LogEdit):
 
 @dataclass(frozen=True)
 class Move(LogEdit):
-    """The files of the folder ``old`` are in the folder ``new`` now, and count as read there."""
+    """The files of the folder ``old`` are in the folder ``new`` now, and count as read there.
+
+    Both are whole paths, or URIs.
+    """
 
     old: str
     new: str
@@ -248,22 +269,24 @@ class Move(LogEdit):
 
     def rule(self, recorded: Recorded) -> Rule:
         """See ``LogEdit``."""
-        old, new = (f"{_as_recorded(_folder(root))}/" for root in (self.old, self.new))
         found = self._found or {}
 
-        def move(path: str, time_ms: int, entry: int) -> bytes:
-            new_path = new + path[len(old) :]
-            # Spark forgets old lines, and then knows a file only by its own time. A copy of it can have another time.
-            return line_of(new_path, found.get(readable(new_path), time_ms), entry)
-
         def apply(lines: Lines) -> tuple[list[bytes], npt.NDArray[np.bool_]]:
-            is_moved = np.asarray(pc.starts_with(lines.paths, pattern=old), np.bool_)
-            texts, paths = list(lines.texts), lines.paths.to_pylist()
-            for number in np.flatnonzero(is_moved).tolist():
-                texts[number] = move(paths[number], int(lines.times_ms[number]), int(lines.entries[number]))
+            is_moved, new_paths = self._move(lines)
+            texts = list(lines.texts)
+            for number, path in zip(np.flatnonzero(is_moved).tolist(), new_paths, strict=True):
+                # Spark forgets old lines, and then knows a file only by its own time. A copy can have another one.
+                time_ms = found.get(readable(path), int(lines.times_ms[number]))
+                texts[number] = line_of(path, time_ms, int(lines.entries[number]))
             return texts, is_moved
 
         return apply
+
+    def _move(self, lines: Lines) -> tuple[npt.NDArray[np.bool_], list[str]]:
+        """Return which lines have files of the old folder, and the recorded paths of these in the new one."""
+        old, new = (f"{_as_recorded(_folder(root))}/" for root in (self.old, self.new))
+        is_moved = np.asarray(pc.starts_with(lines.paths, pattern=old), np.bool_)
+        return is_moved, [new + path[len(old) :] for path in compress(lines.paths.to_pylist(), is_moved)]
 
     @cached_property
     def _found(self) -> dict[str, int] | None:
@@ -275,7 +298,10 @@ class Move(LogEdit):
 
     def describe(self, changed: int) -> str:
         """See ``LogEdit``."""
-        return f"{quantity(changed, 'file')} of {self.old} will count as read in {self.new}"
+        return (
+            f"{quantity(changed, 'file')} of {self.old} will count as read in {self.new}. Change the path in the "
+            "query, too"
+        )
 
     def warnings(self, recorded: Recorded, known: Callable[[], Iterator[Lines]]) -> list[str]:
         """See ``LogEdit``."""
@@ -285,14 +311,28 @@ class Move(LogEdit):
                 "those again that were more than maxFileAge (7 days by default) older than the newest recorded file. "
                 "Then repeat the command on a machine that can list the folder"
             ]
-        if not self._found:
-            return [f"{self.new} is empty or does not exist. Is it the folder where the files are now?"]
+        files, missing = 0, list[str]()
+        for lines in known():
+            names = list(map(readable, self._move(lines)[1]))
+            files += len(names)
+            missing += [name for name in names if name not in self._found]
+        if files and len(missing) == files:
+            raise UsageError(
+                f"--root {self.old}={self.new}: none of the recorded files of {self.old} is in {self.new}. Nothing was "
+                "changed. Name the folder where the files are now"
+            )
+        words = []
+        if missing:
+            words.append(
+                f"{quantity(len(missing), 'recorded file is', 'recorded files are')} not in {self.new}, such as "
+                f"{min(missing)}"
+            )
         if recorded.is_trimmed:
-            return [
+            words.append(
                 f"the log was trimmed. If the move gave the files in {self.new} other times, the source reads those "
                 "again that the log no longer has"
-            ]
-        return []
+            )
+        return words
 
 
 @dataclass(frozen=True)
@@ -330,8 +370,9 @@ class Trim(LogEdit):
             )
         if recorded.are_descending:
             raise UsageError(
-                "the log has newer files before older ones, as a source with the option latestFirst writes it. Such a "
-                "source ignores maxFileAge, so it would read the files again"
+                "the log has newer files before older ones, as a source writes it that has the option latestFirst, and "
+                f"so ignores maxFileAge, or a maxFileAge of more than {format_duration(self._max_file_age_us)}. Such a "
+                "source would read the files again"
             )
         # After a rewind to the oldest retained batch, Spark compares with the newest file up to that batch.
         cutoff_ms = recorded.settled_ms - self._older_than_us // 1000
@@ -390,6 +431,14 @@ def _whole(path: str) -> str:
     if {".", ".."} & {*inner.split("/")}:
         raise UsageError(f"{path} has a folder named . or .. in it. Write the path without it")
     return scheme + separator + re.sub("/+", "/", inner)
+
+
+def _common_folder(paths: Iterable[str]) -> str:
+    """Return the path of the folder that has all these files, with a slash; of partitions, the one above them."""
+    common = os.path.commonprefix(list(paths)).rpartition("/")[0]  # noqa: RUF071 - the rest is cut off
+    while "=" in common.rpartition("/")[2]:
+        common = common.rpartition("/")[0]
+    return f"{common}/"
 
 
 def _folder(path: str) -> str:

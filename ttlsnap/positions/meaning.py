@@ -35,10 +35,10 @@ def parse_position(name: str, before: Any, wanted: Any) -> Any:
         )
     other_kind = find_kind(after)
     if kind != other_kind or (kind == "other" and type(before) is not type(after)):
-        what = f"that of a source of the kind {TITLES[other_kind]}" if other_kind != "other" else "of an unknown form"
+        what = f"; it has the form of one of {TITLES[other_kind]}" if other_kind != "other" else ""
         example = json.dumps(before, ensure_ascii=False)
         raise UsageError(
-            f"source {name} is of the kind {TITLES[kind]}, and the new position is {what}. Write one like "
+            f"source {name}: this is not a position of a source of the kind {TITLES[kind]}{what}. Write one like "
             + (example if len(example) <= _LONGEST_EXAMPLE else "that in: ttlsnap sources CHECKPOINT --format json")
         )
     if impossible := _find_impossible(kind, after):

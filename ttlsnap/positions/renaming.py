@@ -228,7 +228,10 @@ def _require_new(names: Mapping[str, str], *, had_names: bool) -> bool:
         return True
     if len(numbers) < len(names):
         unnamed = ", ".join(old for old, new in names.items() if new in numbers)
-        raise UsageError(f"all sources of a query have names, or none has one. Still without one: {unnamed}")
+        named = ", ".join(old for old, new in names.items() if new not in numbers)
+        raise UsageError(
+            f"all sources of a query have names, or none has one. Without one would be: {unnamed}. With one: {named}"
+        )
     if set(numbers) != all_numbers:
         raise UsageError(
             "a name must not be a number. To take the names away, give the sources their numbers from 0 to "

@@ -119,6 +119,8 @@ def set_positions(request: PositionsRequest) -> PositionsReport:
 class Repositioning(Run):
     """A run that gives sources other positions: in the offsets of the last batch, and in those of a planned one."""
 
+    replaces_backups = True
+
     def __init__(self, checkpoint: Checkpoint, runs: Runs, request: PositionsRequest) -> None:
         super().__init__(runs, new_run_id(), list_activity(runs.files))
         self._checkpoint, self._request = checkpoint, request
