@@ -184,6 +184,15 @@ def test_a_dry_run_says_what_a_run_does(tmp_path: Path, ttlsnap: Ttlsnap, monkey
     assert (done.code, document["replaced"], document["batch"], document["source_batch"]) == (0, True, 6, 4)
 
 
+def test_a_damaged_log_of_a_source_can_be_gone_back_from(tmp_path: Path, ttlsnap: Ttlsnap) -> None:
+    checkpoint = sample(AGG, tmp_path)
+    (checkpoint / "sources/0/5").write_bytes(b"v1\n{")
+    (checkpoint / "sources/0/.5.crc").unlink()
+    done = ttlsnap("rewind", checkpoint, "--batch", "2", "--stopped", "--yes")
+    assert (done.code, "the files of 3 entries of its log are read again" in done.out) == (0, True), done.err
+    assert not [problem for problem in doctor(str(checkpoint)).problems if problem.severity == "error"]
+
+
 def test_a_checkpoint_whose_query_has_just_committed_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -112,8 +112,8 @@ def describe_left_out(backup: Directory, batch: int, files: Directory) -> Iterat
         if lost_files:
             what = quantity(len(lost_files), "file that is read again is", "files that are read again are")
             yield (
-                f"source {source}: {what} not found on this machine, such as {min(lost_files)}. If the query does not "
-                "find it either, its rows are lost"
+                f"source {source}: {what} not found on this machine, such as {min(lost_files)}. The rows of "
+                "files that the query does not find, either, are lost"
             )
         if oldest_ms is not None and newest_ms - oldest_ms > _MAX_FILE_AGE_MS:
             days = (newest_ms - oldest_ms) // _DAY_MS

@@ -188,7 +188,7 @@ def first_commit(files: Directory, newest: int) -> int:
 def first_whole(files: Directory, first: int) -> int:
     """Return the first version as of which the whole table can be read, if ``first`` is the first one with its changes.
 
-    Raise CorruptionError if there is none.
+    There is one for each table that ``read_table`` can read.
     """
     if first == 0:
         return 0

@@ -11,7 +11,7 @@ from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.log_lines import read_lines
 from ttlsnap.checkpoint.logs import named_positions, read_file_logs
 from ttlsnap.checkpoint.source_logs import COMPACT, are_exact, find_sources, list_source_log, log_number
-from ttlsnap.errors import UsageError
+from ttlsnap.errors import CorruptionError, UnsupportedError, UsageError
 from ttlsnap.positions.kinds import find_kind, require_source
 from ttlsnap.positions.meaning import explain
 from ttlsnap.storage.directory import Directory
@@ -67,8 +67,8 @@ def find_log(logs: FileLogs, source: str) -> str:
 def count_recorded(logs: FileLogs, name: str, first: int, last: int) -> int | None:
     """Return how many files the log of a source has recorded after entry ``first``, up to ``last``.
 
-    None if it is not known which log the source has, or if the log is large. Spark omits a file in an entry of another
-    number, as ``rewind`` writes them.
+    None if it is not known which log the source has, or if the log is large or damaged. Spark omits a file in an entry
+    of another number, as ``rewind`` writes them.
     """
     files, owner = logs.files, logs.find(name)
     if owner is None or first >= last:
@@ -79,9 +79,12 @@ def count_recorded(logs: FileLogs, name: str, first: int, last: int) -> int | No
     if any(one not in infos for one in names.values()) or sum(infos[one].size for one in names.values()) > _MOST_READ:
         return None
     found = 0
-    for number, file_name in names.items():
-        for lines in read_lines(files, f"{layout.SOURCES}/{owner}", file_name):
-            found += int((lines.entries == number).sum())
+    try:
+        for number, file_name in names.items():
+            for lines in read_lines(files, f"{layout.SOURCES}/{owner}", file_name):
+                found += int((lines.entries == number).sum())
+    except (CorruptionError, UnsupportedError):
+        return None  # which a rewind may repair
     return found
 
 
