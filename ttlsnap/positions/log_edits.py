@@ -435,7 +435,7 @@ def _whole(path: str) -> str:
 
 def _common_folder(paths: Iterable[str]) -> str:
     """Return the path of the folder that has all these files, with a slash; of partitions, the one above them."""
-    common = os.path.commonprefix(list(paths)).rpartition("/")[0]  # noqa: RUF071 - the rest is cut off
+    common = os.path.commonprefix(list(paths)).rpartition("/")[0]  # noqa: RUF071 - up to a slash
     while "=" in common.rpartition("/")[2]:
         common = common.rpartition("/")[0]
     return f"{common}/"
