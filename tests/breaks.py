@@ -364,7 +364,7 @@ BREAKS = (
     ),
     Break(
         "entries that a retained batch may run again are trimmed",
-        "positions/log_edits.py",
+        "positions/log_rules.py",
         "(lines.times_ms < cutoff_ms) & (lines.entries <= recorded.needed_after)",
         "lines.times_ms < cutoff_ms",
         "test_file_logs.py",
@@ -392,14 +392,14 @@ BREAKS = (
     ),
     Break(
         "files that were moved are recorded with their old times",
-        "positions/log_edits.py",
+        "positions/log_rules.py",
         "time_ms = found.get(readable(path), int(lines.times_ms[number]))",
         "time_ms = int(lines.times_ms[number])",
         "test_file_logs.py",
     ),
     Break(
         "a file that a batch will still read counts as recorded",
-        "positions/log_edits.py",
+        "positions/log_rules.py",
         "if entry <= recorded.position:",
         "if True:",
         "test_file_logs.py",
@@ -420,7 +420,7 @@ BREAKS = (
     ),
     Break(
         "the source reads trimmed files again when the newest one is forgotten",
-        "positions/log_edits.py",
+        "positions/log_rules.py",
         "        return recorded.settled_ms\n",
         "        return 0\n",
         "test_file_logs.py",

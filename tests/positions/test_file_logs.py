@@ -28,7 +28,8 @@ from ttlsnap import (
 )
 from ttlsnap.checkpoint.log_lines import readable
 from ttlsnap.errors import CorruptionError, RefusedError, UsageError
-from ttlsnap.positions.log_edits import LogEdit, encoded, matcher
+from ttlsnap.positions.log_edits import LogEdit
+from ttlsnap.positions.log_rules import encoded, matcher
 
 from ..cli.running import Ttlsnap
 from ..compaction.stories import BATCHES, MORE, settled
@@ -506,6 +507,7 @@ def test_an_empty_folder_of_another_source_makes_no_difference(ttlsnap: Ttlsnap,
     [
         (lambda: Forget("/in/*"), r"patterns is the text '/in/\*'; pass a list"),
         (lambda: Record("/in/*"), r"patterns is the text '/in/\*'; pass a list"),
+        (lambda: Forget([]), "patterns has none. Give at least one"),
         (lambda: Trim(30, "7d"), "older_than is a timedelta, .*not 30"),  # type: ignore[arg-type]
         (lambda: Trim("30d", timedelta(-1)), "max_file_age must not be negative"),
         (lambda: "/in/*", r"'/in/\*' is not a Forget, Record, Move or Trim"),

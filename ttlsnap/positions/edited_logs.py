@@ -25,7 +25,8 @@ from ttlsnap.checkpoint.source_logs import (
     log_number,
 )
 from ttlsnap.errors import UsageError
-from ttlsnap.positions.log_edits import LogEdit, Recorded
+from ttlsnap.positions.log_edits import LogEdit
+from ttlsnap.positions.log_rules import Recorded, rules_of
 from ttlsnap.positions.report import LogChange
 from ttlsnap.storage.directory import Directory
 
@@ -62,14 +63,14 @@ class EditedLog:
 
         Raise CorruptionError for damage, UnsupportedError for an unknown form, and UsageError for an impossible edit.
         """
-        self._files, self._log, self._edit = files, log, edit
+        self._files, self._log, self._edit = files, log, rules_of(edit)
         self._names = names_to_read(files, log)
         self.recorded = self._examine(position, needed_after)
-        self._rule = edit.rule(self.recorded)
-        self._added = edit.added(self.recorded, self._all_lines)
+        self._rule = self._edit.rule(self.recorded)
+        self._added = self._edit.added(self.recorded, self._all_lines)
         self.counts = {name: self._count(name) for name in self._names}
         others = {name for name in log.files if log_number(name) is not None} - set(self._names)
-        self._earlier = {name: self._count(name) for name in sorted(others) if edit.is_for_earlier}
+        self._earlier = {name: self._count(name) for name in sorted(others) if self._edit.is_for_earlier}
         # One of these is the first file that Spark reads, also as of an earlier batch.
         every_name = sorted({*self._names, *others}, key=lambda name: log_number(name) or 0)
         self._firsts = {name for name in every_name if name.endswith(COMPACT) or name == every_name[0]}
@@ -79,7 +80,7 @@ class EditedLog:
                 f"{files.root}/{log.folder}: the source has only one entry, and Spark cannot read a log without any "
                 "file. Leave a file in it"
             )
-        if not self.changed and (mistake := edit.describe_nothing(self.recorded)) is not None:
+        if not self.changed and (mistake := self._edit.describe_nothing(self.recorded)) is not None:
             raise UsageError(f"{files.root}/{log.folder}: {mistake}")
 
     @property

@@ -13,7 +13,7 @@ from ttlsnap.clock import iso
 from ttlsnap.documents import Document
 from ttlsnap.keywords import public
 from ttlsnap.positions.file_logs import FileLogs, find_log
-from ttlsnap.positions.log_edits import matcher, whole_patterns
+from ttlsnap.positions.log_rules import matcher, whole_patterns
 from ttlsnap.positions.show import open_logs
 from ttlsnap.storage.directory import Directory, each
 

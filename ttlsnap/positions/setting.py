@@ -31,6 +31,7 @@ from ttlsnap.positions.file_logs import FileLogs, explain_with_log, find_log, re
 from ttlsnap.positions.kafka import connect, require_existing, require_kafka, resolve
 from ttlsnap.positions.kinds import find_kind, require_source
 from ttlsnap.positions.log_edits import LogEdit
+from ttlsnap.positions.log_rules import rules_of
 from ttlsnap.positions.meaning import as_offset, parse_position
 from ttlsnap.positions.renaming import RenamedSources
 from ttlsnap.positions.report import PositionChange, PositionsReport
@@ -292,7 +293,7 @@ def _options(request: PositionsRequest) -> Iterator[str]:
         for old, new in (values or {}).items():
             yield from (option, f"{old}={new}")
     for name, edit in (request.log_edits or {}).items():
-        yield from edit.options(name)
+        yield from rules_of(edit).options(name)
     if request.bootstrap_servers is not None:
         yield from ("--bootstrap-servers", request.bootstrap_servers)
 
