@@ -256,3 +256,15 @@ class EngineOptions:
         from ttlsnap.engines.automatic import AutoEngine
 
         return AutoEngine.of(self.master, self.parallelism)
+
+
+def pairs(option: str, texts: list[str] | None, example: str) -> dict[str, str]:
+    """Return the words of an option that has two, such as ``0=/data/visits``. Raise UsageError for others."""
+    parts = [text.partition("=") for text in texts or ()]
+    wrong = next((name for name, separator, value in parts if not (name and separator and value)), None)
+    if wrong is not None:
+        raise UsageError(f"{option} {wrong}: write two words, such as {example}")
+    names = [name for name, _, _ in parts]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise UsageError(f"{option} {twice}: give it only once")
+    return {name: value for name, _, value in parts}

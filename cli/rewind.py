@@ -13,7 +13,7 @@ from ttlsnap.cli.copy import CopyProgress, show_report, with_question
 from ttlsnap.cli.exit_codes import ExitCodeOption, require_dry_run
 from ttlsnap.cli.groups import separate
 from ttlsnap.cli.help import Command
-from ttlsnap.cli.options import RUN, Checkpoint, ConsentOptions, Format, FormatOption, WorkFolderOption
+from ttlsnap.cli.options import RUN, Checkpoint, ConsentOptions, Format, FormatOption, WorkFolderOption, pairs
 from ttlsnap.cli.output import MISSING, console, place, print_json, say, size, table
 from ttlsnap.cli.published import describe_published
 from ttlsnap.errors import UsageError
@@ -54,6 +54,15 @@ def rewind(
             "possible, and when they began.",
         ),
     ] = None,
+    tables: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--table",
+            metavar="SOURCE=PATH",
+            help="The Delta table that this source reads: refuse a batch if the table has lost what came after it. Can "
+            "be repeated.",
+        ),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what a run would do, and change nothing.")] = False,
     exit_code: ExitCodeOption = False,
     *,
@@ -77,10 +86,10 @@ def rewind(
     twice or lost in the state. Sinks get these rows again. Batch numbers do not go back. [bold]ttlsnap rollback[/bold]
     undoes it.
     """
-    from ttlsnap.backups.rewinding import rewind as run
+    from ttlsnap.positions.rewinding import rewind as run
 
     if batch is None:
-        if dry_run or exit_code or consent.yes or consent.no_planned_batch:
+        if dry_run or exit_code or tables or consent.yes or consent.no_planned_batch:
             raise UsageError("to go back, give --batch N. Without options, ttlsnap rewind lists the possible batches")
         _list(target, output_format)
         return
@@ -92,6 +101,7 @@ def rewind(
         report = run(
             target,
             batch,
+            tables=pairs("--table", tables, "0=/data/visits"),
             dry_run=dry_run,
             scratch=scratch,
             parallelism=parallelism,
@@ -132,7 +142,7 @@ class _Progress(CopyProgress):
 
 def _list(target: str, output_format: Format) -> None:
     """Print the batches to which a checkpoint can go back."""
-    from ttlsnap.backups.rewinding import list_restorable
+    from ttlsnap.positions.rewinding import list_restorable
 
     batches = list_restorable(target)
     if output_format is Format.JSON:

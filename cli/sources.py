@@ -16,7 +16,7 @@ from ttlsnap.cli.copy import show_report
 from ttlsnap.cli.exit_codes import ExitCodeOption, require_dry_run
 from ttlsnap.cli.groups import given, separate
 from ttlsnap.cli.help import Command
-from ttlsnap.cli.options import PUBLISH, WITHOUT_PLAN, Checkpoint, ConsentOptions, Format, FormatOption
+from ttlsnap.cli.options import PUBLISH, WITHOUT_PLAN, Checkpoint, ConsentOptions, Format, FormatOption, pairs
 from ttlsnap.cli.output import MISSING, ask_person, console, number, place, print_json, say, size
 from ttlsnap.cli.published import describe_published
 from ttlsnap.errors import Foreseen, RefusedError, UsageError
@@ -296,20 +296,9 @@ class ConnectionOptions:
 
     def arguments(self) -> dict[str, Any]:
         """Return the options as keyword arguments of the library."""
-        options = _pairs("--kafka-option", self.kafka_options, "security.protocol=SASL_SSL")
-        tables = _pairs("--table", self.tables, "0=/data/visits")
+        options = pairs("--kafka-option", self.kafka_options, "security.protocol=SASL_SSL")
+        tables = pairs("--table", self.tables, "0=/data/visits")
         return {"bootstrap_servers": self.bootstrap_servers, "kafka_options": options, "tables": tables}
-
-
-def _pairs(option: str, texts: list[str] | None, example: str) -> dict[str, str]:
-    pairs = [text.partition("=") for text in texts or ()]
-    wrong = next((name for name, separator, value in pairs if not (name and separator and value)), None)
-    if wrong is not None:
-        raise UsageError(f"{option} {wrong}: write two words, such as {example}")
-    names = [name for name, _, _ in pairs]
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        raise UsageError(f"{option} {twice}: give it only once")
-    return {name: value for name, _, value in pairs}
 
 
 def register(app: typer.Typer) -> None:
@@ -418,9 +407,9 @@ def _set(
         target,
         positions,
         log_edits=edits,
-        new_names=_pairs("--rename", setting.new_names, "0=visits"),
+        new_names=pairs("--rename", setting.new_names, "0=visits"),
         dry_run=setting.dry_run,
-        topics=_pairs("--topic", setting.topics, "visits=visits2"),
+        topics=pairs("--topic", setting.topics, "visits=visits2"),
         confirm=confirm,
         **setting.arguments(),
         **connection.arguments(),
@@ -537,13 +526,17 @@ def _lines(source: SourcePosition, next_batch: int | None) -> Iterator[str]:
     if next_batch is not None and source.next_position == source.position:
         yield f"batch {next_batch} reads nothing"
     elif next_batch is not None:
+        known_lines = list(describe(source.position))  # such as the id of a table
         for line in describe(source.next_position) or [_as_json(source.next_position)]:
-            yield f"batch {next_batch} reads up to: {line}"
+            if line not in known_lines:
+                yield f"batch {next_batch} reads up to: {line}"
         if source.kind == "files":
             yield f"to list its files: --recorded {source.name}"
 
 
 def _describe_table(table: TableVersions, position: Any) -> str:
+    if table.lost_file is not None:
+        return f"{place(table.path)} has lost {table.lost_file}, which the query still has to read"
     if table.behind is not None:
         return f"{place(table.path)} is at version {table.newest}: {quantity(table.behind, 'version')} behind"
     if position["reservoirId"] != table.id:

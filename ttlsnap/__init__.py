@@ -23,7 +23,6 @@ from ttlsnap.versions import VERSION as __version__
 
 if TYPE_CHECKING:
     from ttlsnap.archives.receivers import ExpiredCallback
-    from ttlsnap.backups.rewinding import list_restorable, rewind
     from ttlsnap.backups.run import copy
     from ttlsnap.checkpoint import Checkpoint, open_checkpoint
     from ttlsnap.clock import Clock, TimeCharacteristic, clock_at
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
     from ttlsnap.positions.log_edits import Forget, Move, Record, Trim
     from ttlsnap.positions.recorded import recorded_files
     from ttlsnap.positions.report import PositionsReport, SourcesReport
+    from ttlsnap.positions.rewinding import list_restorable, rewind
     from ttlsnap.positions.setting import set_positions
     from ttlsnap.positions.show import sources
     from ttlsnap.publishing.history import HistoryEntry, history
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     )
 
 _HOMES = {
-    "backups.rewinding": ("list_restorable", "rewind"),
+    "positions.rewinding": ("list_restorable", "rewind"),
     "backups.run": ("copy",),
     "copies.report": ("CopyReport",),
     "checkpoint": ("Checkpoint", "open_checkpoint"),

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from ttlsnap import diff, rollback
-from ttlsnap.backups.rewinding import rewind
 from ttlsnap.backups.run import copy
+from ttlsnap.positions.rewinding import rewind
 
 from ..compaction.stories import MORE_WHOLE, WHOLE, rocksdb, settled
 from ..copies.queries import QUERIES

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from ttlsnap import diff, doctor, history, rollback
-from ttlsnap.backups.rewinding import rewind
 from ttlsnap.backups.run import copy
 from ttlsnap.checkpoint.logs import read_logs
 from ttlsnap.copies.run import SilentCopyListener
 from ttlsnap.errors import BusyError, RefusedError, TtlsnapError, UsageError
+from ttlsnap.positions.rewinding import rewind
 from ttlsnap.storage.open import open_directory
 
 from ..cli.running import Ttlsnap

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from ttlsnap import compact, doctor
-from ttlsnap.backups.rewinding import rewind
 from ttlsnap.backups.run import copy
 from ttlsnap.errors import RefusedError
+from ttlsnap.positions.rewinding import rewind
 
 from ..compaction.stories import MORE_WHOLE, WHOLE
 from ..judge.queries import Query

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ttlsnap import diff, doctor, export, inspect
-from ttlsnap.backups.rewinding import list_restorable, rewind
 from ttlsnap.backups.run import copy
 from ttlsnap.checkpoint import layout
 from ttlsnap.copies.manifest import MANIFEST, read_manifest, write_begun
 from ttlsnap.copies.run import SilentCopyListener
 from ttlsnap.copies.verify import find_differences
 from ttlsnap.errors import CorruptionError, FencedError, RefusedError, TtlsnapError, UsageError
+from ttlsnap.positions.rewinding import list_restorable, rewind
 from ttlsnap.storage.open import open_directory
 
 from ..backups.sources import read_one_source_twice

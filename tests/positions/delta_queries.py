@@ -10,6 +10,13 @@ def append(spark: Any, table: str, number: int) -> None:
     spark.range(number, number + 1).write.format("delta").mode("append").save(table)
 
 
+def vacuum(spark: Any, table: str) -> None:
+    """Write all rows into one file, and remove the others."""
+    spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+    spark.sql(f"OPTIMIZE delta.`{table}`").collect()
+    spark.sql(f"VACUUM delta.`{table}` RETAIN 0 HOURS").collect()
+
+
 def in_commit_timestamps(spark: Any, table: str) -> None:
     """Let each later commit record its time, and every second one write a checkpoint."""
     properties = "'delta.enableInCommitTimestamps' = 'true', 'delta.checkpointInterval' = '2'"

@@ -112,7 +112,7 @@ def test_a_time_is_that_of_delta(delta_server: Server, tmp_path: Path) -> None:
 
 
 @pytest.mark.wide
-def test_a_table_of_which_only_a_part_is_read(delta_server: Server, tmp_path: Path) -> None:
+def test_a_table_of_which_only_a_part_is_read(delta_server: Server, tmp_path: Path, ttlsnap: Ttlsnap) -> None:
     table, target = str(tmp_path / "table"), str(tmp_path / "checkpoint")
 
     def run(function: str, **order: Any) -> Any:
@@ -123,11 +123,25 @@ def test_a_table_of_which_only_a_part_is_read(delta_server: Server, tmp_path: Pa
         run("append", table=table, number=number)
     one_by_one = {"maxFilesPerTrigger": "1"}
     assert run("read", table=table, checkpoint=target, options=one_by_one) == [0, 1, 2, 3]
-    rewind(target, 1, stopped=True)
+    assert "To look first: --table 0=PATH" in rewind(target, 1, dry_run=True, stopped=True).warnings[0]
+    assert not rewind(target, 1, tables={"0": table}, stopped=True).warnings
     (source,) = sources(target).sources
     assert (source.position["reservoirVersion"], source.position["isStartingVersion"]) == (3, True)
+    clone = str(tmp_path / "clone")
+    copy(target, clone, new_id=True)
     set_positions(target, {"0": 3}, tables={"0": table}, stopped=True)
     assert run("read", table=table, checkpoint=target, options=one_by_one) == [3]  # and never 2
+
+    # Once their files are gone, neither the rest of the table nor the changes of a version can be read.
+    run("vacuum", table=table)
+    with pytest.raises(UsageError, match=r"has lost .*\.parquet, which would be read"):
+        rewind(target, 4, tables={"0": table}, stopped=True)
+    with pytest.raises(UsageError, match=r"has lost .*\.parquet, which would be read"):
+        set_positions(target, {"0": 2}, tables={"0": table}, stopped=True)
+    (source,) = sources(target, tables={"0": table}).sources
+    assert source.table is not None and not source.table.is_lost and source.table.lost_file is None
+    shown = " ".join(ttlsnap("sources", clone, "--table", f"0={table}").out.split())
+    assert f"{table} has lost part-" in shown and "which the query still has to read" in shown
 
 
 @pytest.mark.wide

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ttlsnap import Forget, Move, recover, rollback, set_positions, sources
-from ttlsnap.backups.rewinding import rewind
 from ttlsnap.copies.run import SilentCopyListener
 from ttlsnap.errors import BusyError, RefusedError
+from ttlsnap.positions.rewinding import rewind
 
 from ..positions import files
 from ..transaction.killing import killed

@@ -91,13 +91,13 @@ def replace_state(request: CopyRequest) -> CopyReport:
     return _replace(request, source, files)
 
 
-def rewind_state(request: CopyRequest) -> CopyReport:
+def rewind_state(request: CopyRequest, warnings: Sequence[str]) -> CopyReport:
     """Give the checkpoint ``target``, which is also the ``source``, the state and the positions of its ``batch``.
 
-    Return a report. Raise a ``TtlsnapError`` as ``replace_state`` does.
+    Return a report, which also has the ``warnings``. Raise a ``TtlsnapError`` as ``replace_state`` does.
     """
     files = open_directory(request.target)
-    return _replace(request, files, files)
+    return _replace(request, files, files, warnings)
 
 
 def go_back(files: Directory, request: CopyRequest) -> Run:
@@ -115,12 +115,13 @@ def go_back(files: Directory, request: CopyRequest) -> Run:
     return run
 
 
-def _replace(request: CopyRequest, source: Directory, files: Directory) -> CopyReport:
+def _replace(request: CopyRequest, source: Directory, files: Directory, warnings: Sequence[str] = ()) -> CopyReport:
     started = time.monotonic()
     scratch = existing_folder(request.scratch) if request.scratch is not None else None
     with nullcontext() if request.dry_run else files.lock():
         selection = _select(request, source, files)
         run = Replacement(source, selection, refuse_if_interrupted(files), request)
+        run.warnings += warnings
         if source is files:
             _refuse_last_batch(run.runs, run.before, selection.batch)
         refusals = run.refusals()

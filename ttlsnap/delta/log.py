@@ -363,6 +363,16 @@ def live_files(files: Directory, version: int) -> list[DataFile]:
     return list(live.values())
 
 
+def added_files(files: Directory, version: int) -> Iterator[str]:
+    """Yield the paths of the data files that a commit has added with new rows, as they stand in it."""
+    path = f"{LOG}/{version:020d}.json"
+    for line in _lines(files, path):
+        if b'"add"' in line[:_HEAD]:
+            action = _parse_action(files, path, line).get("add", {})
+            if action.get("dataChange"):
+                yield str(action.get("path"))
+
+
 def _read_added_files(files: Directory, path: str) -> Iterator[dict[str, Any]]:
     """Yield the files that a checkpoint and its sidecars name."""
     sidecars: list[str] = []

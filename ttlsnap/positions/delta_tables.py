@@ -9,16 +9,28 @@ Source: Delta's ``DeltaSource`` and ``DeltaSourceOffset``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
+from urllib.parse import unquote
 
 from ttlsnap.clock import to_micros
-from ttlsnap.delta.log import TableState, first_commit, first_since, first_whole, open_table, read_table
+from ttlsnap.delta.log import (
+    TableState,
+    added_files,
+    first_commit,
+    first_since,
+    first_whole,
+    live_files,
+    open_table,
+    read_table,
+)
 from ttlsnap.errors import NotACheckpointError, UsageError
 from ttlsnap.positions.kinds import BASES_OF_DELTA, find_kind, require_source
 from ttlsnap.positions.report import TableVersions
 from ttlsnap.schema.literals import parse_literal
 from ttlsnap.schema.types import TimestampType
+from ttlsnap.storage.uris import split_uri
 
 
 @dataclass(frozen=True)
@@ -43,7 +55,7 @@ class SourceTable:
         return self.state.version
 
     def versions(self, position: Mapping[str, Any]) -> TableVersions:
-        """Return what the table has of the versions after a position."""
+        """Return which versions the log has after a position."""
         version, is_new_table = position["reservoirVersion"], position["reservoirId"] != self.id
         is_begun = position["index"] not in BASES_OF_DELTA
         start, end = self.first, self.newest if is_begun else self.newest + 1
@@ -57,13 +69,42 @@ class SourceTable:
             newest=self.newest,
             behind=None if is_lost else self.newest - version + (not is_begun),
             is_lost=is_lost,
+            lost_file=None,
         )
+
+    def look(self, position: Mapping[str, Any]) -> TableVersions:
+        """Return what ``versions`` does, after a look at the data files that are to be read after the position."""
+        found = self.versions(position)
+        return found if found.is_lost else replace(found, lost_file=self._find_lost_file(position))
+
+    def _find_lost_file(self, position: Mapping[str, Any]) -> str | None:
+        """Return a data file that is to be read after a position and does not exist; None if there is none.
+
+        Only files in the folder of the table are looked for.
+        """
+        files, version = open_table(self.path), position["reservoirVersion"]
+        if position["isStartingVersion"]:
+            # Spark numbers them in this order (``DeltaSourceSnapshot``).
+            live = sorted(live_files(files, version), key=lambda file: (file.modified_ms, file.path))
+            paths = [file.path for file in live]
+        else:
+            paths = list(added_files(files, version)) if version <= self.newest else []
+        unread = paths[max(position["index"] + 1, 0) :]
+        later = chain.from_iterable(added_files(files, number) for number in range(version + 1, self.newest + 1))
+        own = (unquote(path) for path in chain(unread, later) if not path.startswith("/") and not split_uri(path)[0])
+        return next((path for path in own if files.stat(path) is None), None)
 
     def require(self, name: str, position: Mapping[str, Any]) -> None:
         """Raise UsageError for a position that the table does not have any more, or not yet, or not at all."""
         if position["reservoirId"] != self.id:
             raise UsageError(f"source {name}: the id of {self.path} is {self.id}, and not {position['reservoirId']}")
-        if self.versions(position).is_lost:
+        found = self.look(position)
+        if found.lost_file is not None:
+            raise UsageError(
+                f"source {name}: {self.path} has lost {found.lost_file}, which would be read after this position. "
+                "VACUUM removes such files"
+            )
+        if found.is_lost:
             has = self.describe()
             if position["isStartingVersion"]:
                 has = f"{self.path} can be read as a whole as of the versions {self.first_whole} to {self.newest}"

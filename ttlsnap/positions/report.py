@@ -66,6 +66,7 @@ class TableVersions(Document):
     first, newest    the versions whose changes it still has; ``first`` is larger if it has none
     behind           how many versions the query has not begun to read; None if ``is_lost``
     is_lost          whether the position is one of another table, or of a version that it does not have
+    lost_file        a data file that the query would still read, and that does not exist; None if there is none
     """
 
     path: str
@@ -74,6 +75,7 @@ class TableVersions(Document):
     newest: int
     behind: int | None
     is_lost: bool
+    lost_file: str | None
 
 
 @dataclass(frozen=True, kw_only=True)

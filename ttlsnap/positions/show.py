@@ -64,7 +64,7 @@ def sources(
             next_position=next_position,
             log=sizes.get(name),
             partitions=kafka.ranges(position) if kafka is not None and kind == "kafka" and position else None,
-            table=opened[name].versions(position) if name in opened and position is not None else None,
+            table=opened[name].look(position) if name in opened and position is not None else None,
         )
 
     runs = Runs.read(files)

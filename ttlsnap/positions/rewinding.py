@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
 
 from ttlsnap.backups.replacing import rewind_state
-from ttlsnap.checkpoint.logs import MicroBatch, named_offsets, read_logs
+from ttlsnap.checkpoint.logs import MicroBatch, named_offsets, named_positions, read_logs
 from ttlsnap.checkpoint.recognize import require_checkpoint
 from ttlsnap.clock import iso
 from ttlsnap.copies.report import CopyReport
@@ -14,6 +15,8 @@ from ttlsnap.copies.run import CopyListener, CopyRequest
 from ttlsnap.copies.selection import restorable_batches
 from ttlsnap.documents import Document
 from ttlsnap.keywords import public, takes
+from ttlsnap.positions.delta_tables import open_tables
+from ttlsnap.positions.kinds import find_kind
 from ttlsnap.publishing.runs import refuse_if_interrupted
 from ttlsnap.storage.open import open_for_reading
 
@@ -23,12 +26,15 @@ class RewindRequest:
     """The arguments of ``rewind``.
 
     ``target`` is the checkpoint: a path, or a URI of an object store or HDFS. ``batch`` is an earlier batch whose state
-    it still retains. ``stopped`` and ``planned_batch`` are as for ``compact``. ``scratch`` is a local folder for the
-    work, and ``parallelism`` the number of partitions that are built at the same time.
+    it still retains. ``tables`` has the paths of Delta tables by the names of the sources that read them: then a batch
+    is refused whose positions a table does not have any more. ``stopped`` and ``planned_batch`` are as for ``compact``.
+    ``scratch`` is a local folder for the work, and ``parallelism`` the number of partitions that are built at the same
+    time.
     """
 
     target: str = field(kw_only=False)
     batch: int = field(kw_only=False)
+    tables: Mapping[str, str] | None = None
     dry_run: bool = False
     stopped: bool = False
     planned_batch: bool = True
@@ -79,7 +85,13 @@ def rewind(request: RewindRequest) -> CopyReport:
     Raise a ``TtlsnapError`` (see ``ttlsnap.errors``). The checkpoint is then as it was, unless the message names
     ``ttlsnap recover``.
     """
-    require_checkpoint(open_for_reading(request.target))
+    files = open_for_reading(request.target)
+    require_checkpoint(files)
+    positions = named_positions(files, request.batch) if request.batch in read_logs(files).offsets else {}
+    tables = open_tables(request.tables, positions)
+    for name, table in tables.items():
+        table.require(name, positions[name])
+    unknown = [name for name, one in positions.items() if find_kind(one) == "delta" and name not in tables]
     return rewind_state(
         CopyRequest(
             request.target,
@@ -92,5 +104,10 @@ def rewind(request: RewindRequest) -> CopyReport:
             scratch=request.scratch,
             parallelism=request.parallelism,
             listener=request.listener,
-        )
+        ),
+        [
+            f"source {name} reads a Delta table, which may have lost what is read again: by VACUUM, or by the "
+            f"retention of its log. Then the query fails. To look first: --table {name}=PATH"
+            for name in unknown
+        ],
     )
