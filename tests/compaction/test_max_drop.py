@@ -146,7 +146,7 @@ def test_compact_refuses_if_it_cannot_ask_a_user(
     assert command(words) == 4
     error = capsys.readouterr().err
     assert "Read in seconds (s)" in error
-    assert """add --max-drop 100% (in a policy: max_drop = "100%")""" in " ".join(error.split())
+    assert " ".join(error.split()).endswith("add --max-drop 100%")
     assert command([*words, "--max-drop", "99.9%"]) == 4
     assert command([*words, "--max-drop", "100%"]) == 0
 
