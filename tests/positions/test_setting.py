@@ -77,8 +77,9 @@ def test_what_is_read_again_is_counted_again(judge: Judge, tmp_path: Path, query
     later = results(judge.restart(written, more, fresh=True))
     assert later == results(model.run(more))
     assert judge.state(written) == model.state()
-    (warning,) = rewind(str(written.path), report.batch, stopped=True).warnings
-    assert f"gave to source 0 after batch {report.batch} stays" in warning
+    told = " ".join(rewind(str(written.path), report.batch, stopped=True).warnings)
+    assert f"gave to source 0 after batch {report.batch} stays" in told
+    assert ("To look first: --table 0=PATH" in told) == (query.source == "delta")
     assert makes_rows or results(judge.restart(written, [])) == {**cloned, **later}
 
 
