@@ -14,10 +14,10 @@ from ttlsnap.cli.exit_codes import ExitCodeOption, require_dry_run
 from ttlsnap.cli.groups import separate
 from ttlsnap.cli.help import Command
 from ttlsnap.cli.options import RUN, Checkpoint, ConsentOptions, Format, FormatOption, WorkFolderOption, pairs
-from ttlsnap.cli.output import MISSING, console, place, print_json, say, size, table
+from ttlsnap.cli.output import MISSING, console, place, print_json, say, size, table, tell
 from ttlsnap.cli.published import describe_published
 from ttlsnap.errors import UsageError
-from ttlsnap.printable import shell_word
+from ttlsnap.printable import printable, shell_word
 
 if TYPE_CHECKING:
     from ttlsnap.copies.report import CopyReport
@@ -136,7 +136,7 @@ class _Progress(CopyProgress):
 
     def ask(self) -> bool:
         for line in self.lines_by_source:
-            say(line)
+            tell(printable(line))
         return super().ask()
 
 

@@ -17,10 +17,11 @@ from ttlsnap.cli.exit_codes import ExitCodeOption, require_dry_run
 from ttlsnap.cli.groups import given, separate
 from ttlsnap.cli.help import Command
 from ttlsnap.cli.options import PUBLISH, WITHOUT_PLAN, Checkpoint, ConsentOptions, Format, FormatOption, pairs
-from ttlsnap.cli.output import MISSING, ask_person, console, number, place, print_json, say, size
+from ttlsnap.cli.output import MISSING, ask_person, console, number, place, print_json, say, size, tell
 from ttlsnap.cli.published import describe_published
 from ttlsnap.errors import Foreseen, RefusedError, UsageError
 from ttlsnap.positions.kinds import TITLES, describe
+from ttlsnap.printable import printable
 
 if TYPE_CHECKING:
     from ttlsnap.positions.log_edits import LogEdit
@@ -400,7 +401,7 @@ def _set(
                 "add --yes"
             )
         for line in _lines_of_changes(report):
-            say(line)
+            tell(printable(line))
         return ask_person("Change these sources?", stopped=setting.stopped)
 
     report = run(
