@@ -94,7 +94,7 @@ def select_files(files: Directory, batch: int | None, home: str, query_id: str |
         checkpoint, partitions = _open(files, batch)
     except (UsageError, CorruptionError) as error:
         only_earlier = home == files.root  # a checkpoint cannot go back to its last batch
-        batches = _in_ranges(one.id for one in restorable_batches(files, only_earlier)) if batch is not None else ()
+        batches = _in_ranges(one.id for one in restorable_batches(runs, only_earlier)) if batch is not None else ()
         if not batches:
             raise
         others = ", ".join(f"{first} to {last}" if first < last else str(first) for first, last in batches)
@@ -168,13 +168,14 @@ def _open(files: Directory, batch: int | None) -> tuple[Checkpoint, tuple[StoreP
     return checkpoint, tuple(chain.from_iterable(partitions_of(checkpoint, state_store, store) for store in stores))
 
 
-def restorable_batches(files: Directory, only_earlier: bool = False) -> Iterator[MicroBatch]:
+def restorable_batches(runs: Runs, only_earlier: bool) -> Iterator[MicroBatch]:
     """Yield the batches whose files are all there, oldest first.
 
     With ``only_earlier``, the last one is left out, unless Spark has begun a batch after it.
     """
+    files = runs.files
     listed, logs = cache_listings(files), read_logs(files)
-    has_more = not only_earlier or has_begun(Runs.read(files), logs, list_activity(files))
+    has_more = not only_earlier or has_begun(runs, logs, list_activity(files))
     for batch in logs.commits if has_more else logs.commits[:-1]:
         with suppress(CorruptionError, UnsupportedError):
             checkpoint, _ = _open(files, batch)

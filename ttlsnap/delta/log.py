@@ -186,9 +186,9 @@ def first_commit(files: Directory, newest: int) -> int:
 
 
 def first_whole(files: Directory, first: int) -> int:
-    """Return the first version as of which the whole table can be read, if ``first`` is the first one with its changes.
+    """Return the oldest version that can still be read as a whole. ``first`` is the one that ``first_commit`` returns.
 
-    There is one for each table that ``read_table`` can read.
+    Each table that ``read_table`` can read has such a version.
     """
     if first == 0:
         return 0

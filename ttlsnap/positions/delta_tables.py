@@ -38,7 +38,7 @@ class SourceTable:
     """A Delta table at ``path``.
 
     first           the first version whose changes it still has
-    first_whole     the first version as of which the whole table can still be read
+    first_whole     the oldest version that can still be read as a whole
     """
 
     path: str

@@ -15,6 +15,7 @@ from typing import BinaryIO
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ttlsnap.checkpoint.log_lines import Lines, names_to_read, read_lines, readable
 from ttlsnap.checkpoint.source_logs import (
@@ -26,7 +27,7 @@ from ttlsnap.checkpoint.source_logs import (
 )
 from ttlsnap.errors import UsageError
 from ttlsnap.positions.log_edits import LogEdit
-from ttlsnap.positions.log_rules import Recorded, rules_of
+from ttlsnap.positions.log_rules import Recorded, common_folder, rules_of
 from ttlsnap.positions.report import LogChange
 from ttlsnap.storage.directory import Directory
 
@@ -176,14 +177,17 @@ class EditedLog:
 
     def _examine(self, position: int, needed_after: int) -> Recorded:
         is_trimmed = False
-        files, settled_ms, sample, earlier, descending = 0, 0, "", 0, 0
+        files, newest_ms, settled_ms, sample, earlier, descending = 0, 0, 0, "", 0, 0
+        ends: list[str] = []
         last_time: npt.NDArray[np.int64] = np.empty(0, np.int64)
         last_entry = last_time
         is_descending = False
         for lines in self._all_lines():
             is_trimmed |= lines.limit_ms > 0
+            newest_ms = max(newest_ms, lines.limit_ms, int(lines.times_ms.max(initial=0)))
             if not len(lines.texts):
                 continue
+            ends += pc.min_max(lines.paths).as_py().values()
             settled = lines.times_ms[(lines.entries >= 0) & (lines.entries <= needed_after)]
             settled_ms = max(settled_ms, int(settled.max(initial=0)))
             times, entries = np.append(last_time, lines.times_ms), np.append(last_entry, lines.entries)
@@ -195,8 +199,10 @@ class EditedLog:
             sample = lines.paths[-1].as_py()
         return Recorded(
             files=files,
+            newest_ms=newest_ms,
             settled_ms=settled_ms,
             sample=sample,
+            folder=common_folder(map(readable, ends)),
             needed_after=needed_after,
             position=position,
             are_descending=is_descending or descending > earlier * _DESCENDING,

@@ -47,8 +47,10 @@ class Recorded:
     """What a log has recorded before it is changed.
 
     files           how many files
+    newest_ms       the newest of the times, also of one that the log must not forget
     settled_ms      the newest of the times up to the entry ``needed_after``
     sample          the last path
+    folder          the folder that has all these files, with a slash; of partitions, the one above them
     needed_after    the entry after which a retained batch may have to be run again
     position        the last entry that is read
     are_descending  whether the times in an entry go backwards, as with the option ``latestFirst``
@@ -56,8 +58,10 @@ class Recorded:
     """
 
     files: int
+    newest_ms: int
     settled_ms: int
     sample: str
+    folder: str
     needed_after: int
     position: int
     are_descending: bool
@@ -131,18 +135,17 @@ class _Forgetting(Forget, LogRules):
 
     def warnings(self, recorded: Recorded, known: Callable[[], Iterator[Lines]]) -> list[str]:
         """See ``LogRules``."""
-        matches, unmatched = _mask_of(self.patterns), list(self.patterns)
-        newest_ms = rest_ms = 0
+        matches, rest_ms = _mask_of(self.patterns), 0
+        unmatched = {pattern: matcher(whole_patterns([pattern])) for pattern in self.patterns}
         for lines in known():
             mask = matches(lines)
-            newest_ms = max(newest_ms, lines.limit_ms, int(lines.times_ms.max(initial=0)))
             rest_ms = max(rest_ms, lines.limit_ms, int(lines.times_ms[~mask].max(initial=0)))
             names = list(compress(lines.names, mask))
-            unmatched = [one for one in unmatched if not any(map(matcher(whole_patterns([one])), names))]
-        if len(unmatched) == len(self.patterns):
+            unmatched = {pattern: one for pattern, one in unmatched.items() if not any(map(one, names))}
+        if unmatched.keys() == set(self.patterns):
             return []  # nothing is forgotten
         words = [f"no recorded file matches {pattern}" for pattern in unmatched]
-        if 0 < rest_ms < newest_ms:
+        if 0 < rest_ms < recorded.newest_ms:
             words.append(
                 f"the newest recorded file is forgotten, and the next one is of {iso(rest_ms * 1000)}. So the source "
                 "also reads files that it has left out until now, because they were more than maxFileAge older than "
@@ -173,22 +176,22 @@ class _Recording(Record, LogRules):
         """The files that match each pattern, with their times in milliseconds."""
         return {one: _find_files(pattern) for one in self.patterns for pattern in whole_patterns([one])}
 
+    @property
+    def _times_ms(self) -> dict[str, int]:
+        """The times of all these files."""
+        return {name: time_ms for files in self._found.values() for name, time_ms in files.items()}
+
     def warnings(self, recorded: Recorded, known: Callable[[], Iterator[Lines]]) -> list[str]:
         """See ``LogRules``."""
         words = [f"no file matches {pattern}" for pattern, files in self._found.items() if not files]
-        found = {name: time_ms for files in self._found.values() for name, time_ms in files.items()}
-        newest_ms, ends = 0, list[str]()
-        for lines in known():
-            newest_ms = max(newest_ms, lines.limit_ms, int(lines.times_ms.max(initial=0)))
-            ends += pc.min_max(lines.paths).as_py().values() if len(lines.paths) else ()
-        folder = _common_folder(map(readable, ends))
-        others = sorted(name for name in found if not name.startswith(folder))
+        others = [name for name in self._times_ms if not name.startswith(recorded.folder)]
         if others:
             words.append(
-                f"{others[0]} is not in {folder}, from which the source has read all others. Is this the right source?"
+                f"{min(others)} is not in {recorded.folder}, from which the source has read all others. Is this the "
+                "right source?"
             )
-        name, time_ms = max(found.items(), key=lambda file: file[1])
-        if time_ms > newest_ms:
+        name, time_ms = max(self._times_ms.items(), key=lambda file: file[1])
+        if time_ms > recorded.newest_ms:
             words.append(
                 f"{name} is newer than what the source has read. So it never reads what is more than maxFileAge "
                 "older than this file. That is an option of the source, 7 days by default"
@@ -197,7 +200,7 @@ class _Recording(Record, LogRules):
 
     def added(self, recorded: Recorded, known: Callable[[], Iterator[Lines]]) -> list[tuple[str, int]]:
         """See ``LogRules``."""
-        found = {name: time_ms for files in self._found.values() for name, time_ms in files.items()}
+        found = self._times_ms
         if not found:
             raise UsageError(
                 f"no file matches {' or '.join(self.patterns)}. The files must exist{_hint_of_folders(self.patterns)}"
@@ -397,7 +400,7 @@ def _whole(path: str) -> str:
     return scheme + separator + re.sub("/+", "/", inner)
 
 
-def _common_folder(paths: Iterable[str]) -> str:
+def common_folder(paths: Iterable[str]) -> str:
     """Return the path of the folder that has all these files, with a slash; of partitions, the one above them."""
     common = os.path.commonprefix(list(paths)).rpartition("/")[0]  # noqa: RUF071 - up to a slash
     while "=" in common.rpartition("/")[2]:

@@ -72,7 +72,7 @@ def list_restorable(target: str) -> list[RestorableBatch]:
             has_input = offsets(batch.id) != offsets(batch.id - 1)
         return RestorableBatch(batch.id, iso(batch.timestamp_ms * 1000), has_input, restored_batch)
 
-    return [describe(batch) for batch in restorable_batches(files, only_earlier=True)]
+    return [describe(batch) for batch in restorable_batches(runs, only_earlier=True)]
 
 
 @takes(RewindRequest)
