@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -182,6 +186,23 @@ def test_a_dry_run_says_what_a_run_does(tmp_path: Path, ttlsnap: Ttlsnap, monkey
     done = ttlsnap("rewind", checkpoint, "--batch", "4", "--stopped", "--yes", "--format", "json")
     document = json.loads(done.out)
     assert (done.code, document["replaced"], document["batch"], document["source_batch"]) == (0, True, 6, 4)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("rewind", "--batch", "4"), ("sources", "--set", "0", "--to", '{"logOffset":4}')],
+    ids=["rewind", "sources"],
+)
+def test_what_a_question_shows_is_not_in_the_document(tmp_path: Path, words: tuple[str, ...]) -> None:
+    command, *options = words
+    arguments = [command, str(sample(AGG, tmp_path)), *options, "--stopped", "--format", "json"]
+    person, terminal = pty.openpty()
+    os.write(person, b"n\n")
+    done = subprocess.run([sys.executable, "-m", "ttlsnap", *arguments], stdin=terminal, capture_output=True, text=True)
+    os.close(person)
+    os.close(terminal)
+    assert (done.returncode, json.loads(done.stdout)["backup"]) == (0, None), done.stderr
+    assert "1 file is read again" in done.stderr and "[y/N]" in done.stderr
 
 
 def test_a_damaged_log_of_a_source_can_be_gone_back_from(tmp_path: Path, ttlsnap: Ttlsnap) -> None:
