@@ -39,10 +39,10 @@ test-sparks: $(VENV)/tested venvs strace chromium prometheus
 test-kafka: $(VENV)/tested
 	$(BIN)/python -m pytest -q tests/positions/test_kafka.py
 
-# Every combination, which takes hours.
+# Every combination, which takes many hours. TESTS='tests/delta tests/imports' runs that part of it.
+test-matrix: TESTS ?= tests
 test-matrix: $(VENV)/tested venvs old-venvs more-venvs servers strace chromium prometheus
-	TTLSNAP_MATRIX=full $(BIN)/python $(PYTEST) tests
-	$(MAKE) test-lowest
+	TTLSNAP_MATRIX=full $(BIN)/python $(PYTEST) --dist worksteal $(TESTS)
 
 # Have Spark write all stored inputs of the tests again.
 samples: $(VENV)/tested venvs

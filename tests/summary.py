@@ -72,6 +72,13 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     terminalreporter.section("slowest files")
     for name, seconds in _seconds.most_common(10):
         terminalreporter.write_line(f"{seconds:6.0f} s  {name}")
+    if FULL:
+        folders = Counter[str]()
+        for name, seconds in _seconds.items():
+            folders[Path(name).parent.as_posix()] += seconds
+        terminalreporter.section("folders")
+        for name, seconds in folders.most_common():
+            terminalreporter.write_line(f"{seconds / 60:6.1f} min  {name}")
     if restarts.passed:
         terminalreporter.write_line(
             f"{len(restarts.passed)} different restarts of real Spark (command, operator, store, layout, versions)"
