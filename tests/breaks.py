@@ -1583,9 +1583,30 @@ BREAKS = (
     Break(
         "a new file is not synced",
         "storage/local.py",
-        "            yield file\n            file.flush()\n            os.fsync(file.fileno())",
-        "            yield file",
+        "            if later is None:\n                os.fsync(file.fileno())",
+        "            if later is None:\n                pass",
         "test_local.py",
+    ),
+    Break(
+        "the last small files of a copy are not synced",
+        "storage/unsynced.py",
+        "        _sync(files, close_only=error is not None)",
+        "        _sync(files, close_only=True)",
+        "test_local.py",
+    ),
+    Break(
+        "an error of the disk is lost when files are synced together",
+        "storage/unsynced.py",
+        "    if failure is not None:\n        raise failure",
+        "    if failure is not None:\n        pass",
+        "test_local.py",
+    ),
+    Break(
+        "a copy records that files have arrived before they are on the disk",
+        "copies/transfer.py",
+        "        with Unsynced() as self._unsynced:\n",
+        "        if True:\n",
+        "test_copy.py",
     ),
     Break(
         "a new folder replaces the one that another process has just made",

@@ -41,7 +41,11 @@ def test_each_night_all_folders_of_tests_run() -> None:
     nightly = workflow("nightly")
     (job,) = nightly["jobs"].values()
     folders = sorted({path.parent.relative_to(ROOT).as_posix() for path in ROOT.glob("tests/*/test_*.py")})
-    steps = ["test-matrix TESTS='tests/test_*.py'", *(f"test-matrix TESTS={folder}" for folder in folders), "test-lowest"]
+    steps = [
+        "test-matrix TESTS='tests/test_*.py'",
+        *(f"test-matrix TESTS={folder}" for folder in folders),
+        "test-lowest",
+    ]
     assert [command for command in commands(job) if command.startswith("make")] == [f"make {step}" for step in steps]
     assert {"schedule", "workflow_dispatch"} == nightly[True].keys()
 

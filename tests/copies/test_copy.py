@@ -56,6 +56,24 @@ class Doing(SilentCopyListener):
             self._work()
 
 
+def test_what_is_recorded_as_arrived_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, target, sync, synced = sample(AGG, tmp_path), tmp_path / "copy", os.fsync, set[int]()
+
+    def note(descriptor: int) -> None:
+        sync(descriptor)
+        synced.add(os.fstat(descriptor).st_ino)
+
+    def look() -> None:
+        files = [path for path in target.rglob("*") if path.is_file() and path.suffix != ".lease"]
+        assert len(files) > 30
+        assert [path for path in files if path.stat().st_ino not in synced] == []
+
+    monkeypatch.setattr(os, "fsync", note)
+    listener = Doing("arrived", look)
+    copy(str(source), str(target), listener=listener)
+    assert listener.calls == 1
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_copy_has_the_same_state_and_nothing_is_wrong_with_it(tmp_path: Path, name: str) -> None:
     source, target = sample(name, tmp_path), tmp_path / "copy"

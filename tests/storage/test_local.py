@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import subprocess
 import sys
@@ -12,11 +13,12 @@ from typing import Any
 
 import pytest
 
-from ttlsnap.errors import BusyError
+from ttlsnap.errors import BusyError, StorageError
 from ttlsnap.storage import lease
 from ttlsnap.storage.directory import LOCK, OWN
 from ttlsnap.storage.local import LocalDirectory
 from ttlsnap.storage.local_lock import LocalLock
+from ttlsnap.storage.unsynced import Unsynced
 
 Seen = list[tuple[str, str, int]]
 
@@ -45,6 +47,53 @@ def test_a_written_file_is_synced_with_all_its_bytes(tmp_path: Path, seen: Seen)
         file.write(b"x" * 100_000)
         file.write(b"y")
     assert seen == [("sync", f"{tmp_path}/a", 100_001)]
+
+
+def test_files_that_are_synced_together_are_on_the_disk_when_the_block_ends(tmp_path: Path, seen: Seen) -> None:
+    files, sizes = (
+        LocalDirectory(str(tmp_path)),
+        {"large": 2 << 20} | {f"small {number}": number for number in range(300)},
+    )
+    with Unsynced() as later:
+        for name, size in sizes.items():
+            with files.writer(name, later) as file:
+                file.write(bytes(size))
+        assert len(seen) > 150, "only so many files are open at the same time"
+    assert sorted(seen) == sorted(("sync", f"{tmp_path}/{name}", size) for name, size in sizes.items())
+    assert open_files(tmp_path) == []
+
+
+def test_an_error_of_the_disk_names_the_file_that_was_to_be_synced_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files, sync = LocalDirectory(str(tmp_path)), os.fsync
+
+    def fail(descriptor: int) -> None:
+        if os.fstat(descriptor).st_size == 2:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(StorageError, match=f"^cannot write {tmp_path}/2: Input/output error$"), Unsynced() as later:
+        for size in range(4):
+            with files.writer(str(size), later) as file:
+                file.write(bytes(size))
+    assert open_files(tmp_path) == []
+
+
+def test_after_another_error_files_are_closed_and_not_synced(tmp_path: Path, seen: Seen) -> None:
+    with pytest.raises(ZeroDivisionError), Unsynced() as later:
+        with LocalDirectory(str(tmp_path)).writer("a", later) as file:
+            file.write(b"1")
+        assert open_files(tmp_path) == [f"{tmp_path}/a"]
+        raise ZeroDivisionError
+    assert (seen, open_files(tmp_path)) == ([], [])
+
+
+def open_files(folder: Path) -> list[str]:
+    """Return the files below a folder that this process has open."""
+    links = Path("/proc/self/fd").iterdir()
+    return sorted(name for name in (os.path.realpath(link) for link in links) if name.startswith(str(folder)))
 
 
 def test_a_replaced_file_is_synced_before_it_has_its_name_and_the_name_after_it(tmp_path: Path, seen: Seen) -> None:

@@ -20,6 +20,7 @@ from ttlsnap.printable import shell_word
 from ttlsnap.storage.directory import Directory
 from ttlsnap.storage.local import LocalDirectory
 from ttlsnap.storage.trees import make_folders
+from ttlsnap.storage.unsynced import Unsynced
 
 _PIECE = 8 << 20
 _MOST_BYTES = 256 << 20
@@ -45,7 +46,7 @@ class Sender:
         self._source, self._target, self._earlier = source, target, earlier
         self.shared: list[CopiedFile] = []
         self._at_once = at_once or max(source.at_once, target.at_once, _THREADS)
-        self._room = _Room(_MOST_BYTES)
+        self._room, self._unsynced = _Room(_MOST_BYTES), Unsynced()
 
     def send(self, files: Sequence[SelectedFile]) -> tuple[list[CopiedFile], list[str]]:
         """Send files, and return those that have arrived, and the paths of those that have changed in the source.
@@ -54,7 +55,8 @@ class Sender:
         """
         make_folders(self._target, [file.path for file in files])
         threads = min(self._at_once, len(files))
-        results = list(map(self._try_to_send, files)) if threads <= 1 else self._send_on(threads, files)
+        with Unsynced() as self._unsynced:
+            results = list(map(self._try_to_send, files)) if threads <= 1 else self._send_on(threads, files)
         copied_files = [result for result in results if isinstance(result, CopiedFile)]
         return copied_files, [result for result in results if isinstance(result, str)]
 
@@ -82,7 +84,7 @@ class Sender:
             self.shared.append(known_file)
             return replace(known_file, changed_ns=file.info.mtime_ns)
         digest, size = xxhash.xxh3_128(), 0
-        with self._target.writer(file.path) as copy:
+        with self._target.writer(file.path, self._unsynced) as copy:
             for piece in self._pieces(file):
                 digest.update(piece)
                 copy.write(piece)

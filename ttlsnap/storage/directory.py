@@ -6,8 +6,8 @@ All access to a checkpoint goes through a ``Directory``: ``storage.local`` imple
 * A path never leads outside the directory. ``..``, absolute paths and symbolic links to a place outside are refused.
   In ttlsnap's own folder, from which ttlsnap deletes, no link is followed at all.
 * ``create`` makes a whole file appear at once or not at all, and never overwrites.
-* A written file and a new directory are on the disk (synced) before the call returns. ``sync`` does the same for the
-  names in a directory.
+* A written file and a new directory are on the disk (synced) before the call returns, unless the caller gives a place
+  for files that are synced later. ``sync`` does the same for the names in a directory.
 * ``rename`` never overwrites, unless it is asked to. If a rename takes two steps, a crash can leave both names with the
   same content; ``complete_rename`` finishes it.
 * ``replace`` with ``instead_of``, and ``remove_exactly``, change a file only if it has this content.
@@ -33,6 +33,7 @@ from typing import Any, BinaryIO, Protocol, TypeVar, cast
 
 from ttlsnap.errors import BusyError, RefusedError
 from ttlsnap.storage.access import Access
+from ttlsnap.storage.unsynced import Unsynced
 
 OWN = "_ttlsnap"
 """ttlsnap's own folder in a checkpoint."""
@@ -120,7 +121,7 @@ class Directory(Protocol):
     def make_local(self, path: str, place: Path) -> None: ...
     def create(self, path: str, data: bytes) -> bool: ...
     def replace(self, path: str, data: bytes, *, instead_of: bytes | None = None) -> None: ...
-    def writer(self, path: str) -> contextlib.AbstractContextManager[BinaryIO]: ...
+    def writer(self, path: str, later: Unsynced | None = None) -> contextlib.AbstractContextManager[BinaryIO]: ...
     def rename(self, source: str, target: str, *, overwrite: bool = False) -> None: ...
     def complete_rename(self, source: str, target: str) -> None: ...
     def move_in(self, source: str, path: str) -> None: ...

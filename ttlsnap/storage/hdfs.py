@@ -51,6 +51,7 @@ from ttlsnap.storage.directory import (
 )
 from ttlsnap.storage.new_access import access_of_new, access_of_new_folder
 from ttlsnap.storage.spool import open_spool
+from ttlsnap.storage.unsynced import Unsynced
 
 HELD_S = 15.0  # so long a confirmed lock is certainly ours: a quarter of the name node's limit
 # The client has no class for this exception of the name node, so its name in the text decides.
@@ -224,7 +225,7 @@ class HdfsDirectory:
         self.rename(scratch, path, overwrite=instead_of != b"")
 
     @contextlib.contextmanager
-    def writer(self, path: str) -> Iterator[BinaryIO]:
+    def writer(self, path: str, later: Unsynced | None = None) -> Iterator[BinaryIO]:
         """Provide a new file, which exists once the block ends without an error.
 
         Until then its content is in memory, or on the local disk.

@@ -38,6 +38,7 @@ from ttlsnap.storage.directory import (
 from ttlsnap.storage.lease import Lease
 from ttlsnap.storage.local_lock import LocalLock
 from ttlsnap.storage.new_access import access_of_new, access_of_new_folder
+from ttlsnap.storage.unsynced import Unsynced
 
 _PIECE = 8 << 20
 
@@ -181,7 +182,7 @@ class LocalDirectory:
     def open(self, path: str) -> BinaryIO:
         with _errors("open", self, path):
             full_path = self.locate(path)
-            if Path(full_path).exists() and not Path(full_path).is_file():
+            if not stat.S_ISREG(os.stat(full_path).st_mode):  # noqa: PTH116 - as text, and fast
                 raise UnsupportedError(f"{full_path} is not a regular file")
             return io.BufferedReader(_RawFile(self, path, full_path))
 
@@ -274,13 +275,19 @@ class LocalDirectory:
             file.write(data)
 
     @contextlib.contextmanager
-    def writer(self, path: str) -> Iterator[BinaryIO]:
-        """Provide a file that is empty at first, and synced when the block ends. Only its owner may use a new file."""
+    def writer(self, path: str, later: Unsynced | None = None) -> Iterator[BinaryIO]:
+        """Provide a file that is empty at first. Only its owner may use a new file.
+
+        When the block ends, the file is synced, or added to those that are synced ``later``.
+        """
         self._require_lease()
         with _errors("write", self, path), open(self.locate(path), "wb", opener=open_private) as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())
+            if later is None:
+                os.fsync(file.fileno())
+            else:
+                later.add(f"{self.root}/{path}", file)
 
     def rename(self, source: str, target: str, *, overwrite: bool = False) -> None:
         """Rename a file. Raise RefusedError if another one has the new name, unless it may be overwritten."""
@@ -341,8 +348,8 @@ class LocalDirectory:
     def remove(self, path: str) -> None:
         """Delete a file if it exists."""
         self._require_lease()
-        with _errors("remove", self, path):
-            Path(self.locate(path)).unlink(missing_ok=True)
+        with _errors("remove", self, path), contextlib.suppress(FileNotFoundError):
+            os.unlink(self.locate(path))  # noqa: PTH108 - as text, and fast
 
     def remove_exactly(self, path: str, content: bytes) -> None:
         """Delete a file if it exists. Raise BusyError if it has other content."""

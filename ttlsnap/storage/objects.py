@@ -44,6 +44,7 @@ from ttlsnap.storage.conditional import COPY, delete, delete_version, version_of
 from ttlsnap.storage.directory import LOCK, OWN, SCRATCH, Directory, FileInfo, each, has_changed, scratch_name
 from ttlsnap.storage.lease import MAX_LOCK_BYTES, Lease, Owner, refuse_if_alive
 from ttlsnap.storage.spool import open_spool
+from ttlsnap.storage.unsynced import Unsynced
 from ttlsnap.storage.uris import OBJECT_STORES, split_uri
 
 if TYPE_CHECKING:
@@ -218,7 +219,7 @@ class ObjectDirectory:
             return {}, None
 
     @contextlib.contextmanager
-    def writer(self, path: str) -> Iterator[BinaryIO]:
+    def writer(self, path: str, later: Unsynced | None = None) -> Iterator[BinaryIO]:
         """Provide a new object, which exists once the block ends without an error.
 
         Until then its content is in memory, or on the local disk.

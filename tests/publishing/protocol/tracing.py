@@ -21,6 +21,7 @@ from ttlsnap.errors import TtlsnapError
 from ttlsnap.storage import open as opening
 from ttlsnap.storage.directory import FileInfo
 from ttlsnap.storage.local import LocalDirectory
+from ttlsnap.storage.unsynced import Unsynced
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 
 from ...samples import COMPACTABLE, sample
@@ -151,8 +152,8 @@ class _Traced(LocalDirectory):
             super().replace(path, data, instead_of=instead_of)
 
     @contextmanager
-    def writer(self, path: str) -> Iterator[Any]:
-        with self._step(_written(path)), super().writer(path) as file:
+    def writer(self, path: str, later: Unsynced | None = None) -> Iterator[Any]:
+        with self._step(_written(path)), super().writer(path, later) as file:
             yield file
 
     def remove(self, path: str) -> None:
