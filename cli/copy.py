@@ -92,8 +92,8 @@ def copy(
             "--batch",
             metavar="N",
             min=0,
-            help="The batch that the copy continues from, which must still be retained. Default: the last committed "
-            "batch.",
+            help="The last batch of the copy; a query continues after it. It must still be retained. Default: the last "
+            "committed batch.",
         ),
     ] = None,
     new_id: Annotated[
@@ -198,13 +198,16 @@ def _describe_replaced(report: CopyReport) -> list[str]:
 
 def _lines(report: CopyReport) -> list[str]:
     amount = f"{number(report.files)} files, {size(report.bytes)}"
-    if report.dry_run:
-        return [f"Would copy {place(report.source)} as of batch {report.batch}: {amount}"]
-    lines = [f"Copied {place(report.source)} as of batch {report.batch} to {place(report.target)}: {amount}"]
+    what = f"{place(report.source)} as of batch {report.batch}"
+    lines = [f"Would copy {what}: {amount}" if report.dry_run else f"Copied {what} to {place(report.target)}: {amount}"]
+    if report.begun_batch is not None:
+        lines.append(f"Batch {report.begun_batch} was begun and not committed. The copy does not have it; a sink may.")
     if report.shared:
         lines.append(f"Shared with the earlier copy: {number(report.shared)} files, {size(report.shared_bytes)}")
     if report.kept:
-        lines.append(f"An earlier call had sent {number(report.kept)} of the files already.")
+        lines.append(f"An earlier call has sent {number(report.kept)} of the files already.")
+    if report.dry_run:
+        return lines
     if report.verified:
         lines.append("Everything in the copy was read again, and is as the manifest says.")
     lines.append(

@@ -39,7 +39,9 @@ def history(
     prune: Annotated[
         bool,
         typer.Option(
-            "--prune", help="Remove the backups. The runs that they belong to can then no longer be rolled back."
+            "--prune",
+            help="Remove the files that runs have replaced and keep in the checkpoint. These runs can then no longer "
+            "be rolled back. Backups made by copy stay.",
         ),
     ] = False,
     dry_run: Annotated[
@@ -60,7 +62,8 @@ def history(
         typer.Option(
             "--backups",
             metavar="FOLDER",
-            help="List also the backups of the checkpoint in this folder. The checkpoint need not exist any more.",
+            help="List also the backups of the checkpoint that copy has made in this folder, each in a folder of its "
+            "own. The checkpoint need not exist any more.",
         ),
     ] = None,
     output_format: FormatOption = Format.TEXT,
@@ -182,14 +185,14 @@ def _print_backups_only(target: str, backups: Sequence[FoundBackup], output_form
         print_json({"target": target, "runs": [], "pruned": [], **_to_json(backups)})
         return
     say(f"{target} does not exist.")
-    _show_backups(target, backups)
+    _show_backups(target, backups, exists=False)
 
 
-def _show_backups(target: str, backups: Sequence[FoundBackup] | None) -> None:
+def _show_backups(target: str, backups: Sequence[FoundBackup] | None, *, exists: bool = True) -> None:
     if backups is None:
         return
     if not backups:
-        say("There is no backup of this checkpoint.")
+        say("There is no backup of this checkpoint. --backups needs the folder that contains the folders of backups.")
         return
     out = console()
     rows = table("backup", "status", "batch", "made", "files", "size", right=("batch", "files", "size"))
@@ -203,9 +206,13 @@ def _show_backups(target: str, backups: Sequence[FoundBackup] | None) -> None:
             size(backup.bytes),
         )
     out.print(rows)
+    for backup in backups:
+        if backup.error is not None:
+            say(f"{place(backup.place)}: {backup.error}")
     complete = [backup.place for backup in backups if backup.status == "complete" and not backup.new_id]
     if complete:
-        say(f"To restore the newest: ttlsnap copy {shell_word(complete[-1])} {shell_word(target)} --replace --stopped")
+        how = " --replace --stopped" if exists else ""
+        say(f"To restore the newest: ttlsnap copy {shell_word(complete[-1])} {shell_word(target)}{how}")
 
 
 def _ask(target: str, backup: Backup) -> bool:

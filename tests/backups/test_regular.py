@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ttlsnap import copy, diff
+from ttlsnap import copy, diff, rollback
 from ttlsnap.backups.found import FoundBackup, find_backups
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.logs import read_logs
@@ -240,17 +240,16 @@ def test_only_untouched_backups_of_this_checkpoint_are_removed(
     source.commit(source.batches[3])
     backup = maintain('to = "backups/{batch}"\nkeep = 1')[1]["policy_backup"]
     assert backup["removed"] == [str(oldest)]
-    assert sorted(backup["warnings"]) == [
+    assert backup["warnings"] == [
         f"{full}/notes is not a file of the backup, so this backup was not removed. Move that file, or remove the "
-        "backup yourself",
-        f"{linked} is a symbolic link, so this backup was not removed. Remove it yourself",
+        "backup yourself"
     ]
     after = bytes_of(folder)
     assert {path: data for path, data in after.items() if path.split("/")[0] != str(source.batches[3])} == {
         path: data for path, data in before.items() if path.split("/")[0] != "0"
     }
     assert {Path(found.place).name: found.status for found in backups_in(folder)} == {
-        "others": "complete", "linked": "complete", "full": "complete", "used": "used", "damaged": "damaged",
+        "others": "complete", "full": "complete", "used": "used", "damaged": "damaged",
         str(source.batches[3]): "complete",
     }  # fmt: skip
 
@@ -336,9 +335,16 @@ def test_the_text_the_metrics_and_the_history_name_the_backups(
             shutil.rmtree(source.path)
         assert run(["history", str(source.path), "--backups", str(folder)]) == 0
         text = capsys.readouterr().out
-        assert f"ttlsnap copy {backup.place} {source.path} --replace" in text.replace("\n", " ")
+        how = "--replace --stopped" if is_there else ""
+        assert f"To restore the newest: ttlsnap copy {backup.place} {source.path} {how}".strip() in " ".join(
+            text.split()
+        )
         assert ("does not exist" in text) != is_there
-    assert run(["copy", backup.place, str(source.path), "--replace", "--yes"]) == 0
+    capsys.readouterr()
+    assert run(["copy", backup.place, str(source.path), "--replace", "--yes"]) == 2
+    error = "does not exist\nIf nothing is left of a checkpoint, leave out --replace\n"
+    assert capsys.readouterr().err.endswith(error)
+    assert run(["copy", backup.place, str(source.path)]) == 0
     assert not diff(str(source.path), backup.place).differs
     assert run(["history", str(source.path), "--backups", str(tmp_path / "nothing")]) == 2
 
@@ -381,6 +387,65 @@ def test_a_backup_of_another_batch_with_the_same_number_does_not_count(
     assert (code, target["status"], target["policy_backup"]["status"]) == (0, "done", "done")
     assert target["policy_backup"]["place"] == str(folder / f"{source.batches[1]}-2")
     assert bytes_of(folder / f"{source.batches[1]}-2" / "state") == old
+
+
+def test_a_link_to_a_backup_is_no_backup(maintain: Maintain, source: Source, tmp_path: Path) -> None:
+    text, folder = 'to = "backups/{batch}"\nkeep = 1', tmp_path / "backups"
+    place = folder / str(source.batches[0])
+    assert maintain(text)[1]["policy_backup"]["place"] == str(place)
+    (folder / "latest").symlink_to(place.name)
+    backup = maintain(text)[1]["policy_backup"]
+    assert (backup["status"], backup["place"], backup["backups"]) == ("current", str(place), 1)
+    assert (backup["removed"], backup["warnings"]) == ([], [])
+    assert [found.place for found in backups_in(folder)] == [str(place)]
+
+
+@pytest.mark.parametrize("made_at", ["2020-01-01T00:00:00Z", "2199-01-01T00:00:00Z"])
+def test_the_backup_of_the_last_batch_stays_whatever_its_time_is(
+    maintain: Maintain, source: Source, tmp_path: Path, made_at: str
+) -> None:
+    text, folder = 'to = "backups/{batch}"\nkeep = 1', tmp_path / "backups"
+    source.commit(source.batches[1])
+    older, current = (folder / str(batch) for batch in source.batches[:2])
+    for batch in source.batches[:2]:
+        copy(str(source.path), str(folder / str(batch)), batch=batch)
+    make_older(current, made_at)
+    is_future = made_at.startswith("2199")
+    assert [found.place for found in backups_in(folder)][:: 1 if is_future else -1] == [str(older), str(current)]
+    backup = maintain(text)[1]["policy_backup"]
+    assert (backup["status"], backup["place"], backup["backups"]) == ("current", str(current), 1)
+    assert (backup["removed"], backup["is_current"]) == ([str(older)], True)
+    assert [found.place for found in backups_in(folder)] == [str(current)]
+
+
+def test_after_a_run_and_its_rollback_there_is_a_new_backup(maintain: Maintain, source: Source, tmp_path: Path) -> None:
+    text, folder = 'to = "backups/{batch}"', tmp_path / "backups"
+    changes: list[Callable[[], object]] = [
+        lambda: maintain(text, rule=RULE),
+        lambda: rollback(str(source.path), stopped=True),
+    ]
+    assert maintain(text)[1]["policy_backup"]["status"] == "done"
+    for number, change in enumerate(changes, start=2):
+        assert maintain(text)[1]["policy_backup"]["status"] == "current"
+        change()
+        backup = maintain(text)[1]["policy_backup"]
+        assert (backup["status"], backup["place"]) == ("done", str(folder / f"{source.batches[0]}-{number}"))
+        assert not diff(str(source.path), backup["place"]).differs
+
+
+def test_a_backup_is_read_again_if_the_policy_says_so(maintain: Maintain, source: Source, tmp_path: Path) -> None:
+    text, folder = 'to = "backups/{batch}"\nverify = true', tmp_path / "backups"
+    assert maintain(text)[0] == 0
+    shared = next(path for path in (folder / str(source.batches[0])).glob("state/0/0/*.delta"))
+    status = shared.stat()
+    shared.write_bytes(bytes(status.st_size))
+    source.commit(source.batches[1])
+    code, target = maintain(text)
+    assert (code, target["status"], "has another content than the manifest says" in target["error"]) == (
+        5,
+        "failed",
+        True,
+    )
 
 
 def test_a_broken_backup_does_not_count(maintain: Maintain, source: Source, tmp_path: Path) -> None:

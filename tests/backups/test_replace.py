@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from ttlsnap import diff, doctor, history, rollback
 from ttlsnap.backups.run import copy
 from ttlsnap.checkpoint.logs import read_logs
 from ttlsnap.checkpoint.source_logs import UNREAD, line_of
+from ttlsnap.copies.manifest import MANIFEST
 from ttlsnap.copies.report import CopyReport
 from ttlsnap.errors import BusyError, CorruptionError, RefusedError, TtlsnapError, UsageError
 from ttlsnap.storage.open import open_directory
@@ -172,7 +174,9 @@ def test_a_checkpoint_that_lost_files_is_restored_and_no_number_comes_back(
         (checkpoint / folder).rename(tmp_path / f"lost-{folder}")
     before = tree(checkpoint)
     if len(lost.split()) == 4:  # nothing has a number
-        with pytest.raises(RefusedError, match="exists already"):
+        with pytest.raises(
+            UsageError, match="nothing is left of a checkpoint, remove this folder, and leave out replace"
+        ):
             restore(backup, checkpoint)
         assert tree(checkpoint) == before
         return
@@ -182,6 +186,28 @@ def test_a_checkpoint_that_lost_files_is_restored_and_no_number_comes_back(
     assert {path: data for path, data in tree(checkpoint).items() if data != "a folder"} == {
         path: data for path, data in before.items() if data != "a folder"
     }
+
+
+def test_a_checkpoint_without_an_id_is_restored_only_from_its_own_copy(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    checkpoint, backup = pair
+    other, foreign = sample("window-append-snappy-4.0", tmp_path), tmp_path / "foreign"
+    copy(str(other), str(foreign))
+    moved = checkpoint.rename(tmp_path / "moved")
+    elsewhere = tmp_path / "elsewhere"
+    for name in ("metadata", ".metadata.crc"):
+        (moved / name).unlink(missing_ok=True)
+    before = tree(moved)
+    with pytest.raises(RefusedError, match="has lost the id of its query"):
+        restore(foreign, moved)
+    assert tree(moved) == before
+    shutil.copytree(backup, elsewhere)
+    (elsewhere / MANIFEST).unlink()
+    assert restore(elsewhere, moved).replaced, "both have the offsets of the same batches"
+    for path in (moved / "offsets").iterdir():
+        path.unlink()
+    moved.rename(checkpoint)
+    (checkpoint / "metadata").unlink()
+    assert restore(backup, checkpoint).replaced, "the manifest names this checkpoint"
 
 
 def test_what_cannot_be_restored_is_refused_and_nothing_changes(pair: tuple[Path, Path], tmp_path: Path) -> None:

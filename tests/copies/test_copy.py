@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,7 +34,7 @@ from ..samples import NAMES, bytes_of, sample
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-AGG, VISITS, BEGUN = "agg-deltas-lz4-4.2", "visits-4.2", "uncommitted-batch-4.2"
+AGG, VISITS, BEGUN, JOIN = "agg-deltas-lz4-4.2", "visits-4.2", "uncommitted-batch-4.2", "join-4.2"
 HARMLESS = {"no-schema"}
 
 
@@ -42,7 +46,7 @@ class Doing(SilentCopyListener):
     """A listener that does something when files are ``chosen`` or have ``arrived``."""
 
     def __init__(self, moment: str, work: Callable[[], object]) -> None:
-        self._moment, self._work, self.calls = moment, work, 0
+        self.moment, self._work, self.calls = moment, work, 0
 
     def chosen(self, batch: int, files: int, size: int) -> None:
         self._at("chosen")
@@ -51,7 +55,7 @@ class Doing(SilentCopyListener):
         self._at("arrived")
 
     def _at(self, moment: str) -> None:
-        if moment == self._moment:
+        if moment == self.moment:
             self.calls += 1
             self._work()
 
@@ -90,7 +94,9 @@ def test_a_copy_has_the_same_state_and_nothing_is_wrong_with_it(tmp_path: Path, 
 def test_files_of_later_batches_stay_behind(tmp_path: Path) -> None:
     source, target = sample(BEGUN, tmp_path), tmp_path / "copy"
     assert (source / "offsets/4").exists() and (source / "sources/0/4").exists()
-    assert copy(str(source), str(target)).batch == 3
+    report = copy(str(source), str(target))
+    assert (report.batch, report.begun_batch) == (3, 4)
+    assert copy(str(source), str(tmp_path / "older"), batch=2).begun_batch is None
     assert not (target / "offsets/4").exists() and not (target / "sources/0/4").exists()
     assert {layout.batch_of(path) for path in bytes_of(target)} <= {None, 0, 1, 2, 3}
 
@@ -149,11 +155,115 @@ def test_an_interrupted_copy_is_fenced_and_goes_on(tmp_path: Path, monkeypatch: 
             command(str(target))
     with pytest.raises(FencedError, match="is a copy that is not complete; run `ttlsnap copy "):
         doctor(str(target))
-    with pytest.raises(RefusedError, match="has an unfinished copy of"):
-        copy(str(sample(VISITS, tmp_path)), str(target))
-    report = copy(str(source), str(target))
-    assert (report.kept, report.sent) == (20, report.files - 20)
+    words = f"has an unfinished copy of {source}. To go on with it: ttlsnap copy {source} {target}. Otherwise"
+    for other, new_id in ((sample(VISITS, tmp_path), False), (source, True)):
+        with pytest.raises(RefusedError, match=re.escape(words)):
+            copy(str(other), str(target), new_id=new_id)
+    foreseen, report = (copy(str(source), str(target), dry_run=dry_run) for dry_run in (True, False))
+    # The offsets are sent again, because a fence can have taken the place of one.
+    assert (foreseen.kept, report.kept, report.sent) == (16, 16, report.files - 16)
     assert tree(target) == tree(whole)
+
+
+@pytest.mark.parametrize("batches", [(6, 2), (2, 6), (6, 2, 6), (2, 6, 3)])
+def test_a_copy_that_goes_on_with_another_batch_is_always_fenced(tmp_path: Path, batches: Sequence[int]) -> None:
+    source, target, whole, fences = sample(AGG, tmp_path), tmp_path / "copy", tmp_path / "whole", list[str]()
+
+    def look() -> None:
+        newest_file = max((target / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
+        fences.append(newest_file.read_text()[:13])
+
+    def end() -> None:
+        look()
+        raise Interrupted
+
+    for number, batch in enumerate(batches[:-1]):
+        for listener in (Doing("chosen", end), Doing("arrived", end)):
+            if number or listener.moment == "arrived":
+                with pytest.raises(Interrupted):
+                    copy(str(source), str(target), batch=batch, listener=listener)
+                with pytest.raises(FencedError):
+                    doctor(str(target))
+    copy(str(source), str(target), batch=batches[-1], listener=Doing("chosen", look))
+    assert set(fences) == {"ttlsnap fence"}
+    copy(str(source), str(whole), batch=batches[-1])
+    assert tree(target) == tree(whole)
+
+
+def test_an_unfinished_copy_that_somebody_has_used_is_refused(tmp_path: Path) -> None:
+    source, target = sample(AGG, tmp_path), tmp_path / "copy"
+
+    def end() -> None:
+        raise Interrupted
+
+    with pytest.raises(Interrupted):
+        copy(str(source), str(target), listener=Doing("arrived", end))
+    (target / "offsets/7").unlink()
+    before = tree(target)
+    with pytest.raises(RefusedError, match="is an unfinished copy, but a query or a run of ttlsnap has worked on it"):
+        copy(str(source), str(target))
+    assert tree(target) == before
+
+
+def damage(path: Path) -> None:
+    """Change the last digit in a file, and keep its size and its time."""
+    status, digit = path.stat(), re.compile(rb"\d(?=\D*$)")
+    path.write_bytes(digit.sub(lambda match: b"1" if match[0] == b"0" else b"0", path.read_bytes()))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+@pytest.mark.parametrize(
+    ("path", "work", "words"),
+    [
+        ("commits/5", damage, "has another content than the manifest says"),
+        ("state/0/_metadata/metadata", Path.unlink, "is missing"),
+        ("state/0/0/left-keyToNumValues/_metadata/schema", Path.unlink, "is missing"),
+        ("metadata", Path.unlink, "is missing"),
+        (MANIFEST, damage, "is not a manifest as ttlsnap wrote it"),
+    ],
+)
+def test_a_damaged_copy_is_not_copied(tmp_path: Path, path: str, work: Callable[[Path], object], words: str) -> None:
+    source, first, second = sample(JOIN, tmp_path), tmp_path / "first", tmp_path / "second"
+    for file in source.rglob(".*.crc"):
+        file.unlink()  # as on an object store
+    copy(str(source), str(first))
+    work(first / path)
+    before = tree(first)
+    for dry_run, verify in ((True, False), (False, False), (False, True)):
+        with pytest.raises(CorruptionError, match=words):
+            copy(str(first), str(second), dry_run=dry_run, verify=verify)
+    assert tree(first) == before
+    assert read_manifest(open_directory(str(second))) is None
+
+
+def test_a_copy_on_which_an_idle_query_has_written_a_snapshot_can_be_copied(tmp_path: Path) -> None:
+    source, first, second = sample(AGG, tmp_path), tmp_path / "first", tmp_path / "second"
+    copy(str(source), str(first))
+    (first / "state/0/0/.7.snapshot.crc").touch()
+    (first / "commits/0").unlink()
+    assert copy(str(first), str(second)).complete
+    assert diff(str(source), str(second)).differs is False
+
+
+def test_without_the_id_of_its_query_a_checkpoint_is_not_copied(tmp_path: Path) -> None:
+    source, target = sample(AGG, tmp_path), tmp_path / "copy"
+    (source / "metadata").unlink()
+    with pytest.raises(CorruptionError, match="metadata is missing"):
+        copy(str(source), str(target))
+    assert not target.exists()
+
+
+@pytest.mark.skipif(
+    shutil.which("unshare") is None or subprocess.run(["unshare", "-m", "true"], check=False).returncode != 0,
+    reason="this user may not mount",
+)
+def test_a_place_in_the_checkpoint_is_refused_also_by_another_mount(tmp_path: Path) -> None:
+    source, mount = sample(AGG, tmp_path), tmp_path / "mount"
+    mount.mkdir()
+    script = f"mount --bind {source} {mount} && ! {sys.executable} -m ttlsnap copy {source} {mount}/copy"
+    done = subprocess.run(["unshare", "-m", "sh", "-c", script], check=True, capture_output=True, text=True)
+    assert "must not contain each other" in done.stderr
+    assert not (source / "copy").exists()
 
 
 def test_the_owner_of_a_copy_may_write_to_it_even_if_the_original_is_read_only(tmp_path: Path) -> None:
@@ -204,7 +314,8 @@ def test_a_file_that_is_replaced_meanwhile_is_copied_again(tmp_path: Path) -> No
 
     listener = Doing("arrived", replace)
     report = copy(str(source), str(target), listener=listener, verify=True)
-    assert (report.attempts, report.sent) == (2, report.files + 1)
+    offsets = [path for path in bytes_of(target) if path.startswith("offsets/")]
+    assert (report.attempts, report.sent) == (2, report.files + 1 + len(offsets))
 
 
 def test_a_source_that_never_rests_is_refused(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import time
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 
@@ -22,7 +22,7 @@ from ttlsnap.copies.manifest import (
     write_begun,
 )
 from ttlsnap.copies.verify import find_others, is_unused
-from ttlsnap.documents import Result
+from ttlsnap.documents import Result, in_json
 from ttlsnap.errors import RefusedError, TtlsnapError
 from ttlsnap.publishing.runs import Runs
 from ttlsnap.storage.directory import OWN, Directory, each
@@ -46,6 +46,7 @@ class FoundBackup(Result):
     made_at         when it was made
     source          the checkpoint
     query_id        the id of the query in the checkpoint; with ``new_id``, the copy has another one
+    last_run        the run that was published there last
     files, bytes    its size, if it is complete or used
     """
 
@@ -56,6 +57,7 @@ class FoundBackup(Result):
     source: str | None = None
     query_id: str | None = None
     new_id: bool = False
+    last_run: str | None = field(default=None, metadata=in_json(hidden=True))
     files: int | None = None
     bytes: int | None = None
     error: str | None = None
@@ -75,10 +77,27 @@ class FoundBackup(Result):
 
 
 def find_backups(folder: Directory) -> list[FoundBackup]:
-    """Return the copies in the folders of ``folder``, oldest first. Folders with something else are left out."""
-    names = [info.name for info in folder.list("") if info.is_dir]
-    found = each(folder, lambda name: _find(f"{folder.root}/{name}"), names)
-    return sorted(filter(None, found), key=lambda backup: (backup.made_at_s or 0, backup.batch or 0, backup.place))
+    """Return the copies in the folders of ``folder``, oldest first.
+
+    Folders with something else are left out, and so are links: the folder that one leads to would count twice.
+    """
+    names = [info.name for info in folder.list("") if info.is_dir and not _is_link(folder, info.name)]
+    found = list(filter(None, each(folder, lambda name: _find(f"{folder.root}/{name}"), names)))
+
+    def age(backup: FoundBackup) -> tuple[float, int, str]:
+        batch, made_at_s = backup.batch or 0, backup.made_at_s
+        if made_at_s is None:  # its batch shows that it was made after these
+            made_at_s = max((other.made_at_s or 0 for other in found if (other.batch or 0) <= batch), default=0)
+        return made_at_s, batch, backup.place
+
+    return sorted(found, key=age)
+
+
+def _is_link(folder: Directory, name: str) -> bool:
+    try:
+        return folder.is_link(name)
+    except RefusedError:  # it leads outside
+        return True
 
 
 def _find(place: str) -> FoundBackup | None:
@@ -116,6 +135,7 @@ def _describe(place: str, status: BackupStatus, facts: CopyFacts, manifest: Mani
         source=facts.source,
         query_id=facts.source_query_id,
         new_id=facts.query_id != facts.source_query_id,
+        last_run=facts.last_run,
         files=None if manifest is None else len(manifest.files),
         bytes=None if manifest is None else manifest.size,
     )

@@ -19,6 +19,7 @@ from ttlsnap.clock import iso_of
 from ttlsnap.copies.run import CopyRequest, SilentCopyListener, make_copy
 from ttlsnap.documents import Document
 from ttlsnap.errors import BusyError, RefusedError, TtlsnapError, UsageError
+from ttlsnap.publishing.runs import Runs
 from ttlsnap.storage.directory import Directory
 from ttlsnap.storage.open import for_reading, open_directory
 
@@ -36,13 +37,14 @@ class BackupRule:
     ``to`` is the place of each, with ``{name}`` for the name of the checkpoint's folder and ``{batch}`` for the batch.
     ``prefix`` comes before it. ``every_s`` is the time between two of them, in seconds; None for one in each run of the
     policy. ``keep`` is how many remain; None for all. ``before_run``: one is made before a run changes the checkpoint.
-    Then, without ``every_s``, there are no others.
+    Then, without ``every_s``, there are no others. With ``verify``, everything in a new one is read again.
     """
 
     to: str
     every_s: float | None = None
     keep: int | None = None
     before_run: bool = False
+    verify: bool = False
     prefix: str = ""
 
     def __post_init__(self) -> None:
@@ -112,19 +114,20 @@ class _Listener(SilentCopyListener):
 class _Backups:
     """The backups of a checkpoint that are in a folder, oldest first. Its last committed batch is ``batch``.
 
-    A copy of the same query elsewhere, which has the same id, is another checkpoint. ``current``: there is one of this
-    batch, and not of another batch with the same number, from before a restore. ``taken`` are the places in use.
+    A copy of the same query elsewhere, which has the same id, is another checkpoint. ``current`` is the one that has
+    what the checkpoint has: this batch, and not another one with the same number, from before a restore; and no run has
+    changed the checkpoint since. None if there is none. ``taken`` are the places in use.
     """
 
     batch: int | None
     complete: list[FoundBackup]
     unfinished: list[FoundBackup]
-    current: bool
+    current: FoundBackup | None
     taken: frozenset[str]
 
     @property
     def newest(self) -> FoundBackup | None:
-        return self.complete[-1] if self.complete else None
+        return self.current or (self.complete[-1] if self.complete else None)
 
     @classmethod
     def find(cls, target: str, rule: BackupRule) -> _Backups:
@@ -137,9 +140,11 @@ class _Backups:
         unfinished = [backup for backup in own if backup.status == "unfinished"]
         commits = read_logs(source).commits
         batch = commits[-1] if commits else None
-        is_current = any(backup.batch == batch and _has_same_batch(source, backup) for backup in complete)
+        last_run = Runs.read(source).last_published
+        same = [backup for backup in complete if (backup.batch, backup.last_run) == (batch, last_run)]
+        current = next((backup for backup in reversed(same) if _has_same_batch(source, backup)), None)
         taken = frozenset(backup.place for backup in found if backup not in unfinished)
-        return cls(batch, complete, unfinished, is_current, taken)
+        return cls(batch, complete, unfinished, current, taken)
 
 
 def _has_same_batch(source: Directory, backup: FoundBackup) -> bool:
@@ -192,7 +197,7 @@ class RegularBackups:
         found = _Backups.find(self._target, self._rule)
         if self.result.status != "done":
             self.result = replace(self._with_newest(found.newest), backups=len(found.complete))
-        self.result = replace(self.result, is_current=found.current)
+        self.result = replace(self.result, is_current=found.current is not None)
         return found
 
     def _with_newest(self, newest: FoundBackup | None) -> PolicyBackup:
@@ -201,7 +206,7 @@ class RegularBackups:
         return replace(self.result, place=newest.place, batch=newest.batch, made_at=newest.made_at, bytes=newest.bytes)
 
     def _make(self, found: _Backups) -> None:
-        if not found.current:
+        if found.current is None:
             self._note("failed")
             newest = found.newest
             # One that is older than a complete one is an old backup, and its removal was interrupted.
@@ -209,11 +214,12 @@ class RegularBackups:
             if continued and not self._dry_run:
                 self._copy(found, continued[0].place)
                 found = self._find()
-        if found.current:
+        if found.current is not None:
             self._note("current")
         else:
             self._copy(found, self._free_place(found))
-        self._remove(found.unfinished, found.complete, new=0 if found.current else 1)
+        others = [backup for backup in found.complete if backup != found.current]
+        self._remove(found.unfinished, others)
 
     def _note(self, status: _Status) -> None:
         """Set the status, unless a backup was made in this run."""
@@ -231,6 +237,7 @@ class RegularBackups:
             self._target,
             place,
             onto=newest.place if newest is not None else None,
+            verify=self._rule.verify,
             dry_run=self._dry_run,
             listener=self._listener,
             parallelism=self._parallelism,
@@ -251,21 +258,25 @@ class RegularBackups:
             made_at=None if self._dry_run else iso_of(datetime.now(UTC)),
             bytes=report.bytes,
             sent_bytes=self.result.sent_bytes + report.sent_bytes,
-            is_current=found.current if self._dry_run else report.batch == found.batch,
+            is_current=found.current is not None if self._dry_run else report.batch == found.batch,
             backups=len(found.complete) + (not self._dry_run),
             warnings=tuple(dict.fromkeys((*self.result.warnings, *report.warnings))),
         )
 
-    def _remove(self, unfinished: list[FoundBackup], complete: list[FoundBackup], new: int) -> None:
-        """Remove the unfinished backups, and those complete ones that the rule does not keep beside ``new`` others."""
+    def _remove(self, unfinished: list[FoundBackup], others: list[FoundBackup]) -> None:
+        """Remove the unfinished backups, and those complete ``others`` that the rule does not keep beside the current.
+
+        The current one stays, also if its time says that it is older than others.
+        """
         keep = self._rule.keep
-        old = complete[: max(len(complete) + new - keep, 0)] if keep is not None else []
+        old = others[: max(len(others) + 1 - keep, 0)] if keep is not None else []
         for backup in [*old, *unfinished]:
             try:
                 if not self._dry_run:
                     remove_backup(backup)
             except TtlsnapError as error:
-                self.result = replace(self.result, warnings=(*self.result.warnings, error.message))
+                warnings = dict.fromkeys((*self.result.warnings, error.message))  # it is tried twice in some runs
+                self.result = replace(self.result, warnings=tuple(warnings))
                 continue
             is_counted = backup.status == "complete" and not self._dry_run
             self.result = replace(

@@ -37,6 +37,7 @@ from ttlsnap.checkpoint.logs import (
     with_file_logs,
     with_unique_ids,
 )
+from ttlsnap.checkpoint.recognize import require_checkpoint
 from ttlsnap.compaction.engine import settle
 from ttlsnap.compaction.task import Progress
 from ttlsnap.copies.manifest import read_begun, read_manifest
@@ -44,7 +45,7 @@ from ttlsnap.copies.report import CopyReport
 from ttlsnap.copies.run import CopyListener, CopyRequest, SilentCopyListener, require_apart
 from ttlsnap.copies.selection import SelectedFile, Selection, find_changed, find_replaced, select_files
 from ttlsnap.copies.transfer import Sender
-from ttlsnap.copies.verify import NOT_LISTED, find_alterations
+from ttlsnap.copies.verify import find_alterations, is_unused, refuse_differences
 from ttlsnap.engines.local import PartitionReading, read_all
 from ttlsnap.engines.progress import SilentWorkListener
 from ttlsnap.errors import AlteredCopyError, BusyError, CorruptionError, RefusedError, UsageError, explain_errors
@@ -73,12 +74,17 @@ from ttlsnap.written.ledger import list_ledgers
 _FOLDERS = (layout.OFFSETS, layout.COMMITS, layout.STATE, layout.SOURCES)
 
 
-def is_replaceable(target: str) -> bool:
-    """Return whether a place has a checkpoint, or what is left of one. An unfinished copy is not one."""
+def require_replaceable(target: str) -> None:
+    """Raise UsageError unless a place has a checkpoint, or what is left of one. An unfinished copy is not one."""
     files = open_directory(target)
     if read_begun(files) is not None:
-        return False
-    return any(layout.batch_of(path) is not None for path in list_activity(files)) or bool(files.list(layout.RUNS))
+        raise UsageError(f"{files.root} is an unfinished copy. To go on with it, leave out --replace")
+    if any(layout.batch_of(path) is not None for path in list_activity(files)) or files.list(layout.RUNS):
+        return
+    remove = "remove this folder, and " if files.stat("") is not None else ""
+    with explain_errors(f"If nothing is left of a checkpoint, {remove}leave out --replace"):
+        require_checkpoint(files)
+        raise UsageError(f"{files.root} has nothing of a checkpoint that could be replaced")
 
 
 def replace_state(request: CopyRequest) -> CopyReport:
@@ -137,7 +143,8 @@ def _replace(request: CopyRequest, source: Directory, files: Directory, warnings
 def _select(request: CopyRequest, source: Directory, files: Directory) -> Selection:
     with _blame_copy(source, files):
         selection = select_files(for_reading(source), request.batch, files.root)
-    _verify(for_reading(source), selection)
+    differences = list(find_alterations(for_reading(source), selection.runs, selection.checkpoint.logs))
+    refuse_differences(for_reading(source), differences, "Nothing was changed.")
     return selection
 
 
@@ -167,16 +174,6 @@ def _since(started: float) -> float:
     return time.monotonic() - started
 
 
-def _verify(source: Directory, selection: Selection) -> None:
-    """Raise AlteredCopyError if the source is a copy, and not what its manifest says."""
-    differences = list(find_alterations(source, selection.runs, selection.checkpoint.logs))
-    if differences:
-        path, words = differences[0]
-        advice = "Move it out of the copy" if words == NOT_LISTED else "Use another copy"
-        others = "" if len(differences) == 1 else f" ({len(differences)} such files)"
-        raise AlteredCopyError(f"{source.root}/{path} {words}{others}. Nothing was changed. {advice}")
-
-
 @dataclass(frozen=True)
 class _Partition(PartitionReading):
     """A partition of the source, and the path of its new snapshot. It gets the settings of the partition ``like``."""
@@ -203,7 +200,13 @@ class Replacement(Run):
         made_at = None
         if source is not self.files:
             # A folder that is not a copy of ttlsnap may be from any time.
-            made_at = manifest.facts.made_at if (manifest := read_manifest(for_reading(source))) else ""
+            manifest = read_manifest(for_reading(source))
+            made_at = manifest.facts.made_at if manifest is not None else ""
+            if manifest is not None and not is_unused(manifest, selection.runs, selection.checkpoint.logs):
+                self.warnings.append(
+                    f"a query or a run of ttlsnap has worked on {source.root} since it was copied, so its files cannot "
+                    "be compared with its manifest"
+                )
         self.warnings += describe_lost_changes(runs, self.files.root, selection.batch, positions, made_at)
         self.warnings += describe_left_out(for_reading(source), selection.batch, for_reading(self.files))
         self._partitions, self._unique_ids = _renumber(selection, self._numbers.batch + 1)
@@ -449,11 +452,34 @@ def _require_same_query(files: Directory, source: Directory, selection: Selectio
     with explain_errors(advice, CorruptionError):
         target_id = query_id(files)
         known_ids = _related_ids(files, target_id)
-    if target_id is None or _related_ids(source, selection.query_id) & known_ids:
+    if target_id is None:
+        _require_same_origin(files, source)
+        return None
+    if _related_ids(source, selection.query_id) & known_ids:
         return target_id
     raise RefusedError(
         f"{source.root} is of another query (id {selection.query_id}) than {files.root} (id {target_id}). Nothing was "
         "changed. Name a copy of this checkpoint"
+    )
+
+
+def _require_same_origin(files: Directory, source: Directory) -> None:
+    """Raise RefusedError if nothing shows that a source is of the query whose checkpoint has lost its id.
+
+    It is a copy of the checkpoint in this place, or both have the offsets of a batch.
+    """
+    copy = for_reading(source)
+    manifest = read_manifest(copy)
+    if manifest is not None and manifest.facts.source == files.root:
+        return
+    common_batches = set(read_logs(files).offsets) & set(read_logs(copy).offsets)
+    paths = [layout.offset_file(batch) for batch in common_batches]
+    if any(files.read(path, MAX_LOG_BYTES) == copy.read(path, MAX_LOG_BYTES) for path in paths):
+        return
+    raise RefusedError(
+        f"{files.root} has lost the id of its query ({layout.METADATA}), and nothing shows that {source.root} is of "
+        f"this query. Nothing was changed. If it is, copy {source.root}/{layout.METADATA} to {files.root}, and repeat "
+        "the command"
     )
 
 

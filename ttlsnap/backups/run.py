@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ttlsnap.copies.report import CopyReport
-from ttlsnap.copies.run import CopyRequest, make_copy
-from ttlsnap.errors import UsageError
+from ttlsnap.copies.run import CopyRequest, has_begun, make_copy
+from ttlsnap.errors import StorageError, UsageError
 from ttlsnap.keywords import takes
 
 
@@ -21,8 +21,16 @@ def copy(request: CopyRequest) -> CopyReport:
     if request.replace and (request.new_id or request.verify or request.onto is not None):
         raise UsageError("--replace cannot be used with --new-id, --verify or --onto")
     if request.replace:
-        from ttlsnap.backups.replacing import is_replaceable, replace_state  # loads PyArrow, which others do not need
+        from ttlsnap.backups.replacing import (
+            replace_state,
+            require_replaceable,
+        )  # loads PyArrow, which others do not need
 
-        if is_replaceable(request.target):
-            return replace_state(request)
-    return make_copy(request)
+        require_replaceable(request.target)
+        return replace_state(request)
+    try:
+        return make_copy(request)
+    except StorageError as error:
+        if not request.dry_run and has_begun(request.target):
+            error.add("What has arrived stays there. Repeat the command, and it goes on")
+        raise

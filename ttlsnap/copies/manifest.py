@@ -59,7 +59,7 @@ class CopiedFile:
 class CopyFacts(ReadableDocument):
     """What a copy is of. ``source`` is the place of the checkpoint, and ``query_id`` the id that the copy has.
 
-    ``source_query_id`` is the id of the query in the source.
+    ``source_query_id`` is the id of the query in the source, and ``last_run`` the run that was published there last.
     """
 
     format: int = FORMAT
@@ -69,6 +69,7 @@ class CopyFacts(ReadableDocument):
     batch: int
     query_id: str | None
     source_query_id: str | None
+    last_run: str | None = None
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ class CopyReport(Result):
     source, target  the checkpoint and its copy
     batch           the batch that the copy continues from
     source_batch    the batch of the source that the copy has: another number only if a checkpoint was replaced
+    begun_batch     a later batch that was begun and not committed, so the copy does not have it; None if there is none
     query_id        the id that the copy has; ``new_id`` says whether it is another one than that of the source
     complete        False for a dry run
     files, bytes    the size of the copy
@@ -44,6 +45,7 @@ class CopyReport(Result):
     kept: int = 0
     attempts: int = 1
     verified: bool = False
+    begun_batch: int | None = None
     seconds: float = field(default=0.0, metadata=MILLISECONDS)
     warnings: tuple[str, ...] = ()
     replaced: bool = False

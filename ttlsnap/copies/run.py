@@ -10,11 +10,14 @@ Nothing is written to the source. Until the end, a fence keeps Spark from starti
 
 from __future__ import annotations
 
+import posixpath
 import time
+from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import Protocol
 from uuid import uuid4
 
@@ -22,6 +25,7 @@ import xxhash
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.logs import COPY_MARK, fenced, is_copy_fence, read_logs
+from ttlsnap.checkpoint.starting import WITHOUT_METADATA
 from ttlsnap.clock import iso_of
 from ttlsnap.copies.access import begin_copy, describe_copy, share_copy
 from ttlsnap.copies.earlier import EarlierCopy
@@ -40,10 +44,12 @@ from ttlsnap.copies.manifest import (
 from ttlsnap.copies.report import CopyReport
 from ttlsnap.copies.selection import SelectedFile, Selection, find_changed, select_files
 from ttlsnap.copies.transfer import Sender
-from ttlsnap.copies.verify import find_differences, find_others
-from ttlsnap.errors import BusyError, CorruptionError, RefusedError, UsageError, tidy_after_error
+from ttlsnap.copies.verify import NOT_LISTED, find_alterations, find_differences, find_others, refuse_differences
+from ttlsnap.errors import BusyError, CorruptionError, RefusedError, TtlsnapError, UsageError, tidy_after_error
 from ttlsnap.printable import shell_word
+from ttlsnap.publishing.liveness import planned_batch
 from ttlsnap.storage.directory import OWN, Directory
+from ttlsnap.storage.local import LocalDirectory
 from ttlsnap.storage.open import for_reading, open_directory
 from ttlsnap.storage.trees import stat_files, sync_names
 from ttlsnap.storage.uris import is_within
@@ -131,9 +137,43 @@ def make_copy(request: CopyRequest) -> CopyReport:
 
 
 def require_apart(source: Directory, target: Directory) -> None:
-    """Raise UsageError if one of the directories is within the other."""
-    if is_within(source.root, target.root) or is_within(target.root, source.root):
+    """Raise UsageError if one of the directories is within the other, also by another mount of the same folder."""
+    if is_within(source.root, target.root) or is_within(target.root, source.root) or _is_mounted_in(source, target):
         raise UsageError(f"{target.root} and the checkpoint {source.root} must not contain each other")
+
+
+def _begun_batch(selection: Selection) -> int | None:
+    """Return the batch after that of a copy if Spark has begun and not committed it. ttlsnap's planned one is none."""
+    logs = selection.checkpoint.logs
+    is_begun = selection.batch == logs.commits[-1] < logs.offsets[-1] and planned_batch(selection.runs, logs) is None
+    return logs.offsets[-1] if is_begun else None
+
+
+def has_begun(place: str) -> bool:
+    """Return whether a place has an unfinished copy, as far as the storage tells."""
+    with suppress(TtlsnapError):
+        return read_begun(open_directory(place)) is not None
+    return False
+
+
+def _is_of_a_batch(path: str) -> bool:
+    """Return whether Spark removes a file when it no longer retains the batch that wrote it."""
+    return layout.batch_of(layout.strip_checksum(path)) is not None or any(
+        f"/{name}/" in path for name in layout.SHARED
+    )
+
+
+def _command(source: str, target: Directory, *, new_id: bool) -> str:
+    return f"ttlsnap copy {shell_word(source)} {shell_word(target.root)}{' --new-id' if new_id else ''}"
+
+
+def _is_mounted_in(source: Directory, target: Directory) -> bool:
+    """Return whether a local target is in the folder ``source``, which has another path there."""
+    if not (isinstance(source, LocalDirectory) and isinstance(target, LocalDirectory)):
+        return False
+    place = Path(target.root)
+    folders = [folder for folder in (place, *place.parents) if folder.exists()]
+    return any(folder.samefile(source.root) for folder in folders) if Path(source.root).exists() else False
 
 
 class _Copy:
@@ -148,8 +188,11 @@ class _Copy:
 
     def foresee(self) -> CopyReport:
         """Return the report of a dry run."""
-        self._find_begun()
-        return self._report(self._select(self._request.batch), None)
+        facts = self._find_begun()
+        selection = self._choose(facts)
+        self._refuse_altered(selection, "Nothing was copied.", {})
+        self._kept = len(selection.files) - len(self._find_missing(selection))
+        return self._report(selection, None)
 
     def run(self) -> CopyReport:
         """Make the copy, or what is missing of it."""
@@ -179,16 +222,27 @@ class _Copy:
         begun = read_begun(target)
         if begun is not None:
             facts, self._copied = begun
+            self._refuse_used()
             if facts.source != self._source.root or (facts.query_id != facts.source_query_id) != self._request.new_id:
-                option = " with --new-id" if facts.query_id != facts.source_query_id else ""
+                command = _command(facts.source, target, new_id=facts.query_id != facts.source_query_id)
                 raise RefusedError(
-                    f"{target.root} has an unfinished copy of {facts.source}{option}. Repeat that command, or name "
-                    "another place"
+                    f"{target.root} has an unfinished copy of {facts.source}. To go on with it: {command}. Otherwise "
+                    "name another place"
                 )
             return facts
         if any(info.name != OWN for info in target.list("")) or target.stat(MANIFEST) is not None:
             raise RefusedError(self._describe_existing())
         return None
+
+    def _refuse_used(self) -> None:
+        """Raise RefusedError if somebody has removed the fence of an unfinished copy, and has worked on it."""
+        logs = read_logs(self._target)
+        is_fenced = is_copy_fence(logs.fence) or not logs.offsets
+        if not is_fenced or self._target.list(layout.RUNS):
+            raise RefusedError(
+                f"{self._target.root} is an unfinished copy, but a query or a run of ttlsnap has worked on it. Nothing "
+                "was changed. Name another place"
+            )
 
     def _describe_existing(self) -> str:
         target, manifest = self._target, read_manifest(self._target)
@@ -221,7 +275,10 @@ class _Copy:
             raise BusyError(error.message) from error
 
     def _select(self, batch: int | None, query_id: str | None = None) -> Selection:
-        selection = select_files(for_reading(self._source), batch, self._target.root, query_id)
+        source = for_reading(self._source)
+        selection = select_files(source, batch, self._target.root, query_id)
+        if source.stat(layout.METADATA) is None:
+            raise CorruptionError(f"{source.root}/{WITHOUT_METADATA}")
         if self._earlier is not None:
             self._earlier.require_original(self._source, selection.checkpoint.query_id)
         return selection
@@ -231,23 +288,36 @@ class _Copy:
         target = self._target
         if facts is None:
             begin_copy(self._source, target)
-        old_facts, source_id = facts, selection.checkpoint.query_id
+        source_id = selection.checkpoint.query_id
         facts = CopyFacts(
             made_at=iso_of(datetime.now(UTC)),
             source=self._source.root,
             batch=selection.batch,
             query_id=selection.query_id,
             source_query_id=source_id,
+            last_run=selection.runs.last_published,
         )
         write_begun(target, facts)
         fence = layout.offset_file(selection.batch + 1)
-        command = f"ttlsnap copy {shell_word(self._source.root)} {shell_word(target.root)}"
+        command = _command(self._source.root, target, new_id=self._request.new_id)
         target.mkdirs(layout.OFFSETS)
         target.replace(fence, f"{COPY_MARK}; run `{command}`\n".encode())
-        if old_facts is not None and old_facts.batch != facts.batch:
-            self._copied.pop(layout.offset_file(old_facts.batch + 1), None)
-            target.remove(layout.offset_file(old_facts.batch + 1))
+        self._remove_newer_offsets(fence)
         return facts
+
+    def _remove_newer_offsets(self, fence: str) -> None:
+        """Remove the offsets that come after the fence. They are of an attempt for another batch, as is its own fence.
+
+        Until the last one is removed, the newest file is a fence.
+        """
+        target, fence_batch = self._target, layout.parse_number(posixpath.basename(fence)) or 0
+        numbers = (layout.parse_number(info.name) for info in target.list(layout.OFFSETS))
+        newer_paths = [
+            layout.offset_file(number) for number in sorted(n for n in numbers if n is not None and n > fence_batch)
+        ]
+        for path in newer_paths:
+            target.remove(path)
+        sync_names(target, newer_paths)
 
     def _send(self, selection: Selection) -> str | None:
         """Send what the copy does not have. Return the path of a file that has changed in the source, or None."""
@@ -280,6 +350,8 @@ class _Copy:
         infos = stat_files(self._target, [file.path for file in selection.files if file.path in self._copied])
 
         def has(file: SelectedFile) -> bool:
+            if file.path.startswith(f"{layout.OFFSETS}/"):
+                return False  # the fence of an earlier attempt may have taken its place
             copied, info = self._copied.get(file.path), infos.get(file.path)
             if copied is None or info is None or info.size != copied.size or copied.changed_ns != file.info.mtime_ns:
                 return False
@@ -291,6 +363,9 @@ class _Copy:
 
     def _finish(self, selection: Selection, facts: CopyFacts) -> CopyReport:
         target = self._target
+        unchanged = (file.path for file in selection.files if file.content is None and not file.parts)
+        digests = {path: self._copied[path].digest for path in unchanged}
+        self._refuse_altered(selection, "The copy is not complete.", digests)
         manifest = Manifest(facts, {file.path: self._copied[file.path] for file in selection.files})
         fence = layout.offset_file(selection.batch + 1)
         other_paths = [path for path in find_others(target, manifest.files) if path != fence]
@@ -304,6 +379,21 @@ class _Copy:
         write_manifest(target, manifest)
         warnings = self._lower_fence(fence)
         return replace(self._report(selection, manifest), warnings=warnings)
+
+    def _refuse_altered(self, selection: Selection, consequence: str, digests: Mapping[str, str]) -> None:
+        """Raise AlteredCopyError if the source is a copy itself, and what is taken from it is not as its manifest says.
+
+        A query that has started on it, and has begun no batch, may have added snapshots, and removed what old batches
+        need. ``digests`` are those of files that were read.
+        """
+        taken = {file.path for file in selection.files}
+        logs = selection.checkpoint.logs
+        differences = [
+            (path, words)
+            for path, words in find_alterations(self._source, selection.runs, logs, digests)
+            if words != NOT_LISTED and (path in taken or not _is_of_a_batch(path))
+        ]
+        refuse_differences(self._source, differences, consequence)
 
     def _lower_fence(self, fence: str) -> tuple[str, ...]:
         """Let others use a complete copy. Return warnings for the user.
@@ -323,6 +413,7 @@ class _Copy:
             target=self._target.root,
             batch=selection.batch,
             source_batch=selection.batch,
+            begun_batch=_begun_batch(selection),
             query_id=selection.query_id,
             new_id=self._request.new_id,
             dry_run=self._request.dry_run,

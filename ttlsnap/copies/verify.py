@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from ttlsnap.checkpoint import Logs
 from ttlsnap.copies.manifest import CopiedFile, Manifest, read_manifest
-from ttlsnap.errors import StorageError
+from ttlsnap.errors import AlteredCopyError, StorageError
 from ttlsnap.publishing.journal import digest_of
 from ttlsnap.publishing.runs import Runs
 from ttlsnap.storage.directory import OWN, Directory, each
@@ -15,8 +15,13 @@ from ttlsnap.storage.trees import stat_files
 NOT_LISTED = "is not in the manifest"
 
 
-def find_differences(files: Directory, manifest: Manifest) -> Iterator[tuple[str, str]]:
-    """Read everything in a copy. Yield the path of each file that is not as in the manifest, and what is wrong."""
+def find_differences(
+    files: Directory, manifest: Manifest, digests: Mapping[str, str] | None = None
+) -> Iterator[tuple[str, str]]:
+    """Read everything in a copy. Yield the path of each file that is not as in the manifest, and what is wrong.
+
+    Files with known ``digests`` were read before, and are not read again.
+    """
     infos = stat_files(files, manifest.files)
 
     def describe(file: CopiedFile) -> str | None:
@@ -26,7 +31,8 @@ def find_differences(files: Directory, manifest: Manifest) -> Iterator[tuple[str
         if info.size != file.size:
             return f"has {info.size:,} bytes, and the manifest says {file.size:,}"
         try:
-            return None if digest_of(files, file.path) == file.digest else "has another content than the manifest says"
+            digest = (digests or {}).get(file.path) or digest_of(files, file.path)
+            return None if digest == file.digest else "has another content than the manifest says"
         except StorageError as error:
             return f"cannot be read: {error.message}"
 
@@ -38,14 +44,28 @@ def find_differences(files: Directory, manifest: Manifest) -> Iterator[tuple[str
         yield path, NOT_LISTED
 
 
-def find_alterations(files: Directory, runs: Runs, logs: Logs) -> Iterator[tuple[str, str]]:
+def find_alterations(
+    files: Directory, runs: Runs, logs: Logs, digests: Mapping[str, str] | None = None
+) -> Iterator[tuple[str, str]]:
     """Yield the differences of a copy from its manifest, if neither a query nor a run has worked on it since.
 
-    Raise CorruptionError if the manifest is damaged.
+    ``digests`` are as for ``find_differences``. Raise CorruptionError if the manifest is damaged.
     """
     manifest = read_manifest(files)
     if manifest is not None and is_unused(manifest, runs, logs):
-        yield from find_differences(files, manifest)
+        yield from find_differences(files, manifest, digests)
+
+
+def refuse_differences(files: Directory, differences: Sequence[tuple[str, str]], consequence: str) -> None:
+    """Raise AlteredCopyError if a copy, from which files are taken, has ``differences`` from its manifest.
+
+    ``consequence`` is a sentence for the message.
+    """
+    if differences:
+        path, words = differences[0]
+        advice = "Move it out of the copy" if words == NOT_LISTED else "Use another copy"
+        others = "" if len(differences) == 1 else f" ({len(differences)} such files)"
+        raise AlteredCopyError(f"{files.root}/{path} {words}{others}. {consequence} {advice}")
 
 
 def is_unused(manifest: Manifest, runs: Runs, logs: Logs) -> bool:

@@ -375,6 +375,7 @@ class _Reader:
                 every_s=every_s,
                 keep=table.get("keep"),
                 before_run=table.get("before_run", False),
+                verify=table.get("verify", False),
             )
         return None
 

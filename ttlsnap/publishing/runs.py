@@ -86,6 +86,11 @@ class Runs:
         return restored_batch if restored_batch != batch else None
 
     @property
+    def last_published(self) -> str | None:
+        """The id of the run, or the rollback, that was published last; None if there is none."""
+        return next((journal.run for journal in reversed(self.journals) if journal.status == "done"), None)
+
+    @property
     def in_force(self) -> list[Journal]:
         """The journals of the published runs that no rollback has undone, oldest first."""
         done_journals = [journal for journal in self.journals if journal.status == "done"]
