@@ -48,12 +48,15 @@ Examples:
 class ReplacingOptions(ConsentOptions):
     """The restore of a checkpoint from a copy."""
 
+    PANEL = REPLACE
+
     replace: Annotated[
         bool,
         typer.Option(
             "--replace",
             help="Restore the checkpoint DESTINATION from its copy SOURCE. Stop the query first. It then reads again "
-            "what came after the batch, and its batch numbers go on. ttlsnap rollback undoes it.",
+            "what came after the batch, and its batch numbers go on. ttlsnap rollback undoes it. Not together with "
+            "--new-id, --verify or --onto.",
             rich_help_panel=REPLACE,
         ),
     ] = False
@@ -210,12 +213,24 @@ def _lines(report: CopyReport) -> list[str]:
         return lines
     if report.verified:
         lines.append("Everything in the copy was read again, and is as the manifest says.")
-    lines.append(
-        f"The copy has the query id {report.query_id}, and can run beside the original."
-        if report.new_id
-        else "The copy has the query id of the original: it is a backup. For a clone that runs beside it, use --new-id."
-    )
-    return lines
+    if not report.new_id:
+        of_the_original = "The copy has the query id of the original: it is a backup."
+        return [*lines, f"{of_the_original} For a clone that runs beside it, use --new-id."]
+    return [
+        *lines,
+        f"The copy has the query id {report.query_id}, and can run beside the original, with an output of its own.",
+        "If it writes files to a new folder, create in the folder's _spark_metadata, each with the line v1, before you "
+        f"start it: {', '.join(_sink_files(report.batch))}",
+    ]
+
+
+def _sink_files(batch: int) -> list[str]:
+    """Return the files that a file sink needs to compact its log, if the log begins after ``batch``.
+
+    Spark compacts the log in each tenth batch. It then reads the last compacted file, and those after it.
+    """
+    compacted = (batch + 1) // 10 * 10 - 1
+    return [*([f"{compacted}.compact"] if compacted >= 0 else []), *map(str, range(compacted + 1, batch + 1))]
 
 
 class CopyProgress:

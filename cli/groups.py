@@ -1,16 +1,18 @@
 """Groups of options: dataclasses whose fields are options of the command line.
 
 A command takes each group as one parameter. ``separate`` gives Typer the options of the groups instead, so that each
-option is declared only once, with its name, its default and its help.
+option is declared only once, with its name, its default and its help. If a group has a ``PANEL``, help shows all of its
+options there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import fields, is_dataclass
 from functools import cache, wraps
 from inspect import Parameter, Signature, signature
-from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 from typer.models import OptionInfo
 
@@ -45,11 +47,24 @@ def separate(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _parameters(group: type[DataclassInstance]) -> list[Parameter]:
-    hints = get_type_hints(group, include_extras=True)
+    hints, panel = get_type_hints(group, include_extras=True), getattr(group, "PANEL", None)
     return [
-        Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name])
+        Parameter(
+            field.name,
+            Parameter.KEYWORD_ONLY,
+            default=field.default,
+            annotation=hints[field.name] if panel is None else _in_panel(hints[field.name], panel),
+        )
         for field in fields(group)
     ]
+
+
+def _in_panel(hint: Any, panel: str) -> Any:
+    """Return the annotation of an option that help shows in another panel."""
+    kind, declared_option = get_args(hint)
+    option = copy(declared_option)
+    option.rich_help_panel = panel
+    return Annotated[kind, option]
 
 
 def values_of(group: DataclassInstance, *names: str) -> dict[str, Any]:

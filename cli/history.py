@@ -26,6 +26,14 @@ if TYPE_CHECKING:
 _SPARE = ("rule", "now", "backup", "rewritten", "of", "batch", "version", "kind")
 """Columns to leave out on a narrow terminal, first to last."""
 
+PRUNE = (
+    "Remove the files that runs have replaced, and that are kept in the checkpoint. These runs can then no longer be "
+    "rolled back. Backups that copy has made stay."
+)
+BACKUPS = (
+    "List also the backups of the checkpoint that copy has made in this folder, each in a folder of its own. The "
+    "checkpoint need not exist any more."
+)
 _MOST_STEPS = 20
 """The steps of a migration that are shown."""
 
@@ -40,8 +48,7 @@ def history(
         bool,
         typer.Option(
             "--prune",
-            help="Remove the files that runs have replaced and keep in the checkpoint. These runs can then no longer "
-            "be rolled back. Backups made by copy stay.",
+            help=PRUNE,
         ),
     ] = False,
     dry_run: Annotated[
@@ -62,8 +69,7 @@ def history(
         typer.Option(
             "--backups",
             metavar="FOLDER",
-            help="List also the backups of the checkpoint that copy has made in this folder, each in a folder of its "
-            "own. The checkpoint need not exist any more.",
+            help=BACKUPS,
         ),
     ] = None,
     output_format: FormatOption = Format.TEXT,

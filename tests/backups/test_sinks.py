@@ -10,6 +10,7 @@ import pytest
 
 from ttlsnap import compact, doctor
 from ttlsnap.backups.run import copy
+from ttlsnap.cli.app import run
 from ttlsnap.errors import RefusedError
 from ttlsnap.positions.rewinding import rewind
 
@@ -108,9 +109,9 @@ def test_a_query_goes_on_after_a_batch_that_only_the_sink_has_ended(
     first = judge.restart(checkpoint, MORE_WHOLE)
     last, before = end_before_the_commit(checkpoint), tree(checkpoint.path)
     whole, target = files_of(checkpoint.out), str(checkpoint.path)
-    for run in (drop_some, repartition, replace_all, into_a_copy):
+    for change in (drop_some, repartition, replace_all, into_a_copy):
         with pytest.raises(RefusedError, match=f"batch {last} was begun and not committed"):
-            run(checkpoint.path, stopped=True)
+            change(checkpoint.path, stopped=True)
     assert tree(checkpoint.path) == before
     if has_ids:
         with pytest.raises(Exception, match="CheckpointInfo"):
@@ -128,6 +129,23 @@ def test_a_query_goes_on_after_a_batch_that_only_the_sink_has_ended(
     assert files_of(checkpoint.out) > whole
     rows = [batch.rows for batch in first if batch.rows]
     assert [batch.rows for batch in again if batch.rows] == (rows if how in ("copy", "rewind") else rows[-1:])
+
+
+@pytest.mark.wide
+def test_a_clone_with_a_new_folder_for_its_file_sink_goes_on(
+    judge: Judge, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoint = judge.write(Query("agg_append", sink="parquet"), WHOLE)
+    clone = judge.at(checkpoint, tmp_path / "clone")
+    clone.out = tmp_path / "out"
+    assert run(["copy", str(checkpoint.path), str(clone.path), "--new-id"]) == 0
+    names = " ".join(capsys.readouterr().out.split()).rpartition("before you start it: ")[2]
+    (clone.out / "_spark_metadata").mkdir(parents=True)
+    for name in names.split(", "):
+        (clone.out / "_spark_metadata" / name).write_text("v1\n")
+    more = [[event] for events in MORE_WHOLE for event in events]
+    judge.restart(clone, more[:12])
+    assert (clone.out / "_spark_metadata/9.compact").exists()
 
 
 @pytest.mark.wide

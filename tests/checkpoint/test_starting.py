@@ -46,6 +46,12 @@ def test_missing_logs_are_told_from_a_query_that_has_just_begun(tmp_path: Path) 
     files = LocalDirectory(str(sample(NAME, tmp_path)))
     assert newest_version(files) == LAST + 1
     assert "Spark runs batch 6 again" in describe_missing_commits(files, range(LAST + 1))
+    lost = describe_missing_commits(files, ())
+    assert "the offset log is missing" in lost
+    assert lost.endswith(
+        f"ttlsnap copy BACKUP {files.root} --replace --stopped. Or put the folder offsets back as before"
+    )
+    (Path(files.root) / "commits").rename(Path(files.root) / "lost")
     assert "the logs are missing" in describe_missing_commits(files, ())
     for path in Path(files.root).glob("state/0/*/[2-7].delta"):
         path.unlink()

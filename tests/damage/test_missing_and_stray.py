@@ -137,7 +137,10 @@ def test_an_empty_state_file_without_checksums_is_an_error(refuses: Refuses, tmp
         (_remove("offsets", "commits", "state", "sources"), "has no offsets and no state folder"),
         (_remove("state"), "has no state folder"),
         (_remove("state/0"), "has no operator folder"),
-        (_remove("offsets"), "the logs are missing, but the state has versions up to 7. Spark 4.1 and later do not"),
+        (
+            _remove("offsets"),
+            "the offset log is missing, but the state has versions up to 7. Spark 4.1 and later do not",
+        ),
         (_remove("commits"), "the commit log is missing, but offsets has the batches 0 to 6"),
         (_remove(*(f"commits/{n}" for n in range(7))), "Spark runs batch 6 again, and continues with this state"),
         (_remove("commits", "state/0/0", "state/0/1", *(f"offsets/{n}" for n in range(1, 7))), "no batch is committed"),

@@ -225,7 +225,7 @@ DAMAGES = [
     *_file("offsets", f"offsets/{LAST - 2}", {"missing": (), "a folder": (), "others": LOG}, OLD_FILE),
     *_all(
         "offsets",
-        ("`offsets` is missing", removed("offsets"), "the logs are missing"),
+        ("`offsets` is missing", removed("offsets"), "the offset log is missing"),
         ("`offsets` is empty", at("offsets", gone, Path.mkdir), ("damaged-log", "nothing-restorable")),
         ("`offsets/N + 2` follows `offsets/N`", copied(OFFSETS, f"offsets/{LAST + 2}"), (*LOG, "uncommitted-batch")),
         (
