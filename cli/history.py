@@ -46,10 +46,7 @@ def history(
     target: Target,
     prune: Annotated[
         bool,
-        typer.Option(
-            "--prune",
-            help=PRUNE,
-        ),
+        typer.Option("--prune", help=PRUNE),
     ] = False,
     dry_run: Annotated[
         bool,

@@ -23,6 +23,7 @@ from ttlsnap.copies.run import SilentCopyListener
 from ttlsnap.copies.verify import find_differences
 from ttlsnap.errors import CorruptionError, FencedError, RefusedError, TtlsnapError, UsageError
 from ttlsnap.positions.rewinding import list_restorable, rewind
+from ttlsnap.storage.local import LocalDirectory
 from ttlsnap.storage.open import open_directory
 
 from ..backups.sources import read_one_source_twice
@@ -166,8 +167,17 @@ def test_an_interrupted_copy_is_fenced_and_goes_on(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("batches", [(6, 2), (2, 6), (6, 2, 6), (2, 6, 3)])
-def test_a_copy_that_goes_on_with_another_batch_is_always_fenced(tmp_path: Path, batches: Sequence[int]) -> None:
+def test_a_copy_that_goes_on_with_another_batch_is_always_fenced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batches: Sequence[int]
+) -> None:
     source, target, whole, fences = sample(AGG, tmp_path), tmp_path / "copy", tmp_path / "whole", list[str]()
+    copy(str(source), str(whole), batch=batches[-1])
+    remove = LocalDirectory.remove
+
+    def remove_and_look(files: LocalDirectory, path: str) -> None:
+        remove(files, path)
+        if files.root == str(target) and (target / "offsets").is_dir() and not (target / MANIFEST).exists():
+            look()
 
     def look() -> None:
         newest_file = max((target / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
@@ -177,6 +187,7 @@ def test_a_copy_that_goes_on_with_another_batch_is_always_fenced(tmp_path: Path,
         look()
         raise Interrupted
 
+    monkeypatch.setattr(LocalDirectory, "remove", remove_and_look)
     for number, batch in enumerate(batches[:-1]):
         for listener in (Doing("chosen", end), Doing("arrived", end)):
             if number or listener.moment == "arrived":
@@ -186,7 +197,6 @@ def test_a_copy_that_goes_on_with_another_batch_is_always_fenced(tmp_path: Path,
                     doctor(str(target))
     copy(str(source), str(target), batch=batches[-1], listener=Doing("chosen", look))
     assert set(fences) == {"ttlsnap fence"}
-    copy(str(source), str(whole), batch=batches[-1])
     assert tree(target) == tree(whole)
 
 

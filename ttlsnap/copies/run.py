@@ -156,6 +156,12 @@ def has_begun(place: str) -> bool:
     return False
 
 
+def _number(path: str) -> int:
+    """Return the number in the name of a log's file; -1 for another file."""
+    number = layout.parse_number(posixpath.basename(path))
+    return -1 if number is None else number
+
+
 def _is_of_a_batch(path: str) -> bool:
     """Return whether Spark removes a file when it no longer retains the batch that wrote it."""
     return layout.batch_of(layout.strip_checksum(path)) is not None or any(
@@ -302,22 +308,7 @@ class _Copy:
         command = _command(self._source.root, target, new_id=self._request.new_id)
         target.mkdirs(layout.OFFSETS)
         target.replace(fence, f"{COPY_MARK}; run `{command}`\n".encode())
-        self._remove_newer_offsets(fence)
         return facts
-
-    def _remove_newer_offsets(self, fence: str) -> None:
-        """Remove the offsets that come after the fence. They are of an attempt for another batch, as is its own fence.
-
-        Until the last one is removed, the newest file is a fence.
-        """
-        target, fence_batch = self._target, layout.parse_number(posixpath.basename(fence)) or 0
-        numbers = (layout.parse_number(info.name) for info in target.list(layout.OFFSETS))
-        newer_paths = [
-            layout.offset_file(number) for number in sorted(n for n in numbers if n is not None and n > fence_batch)
-        ]
-        for path in newer_paths:
-            target.remove(path)
-        sync_names(target, newer_paths)
 
     def _send(self, selection: Selection) -> str | None:
         """Send what the copy does not have. Return the path of a file that has changed in the source, or None."""
@@ -368,7 +359,8 @@ class _Copy:
         self._refuse_altered(selection, "The copy is not complete.", digests)
         manifest = Manifest(facts, {file.path: self._copied[file.path] for file in selection.files})
         fence = layout.offset_file(selection.batch + 1)
-        other_paths = [path for path in find_others(target, manifest.files) if path != fence]
+        # Offsets of an attempt for a later batch go before its fence, so the newest file is always a fence.
+        other_paths = sorted((path for path in find_others(target, manifest.files) if path != fence), key=_number)
         for path in other_paths:
             target.remove(path)
         sync_names(target, other_paths)
