@@ -95,7 +95,9 @@ def _version(value: bool) -> None:
 def _options(
     version: bool = typer.Option(False, "--version", "-V", callback=_version, is_eager=True, help="Show the version."),
     quiet: bool = typer.Option(False, "--quiet", "-q", help="Print only errors, warnings, questions and JSON."),
-    verbose: bool = typer.Option(False, "--verbose", "-v", help="Also print, on stderr, what a run plans."),
+    verbose: bool = typer.Option(
+        False, "--verbose", "-v", help="Also print, on stderr, what compact, migrate or import plans."
+    ),
     debug: bool = typer.Option(False, "--debug", help="Show the traceback of an error."),
 ) -> None:
     """Declare the options that are accepted anywhere on the command line; ``run`` removes them."""

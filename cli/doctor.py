@@ -146,6 +146,9 @@ def _show(out: Console, report: DoctorReport) -> None:
         for problem in report.problems:
             if problem.severity == severity:
                 _show_problem(out, problem)
+    if any(problem.severity == "error" for problem in report.problems):
+        command = f"ttlsnap copy BACKUP {shell_word(report.target)} --replace --stopped"
+        out.print(Text(f"\nTo restore the whole checkpoint from a backup: {command}"))
     if not any(problem.severity != "note" for problem in report.problems):
         out.print()
         out.print("Nothing is wrong.")

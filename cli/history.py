@@ -195,7 +195,7 @@ def _show_backups(target: str, backups: Sequence[FoundBackup] | None, *, exists:
     if backups is None:
         return
     if not backups:
-        say("There is no backup of this checkpoint. --backups needs the folder that contains the folders of backups.")
+        say("No folder in that of --backups is a backup of this checkpoint. Perhaps they are one level above or below.")
         return
     out = console()
     rows = table("backup", "status", "batch", "made", "files", "size", right=("batch", "files", "size"))

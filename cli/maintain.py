@@ -278,6 +278,8 @@ def _describe_backups(result: TargetResult) -> Iterator[str]:
     elif backup.status == "planned":
         yield f"a run backs it up as of batch {backup.batch} to {backup.place} ({size(backup.bytes)})"
     else:
+        if backup.status == "failed":
+            yield "not backed up"
         yield f"the newest backup is of batch {backup.batch}, made {backup.made_at}: {backup.place}"
     for place_of_backup in backup.removed:
         yield f"{'a run removes' if backup.dry_run else 'removed'} the backup {place_of_backup}"

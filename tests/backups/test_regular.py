@@ -448,6 +448,17 @@ def test_a_backup_is_read_again_if_the_policy_says_so(maintain: Maintain, source
     )
 
 
+def test_the_text_says_that_a_damaged_checkpoint_was_not_backed_up(
+    maintain: Maintain, source: Source, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert maintain('to = "backups/{batch}"')[0] == 0
+    source.commit(source.batches[1])
+    (source.path / "state/0/0").rename(tmp_path / "lost")
+    assert run(["maintain", str(tmp_path / "policy.toml"), "--engine", "local"]) == 5
+    text = " ".join(capsys.readouterr().out.split())
+    assert "not backed up" in text and f"the newest backup is of batch {source.batches[0]}" in text
+
+
 def test_a_broken_backup_does_not_count(maintain: Maintain, source: Source, tmp_path: Path) -> None:
     folder = tmp_path / "backups"
     copy(str(source.path), str(folder / str(source.batches[0])))

@@ -36,6 +36,18 @@ def named(document: dict[str, Any], name: str) -> dict[str, Any]:
     return next(s for store in document["operators"][0]["stores"] for s in store["states"] if s["name"] == name)
 
 
+def test_an_added_column_with_the_name_of_another_one_has_its_own_type() -> None:
+    def add(document: dict[str, Any]) -> None:
+        column = state(document)["value"][0]
+        state(document)["value"].insert(0, {**column, "type": "decimal(10,2)"})
+
+    fewer, more = contract("rocksdb-4.2"), contract("rocksdb-4.2", add)
+    text = f"{state(fewer.to_json())['value'][0]['name']} decimal(10,2)"
+    for old, new, sides in ((fewer, more, (None, text)), (more, fewer, (text, None))):
+        (finding,) = [one for one in compare(old, new).findings if one.code in ("value-added", "value-removed")]
+        assert (finding.old, finding.new) == sides
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_a_checkpoint_is_compatible_with_itself(name: str) -> None:
     report = compare(contract(name), contract(name), direction="full")

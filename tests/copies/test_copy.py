@@ -23,6 +23,7 @@ from ttlsnap.copies.run import SilentCopyListener
 from ttlsnap.copies.verify import find_differences
 from ttlsnap.errors import CorruptionError, FencedError, RefusedError, TtlsnapError, UsageError
 from ttlsnap.positions.rewinding import list_restorable, rewind
+from ttlsnap.storage.directory import FileInfo
 from ttlsnap.storage.local import LocalDirectory
 from ttlsnap.storage.open import open_directory
 
@@ -253,6 +254,22 @@ def test_a_copy_on_which_an_idle_query_has_written_a_snapshot_can_be_copied(tmp_
     (first / "commits/0").unlink()
     assert copy(str(first), str(second)).complete
     assert diff(str(source), str(second)).differs is False
+
+
+def test_a_log_of_a_source_that_a_listing_lacks_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, target, whole = sample(AGG, tmp_path), tmp_path / "copy", tmp_path / "whole"
+    copy(str(source), str(whole))
+    list_tree, missed = LocalDirectory.list_tree, max((source / "sources/0").glob("[0-9]*")).relative_to(source)
+
+    def list_others(files: LocalDirectory, path: str, most: int | None = None) -> dict[str, FileInfo]:
+        infos = list_tree(files, path, most)
+        if files.root == str(source):
+            infos.pop(str(missed), None)
+        return infos
+
+    monkeypatch.setattr(LocalDirectory, "list_tree", list_others)
+    copy(str(source), str(target))
+    assert (target / missed).read_bytes() == (whole / missed).read_bytes()
 
 
 def test_without_the_id_of_its_query_a_checkpoint_is_not_copied(tmp_path: Path) -> None:

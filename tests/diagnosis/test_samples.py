@@ -321,6 +321,7 @@ def test_the_text_names_the_repair_and_its_consequences(tmp_path: Path, capsys: 
         "3 to 7",
         "1 to 2",
         "error: missing-delta",
+        "To restore the whole checkpoint from a backup: ttlsnap copy BACKUP",
         "--fix last-batch-lost",
         "the sink gets their rows",
     ):

@@ -763,7 +763,7 @@ SOURCE_UNNAMED = Outcome(
     _UNKNOWN,
     "one contract has no name of the source, and the other has: is it the same source?",
     SILENT,
-    "describe the function with --schema NAME=SCHEMA, and the name of the other contract; or, if it is the same "
+    "make this contract again with --schema NAME=SCHEMA and the name in the other contract; or, if it is the same "
     "source, ignore this finding",
 )
 TIME_ZONE_OF_DATES = Outcome(

@@ -7,6 +7,7 @@ transformWithState by name instead, and a schema may evolve.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -160,9 +161,10 @@ def _are_same(old: DataType, new: DataType) -> bool:
 
 
 def _add_other_length(comparison: Comparison, place: Place, how: How, old: StructType, new: StructType) -> None:
-    before, after = Counter(map(comparison.new_name, old.names)), Counter(new.names)
+    old_columns = [(comparison.new_name(field.name), field.type.simple_string) for field in old.fields]
+    new_columns = [(field.name, field.type.simple_string) for field in new.fields]
+    before, after = (Counter(name for name, _ in columns) for columns in (old_columns, new_columns))
     path = place.field or how.side
-    types = {field.name: field.type.simple_string for field in (*new.fields, *old.fields)}
     words: dict[str, object] = {
         "side": how.side,
         "before": quantity(len(old.fields), "column"),
@@ -170,16 +172,24 @@ def _add_other_length(comparison: Comparison, place: Place, how: How, old: Struc
     }
     is_value = how.side == "value"
     for name in before - after:
-        column_text, instead = f"{name} {types.get(name, '')}".strip(), INSTEAD_OF_REMOVING if is_value else ""
+        column_text = _describe_extra(name, old_columns, new_columns)
+        instead = INSTEAD_OF_REMOVING if is_value else ""
         comparison.add(
             COLUMN_REMOVED, place.at(field=f"{path}.{name}"), column_text, None, name=name, instead=instead, **words
         )
     for name in after - before:
-        column_text, instead = f"{name} {types.get(name, '')}".strip(), INSTEAD_OF_ADDING if is_value else ""
+        column_text = _describe_extra(name, new_columns, old_columns)
+        instead = INSTEAD_OF_ADDING if is_value else ""
         comparison.add(
             COLUMN_ADDED, place.at(field=f"{path}.{name}"), None, column_text, name=name, instead=instead, **words
         )
     _compare_common(comparison, place, how, old, new)
+
+
+def _describe_extra(name: str, columns: Sequence[tuple[str, str]], others: Sequence[tuple[str, str]]) -> str:
+    """Return a name of columns with the type of that one which the other schema lacks. Columns are names and types."""
+    types, other_types = ([kind for other, kind in group if other == name] for group in (columns, others))
+    return f"{name} {next(iter(Counter(types) - Counter(other_types)))}"
 
 
 def _compare_common(comparison: Comparison, place: Place, how: How, old: StructType, new: StructType) -> None:

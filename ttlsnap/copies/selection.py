@@ -256,6 +256,11 @@ def _list_sources(files: Directory, checkpoint: Checkpoint) -> dict[str, FileInf
         for path in newer_paths:
             infos.pop(path, None)
         for path in (f"{log.folder}/{name}" for name in log.read):
+            # While a query changes a folder, a listing can lack a file.
+            if path not in infos and (info := files.stat(path)) is not None:
+                infos[path] = info
+            if path not in infos:
+                raise _gone(files, path)
             try:
                 check_source_log(files, path, infos[path])
             except (CorruptionError, StorageError) as error:

@@ -167,7 +167,7 @@ CODES: dict[str, Kind] = {
     "unsupported": Kind(
         "unknown", "If it is a format, a newer version of ttlsnap may know it. If it is a limit, raise the limit"
     ),
-    "altered-copy": Kind("error", "Use another copy, or copy the original again"),
+    "altered-copy": Kind("error", "Use another copy, or make a new one"),
     "planned-batch": Kind("note", "Nothing to do: the query restarts with this batch"),
     "uncommitted-batch": Kind(
         "note", "Nothing to do: it runs again when the query starts. If the query does not start: ttlsnap rewind"

@@ -103,8 +103,8 @@ def _refuse_batch_in_progress(runs: Runs, logs: Logs, listing: Listing, age_s: f
         is_planned = newest_batch > last_committed and newest_batch == planned_batch(runs, logs)
         if is_planned and {layout.strip_checksum(path) for path in begun_paths} == {layout.offset_file(newest_batch)}:
             raise BusyError(
-                f"{files.root}: ttlsnap planned batch {newest_batch}, with which the query restarts. Spark writes "
-                f"nothing when it begins this batch, so the query may be running it. So {_WITH_STOPPED}"
+                f"{files.root}: ttlsnap planned batch {newest_batch}, with which the query restarts. No file shows "
+                f"whether Spark has begun it, so {_WITH_STOPPED}"
             )
         if newest_batch > last_committed and not is_planned:
             sentence_start = f"{files.root}: batch {newest_batch} was started but is not committed. Its"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ttlsnap.checkpoint import Logs
-from ttlsnap.errors import RefusedError
+from ttlsnap.errors import CorruptionError
 from ttlsnap.printable import shell_word
 from ttlsnap.publishing.fence import has_its_batch
 from ttlsnap.publishing.journal import Journal, find_backup
@@ -34,12 +34,14 @@ class MissingFiles:
 
     def advise(self, root: str) -> str:
         """Return what helps."""
-        restore_advice = "Restore the file from a copy of the checkpoint"
-        if not self.can_roll_back:
-            return restore_advice
-        return (
-            f"{restore_advice}, or go back to the state before the run: ttlsnap rollback {shell_word(root)} --stopped"
+        place = shell_word(root)
+        advice = (
+            "Restore the file from a copy that was made after the run, or the checkpoint from a backup: ttlsnap copy "
+            f"BACKUP {place} --replace --stopped"
         )
+        if not self.can_roll_back:
+            return advice
+        return f"{advice}. Or go back to the state before the run: ttlsnap rollback {place} --stopped"
 
 
 def find_last_run(runs: Runs, logs: Logs) -> Journal | None:
@@ -95,7 +97,9 @@ def find_missing_files(runs: Runs, logs: Logs) -> list[MissingFiles]:
 
 
 def refuse_missing_files(runs: Runs, logs: Logs) -> None:
-    """Raise RefusedError if a file that the last run published is missing."""
+    """Raise CorruptionError if a file that the last run published is missing."""
     root = runs.files.root
     for missing in find_missing_files(runs, logs):
-        raise RefusedError(f"{missing.describe(root)}. Nothing was changed. {missing.advise(root)}")
+        error = CorruptionError(f"{missing.describe(root)}. Nothing was changed. {missing.advise(root)}")
+        error.advice = ""  # it has its own
+        raise error

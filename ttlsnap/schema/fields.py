@@ -69,7 +69,8 @@ def find_field(name: str, key: StructType, value: StructType) -> Field | None:
             return None
         matching_ordinals = [ordinal for ordinal, field in enumerate(schema.fields) if field.name == field_name]
         if number is None and len(matching_ordinals) > 1:
-            options = ", ".join(f"{field_name}#{copy + 1}" for copy in range(len(matching_ordinals)))
+            start = name if name.endswith(f".{field_name}") else field_name
+            options = ", ".join(f"{start}#{copy + 1}" for copy in range(len(matching_ordinals)))
             raise UsageError(
                 f"{name!r} is ambiguous: there are {len(matching_ordinals)} fields {field_name!r}; "
                 f"write one of {options}"

@@ -339,12 +339,12 @@ def _refuse_moved_on(files: Directory, last_run: Journal, logs: Logs) -> int:
             "replaced no longer belong to the logs. Nothing was changed. The query can be started"
         )
     if last_committed > last_run.batch:
-        advice = "Use an older copy of the checkpoint instead"
+        advice = f"restore an older backup: ttlsnap copy BACKUP {shell_word(files.root)} --replace --stopped"
         if last_run.kind == "sources":
-            advice = "Make the opposite change of the sources instead, or use an older copy of the checkpoint"
+            advice = f"make the opposite change of the sources, or {advice}"
         raise RefusedError(
-            f"{files.root}: batch {last_committed} was committed after run {last_run.run} (batch {last_run.batch}), "
-            f"and the old state is not the state of that batch. {advice}"
+            f"{files.root}: the query has committed batch {last_committed} since run {last_run.run} (batch "
+            f"{last_run.batch}). To undo the run would lose what came after it. Instead, {advice}"
         )
     if last_committed == last_run.batch and not has_its_batch(files, last_run):
         raise RefusedError(
