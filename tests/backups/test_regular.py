@@ -20,6 +20,7 @@ from ttlsnap.cli.app import run
 from ttlsnap.copies.manifest import MANIFEST, CopyFacts, read_manifest, write_begun
 from ttlsnap.storage.open import open_directory
 
+from ..publishing.publishers import drop_some
 from ..samples import bytes_of, sample
 
 AGG = "agg-deltas-lz4-4.2"
@@ -431,6 +432,32 @@ def test_after_a_run_and_its_rollback_there_is_a_new_backup(maintain: Maintain, 
         backup = maintain(text)[1]["policy_backup"]
         assert (backup["status"], backup["place"]) == ("done", str(folder / f"{source.batches[0]}-{number}"))
         assert not diff(str(source.path), backup["place"]).differs
+
+
+def forget_runs(ck: Path) -> None:
+    """Compact, and remove ttlsnap's folder, as a user may."""
+    drop_some(ck, stopped=True)
+    shutil.rmtree(ck / "_ttlsnap")
+
+
+def run_again(ck: Path) -> None:
+    """Be as if a query had run the last batch again: its log has another time."""
+    last = max((ck / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    os.utime(last, (1, 1))
+
+
+@pytest.mark.parametrize("change", [forget_runs, run_again])
+def test_a_backup_is_current_only_if_the_files_are_the_same(
+    maintain: Maintain, source: Source, tmp_path: Path, change: Callable[[Path], object]
+) -> None:
+    text = 'to = "backups/{batch}"\nkeep = 1'
+    assert [maintain(text)[1]["policy_backup"]["status"] for _ in range(2)] == ["done", "current"]
+    change(source.path)
+    backup = maintain(text)[1]["policy_backup"]
+    place = tmp_path / "backups" / f"{source.batches[0]}-2"
+    assert (backup["status"], backup["place"]) == ("done", str(place))
+    assert not diff(str(source.path), str(place)).differs
+    assert [found.place for found in backups_in(tmp_path / "backups")] == [str(place)]
 
 
 def test_a_backup_is_read_again_if_the_policy_says_so(maintain: Maintain, source: Source, tmp_path: Path) -> None:

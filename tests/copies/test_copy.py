@@ -15,10 +15,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ttlsnap import diff, doctor, export, inspect
+from ttlsnap import compact, diff, doctor, export, inspect
+from ttlsnap.backups.found import find_backups
 from ttlsnap.backups.run import copy
 from ttlsnap.checkpoint import layout
-from ttlsnap.copies.manifest import MANIFEST, read_manifest, write_begun
+from ttlsnap.checkpoint.logs import COPY_MARK
+from ttlsnap.copies.manifest import (
+    DERIVED,
+    MANIFEST,
+    CopiedFile,
+    CopyFacts,
+    read_begun,
+    read_manifest,
+    write_begun,
+    write_part,
+)
 from ttlsnap.copies.run import SilentCopyListener
 from ttlsnap.copies.verify import find_differences
 from ttlsnap.errors import CorruptionError, FencedError, RefusedError, TtlsnapError, UsageError
@@ -30,6 +41,7 @@ from ttlsnap.storage.open import open_directory
 from ..backups.sources import read_one_source_twice
 from ..cli.running import Ttlsnap
 from ..positions import files
+from ..publishing.publishers import DropsAFifth
 from ..publishing.trees import tree
 from ..samples import NAMES, bytes_of, sample
 
@@ -171,7 +183,7 @@ def test_an_interrupted_copy_is_fenced_and_goes_on(tmp_path: Path, monkeypatch: 
 def test_a_copy_that_goes_on_with_another_batch_is_always_fenced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batches: Sequence[int]
 ) -> None:
-    source, target, whole, fences = sample(AGG, tmp_path), tmp_path / "copy", tmp_path / "whole", list[str]()
+    source, target, whole, fences = sample(AGG, tmp_path), tmp_path / "copies/one", tmp_path / "whole", list[str]()
     copy(str(source), str(whole), batch=batches[-1])
     remove = LocalDirectory.remove
 
@@ -196,6 +208,8 @@ def test_a_copy_that_goes_on_with_another_batch_is_always_fenced(
                     copy(str(source), str(target), batch=batch, listener=listener)
                 with pytest.raises(FencedError):
                     doctor(str(target))
+                (found,) = find_backups(open_directory(str(tmp_path / "copies")))
+                assert found.status == "unfinished"
     copy(str(source), str(target), batch=batches[-1], listener=Doing("chosen", look))
     assert set(fences) == {"ttlsnap fence"}
     assert tree(target) == tree(whole)
@@ -247,13 +261,66 @@ def test_a_damaged_copy_is_not_copied(tmp_path: Path, path: str, work: Callable[
     assert read_manifest(open_directory(str(second))) is None
 
 
+LOST = [(), ("offsets/6", "commits/6"), ("commits/6",), ("offsets/3",), ("commits/3", "state/0/0/7.delta")]
+
+
+@pytest.mark.parametrize("lost", LOST, ids=" ".join)
+def test_a_copy_that_has_lost_files_or_has_a_foreign_one_is_not_copied(tmp_path: Path, lost: Sequence[str]) -> None:
+    source, first, second = sample(AGG, tmp_path), tmp_path / "first", tmp_path / "second"
+    copy(str(source), str(first))
+    for path in lost:
+        (first / path).unlink()
+        (first / path).with_name(f".{(first / path).name}.crc").unlink(missing_ok=True)
+    if not lost:
+        shutil.copy(source / "sources/0/0", first / "sources/0/5.compact")
+    for options in ({}, {"replace": True}):
+        target = second if not options else source
+        with pytest.raises(CorruptionError):
+            copy(str(first), str(target), stopped=True, **options)  # type: ignore[arg-type]
+    assert read_manifest(open_directory(str(second))) is None
+
+
+def test_what_a_clone_has_instead_of_a_file_is_not_shared(tmp_path: Path) -> None:
+    source, clone, backup = sample(AGG, tmp_path), tmp_path / "clone", tmp_path / "backup"
+    (source / ".metadata.crc").unlink(missing_ok=True)
+    copy(str(source), str(clone), new_id=True)
+    report = copy(str(source), str(backup), onto=str(clone), verify=True)
+    assert report.shared > 20
+    assert (backup / "metadata").read_bytes() == (source / "metadata").read_bytes()
+    manifest = read_manifest(open_directory(str(clone)))
+    assert manifest is not None
+    assert [path for path, file in manifest.files.items() if file.changed_ns == DERIVED] == ["metadata"]
+
+
+def test_the_last_record_of_a_file_counts(tmp_path: Path) -> None:
+    files = open_directory(str(tmp_path))
+    write_begun(files, CopyFacts(made_at="", source="s", batch=1, query_id=None, source_query_id=None))
+    files.mkdirs("offsets")
+    files.replace("offsets/2", f"{COPY_MARK}\n".encode())
+    for number in (10, 9, 2):
+        write_part(files, number, [CopiedFile("a", number, "", 0)])
+    begun = read_begun(files)
+    assert begun is not None and begun[1]["a"].size == 10
+
+
+def test_few_open_files_are_enough(tmp_path: Path) -> None:
+    source = sample(JOIN, tmp_path)
+    words = f"ulimit -n 64; {sys.executable} -m ttlsnap copy {source} {tmp_path}/copy --verify"
+    done = subprocess.run(["sh", "-c", words], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_copy_on_which_an_idle_query_has_written_a_snapshot_can_be_copied(tmp_path: Path) -> None:
     source, first, second = sample(AGG, tmp_path), tmp_path / "first", tmp_path / "second"
     copy(str(source), str(first))
-    (first / "state/0/0/.7.snapshot.crc").touch()
-    (first / "commits/0").unlink()
-    assert copy(str(first), str(second)).complete
-    assert diff(str(source), str(second)).differs is False
+    compact(str(sample(AGG, tmp_path / "other")), [DropsAFifth(0)], output=str(tmp_path / "output"), stopped=True)
+    shutil.copy(tmp_path / "output/state/0/0/7.snapshot", first / "state/0/0/7.snapshot")
+    for version in (1, 2, 3):
+        (first / f"state/0/0/{version}.delta").unlink()
+    report = copy(str(first), str(second), verify=True)
+    assert "has files of the state that are not in its manifest" in " ".join(report.warnings)
+    restored = copy(str(first), str(source), replace=True, dry_run=True, stopped=True)
+    assert "has files of the state that are not in its manifest" in " ".join(restored.warnings)
 
 
 def test_a_log_of_a_source_that_a_listing_lacks_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

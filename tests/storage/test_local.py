@@ -63,6 +63,22 @@ def test_files_that_are_synced_together_are_on_the_disk_when_the_block_ends(tmp_
     assert open_files(tmp_path) == []
 
 
+def test_the_files_that_wait_are_limited_for_the_whole_process(tmp_path: Path) -> None:
+    files = LocalDirectory(str(tmp_path))
+    with Unsynced() as first, Unsynced() as second:
+        for number in range(200):
+            for later in (first, second):
+                with files.writer(f"{number}", later) as file:
+                    file.write(b"1")
+            assert 0 < len(open_files(tmp_path)) <= 128
+    assert open_files(tmp_path) == []
+    with Unsynced() as later:  # all of the room is free again
+        for number in range(100):
+            with files.writer(f"{number}", later):
+                pass
+        assert len(open_files(tmp_path)) == 100
+
+
 def test_an_error_of_the_disk_names_the_file_that_was_to_be_synced_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Literal
 
 from ttlsnap.checkpoint import layout
-from ttlsnap.checkpoint.logs import COPY_MARK, read_logs
+from ttlsnap.checkpoint.logs import COPY_MARK, is_copy_fence, read_logs
 from ttlsnap.copies.manifest import (
     BEGUN,
     MANIFEST,
@@ -110,8 +110,9 @@ def _find(place: str) -> FoundBackup | None:
 def _look_at(files: Directory, place: str) -> FoundBackup | None:
     begun = read_begun(files)
     if begun is not None:
-        offsets = read_logs(files).offsets
-        return _describe(place, "used" if offsets and offsets[-1] > begun[0].batch else "unfinished", begun[0])
+        logs = read_logs(files)
+        is_used = logs.offsets[-1:] > (begun[0].batch,) and not is_copy_fence(logs.fence)
+        return _describe(place, "used" if is_used else "unfinished", begun[0])
     manifest = read_manifest(files)
     if manifest is None:
         return None

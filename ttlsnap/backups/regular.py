@@ -11,12 +11,13 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from ttlsnap.backups.found import FoundBackup, find_backups, remove_backup
-from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.checkpoint import query_id
-from ttlsnap.checkpoint.logs import MAX_LOG_BYTES, read_logs
+from ttlsnap.checkpoint.logs import read_logs
 from ttlsnap.checkpoint.recognize import require_checkpoint
 from ttlsnap.clock import iso_of
+from ttlsnap.copies.earlier import EarlierCopy
 from ttlsnap.copies.run import CopyRequest, SilentCopyListener, make_copy
+from ttlsnap.copies.selection import select_files
 from ttlsnap.documents import Document
 from ttlsnap.errors import BusyError, RefusedError, TtlsnapError, UsageError
 from ttlsnap.publishing.runs import Runs
@@ -142,16 +143,20 @@ class _Backups:
         batch = commits[-1] if commits else None
         last_run = Runs.read(source).last_published
         same = [backup for backup in complete if (backup.batch, backup.last_run) == (batch, last_run)]
-        current = next((backup for backup in reversed(same) if _has_same_batch(source, backup)), None)
+        current = next((backup for backup in reversed(same) if _has_what_is_there(source, backup)), None)
         taken = frozenset(backup.place for backup in found if backup not in unfinished)
         return cls(batch, complete, unfinished, current, taken)
 
 
-def _has_same_batch(source: Directory, backup: FoundBackup) -> bool:
-    """Return whether a batch of the checkpoint read the same, and at the same time, as that of the backup."""
-    path = layout.offset_file(backup.batch or 0)
-    copy = open_directory(backup.place)
-    return source.read(path, MAX_LOG_BYTES) == copy.read(path, MAX_LOG_BYTES)
+def _has_what_is_there(source: Directory, backup: FoundBackup) -> bool:
+    """Return whether a copy of the checkpoint as of the batch of a backup would have the same files."""
+    try:
+        copy = EarlierCopy.open(open_directory(backup.place))
+        selection = select_files(source, backup.batch, copy.files.root)
+    except TtlsnapError:  # a new backup says what is wrong
+        return False
+    is_same = all(file.parts or copy.find(file) is not None for file in selection.files)
+    return is_same and {file.path for file in selection.files} == copy.manifest.files.keys()
 
 
 class RegularBackups:

@@ -45,7 +45,7 @@ from ttlsnap.copies.report import CopyReport
 from ttlsnap.copies.run import CopyListener, CopyRequest, SilentCopyListener, require_apart
 from ttlsnap.copies.selection import SelectedFile, Selection, find_changed, find_replaced, select_files
 from ttlsnap.copies.transfer import Sender
-from ttlsnap.copies.verify import find_alterations, is_unused, refuse_differences
+from ttlsnap.copies.verify import is_unused, refuse_altered
 from ttlsnap.engines.local import PartitionReading, read_all
 from ttlsnap.engines.progress import SilentWorkListener
 from ttlsnap.errors import AlteredCopyError, BusyError, CorruptionError, RefusedError, UsageError, explain_errors
@@ -112,7 +112,7 @@ def go_back(files: Directory, request: CopyRequest) -> Run:
     The backups of earlier runs stay. Where Spark cannot run a batch without data, none is planned.
     """
     scratch = existing_folder(request.scratch) if request.scratch is not None else None
-    selection = _select(request, files, files)
+    selection, _ = _select(request, files, files)
     request = replace(request, planned_batch=describe_unplannable(selection.checkpoint) is None)
     run = Replacement(files, selection, refuse_if_interrupted(files), request)
     run.replaces_backups = False
@@ -125,9 +125,9 @@ def _replace(request: CopyRequest, source: Directory, files: Directory, warnings
     started = time.monotonic()
     scratch = existing_folder(request.scratch) if request.scratch is not None else None
     with nullcontext() if request.dry_run else files.lock():
-        selection = _select(request, source, files)
+        selection, warnings_of_copy = _select(request, source, files)
         run = Replacement(source, selection, refuse_if_interrupted(files), request)
-        run.warnings += warnings
+        run.warnings += (*warnings_of_copy, *warnings)
         if source is files:
             _refuse_last_batch(run.runs, run.before, selection.batch)
         refusals = run.refusals()
@@ -140,12 +140,11 @@ def _replace(request: CopyRequest, source: Directory, files: Directory, warnings
     return replace(run.report, first_run=first_run, seconds=_since(started))
 
 
-def _select(request: CopyRequest, source: Directory, files: Directory) -> Selection:
+def _select(request: CopyRequest, source: Directory, files: Directory) -> tuple[Selection, list[str]]:
+    """Return what the source has, and warnings."""
     with _blame_copy(source, files):
         selection = select_files(for_reading(source), request.batch, files.root)
-    differences = list(find_alterations(for_reading(source), selection.runs, selection.checkpoint.logs))
-    refuse_differences(for_reading(source), differences, "Nothing was changed.")
-    return selection
+    return selection, refuse_altered(for_reading(source), selection, "Nothing was changed.")
 
 
 @contextmanager

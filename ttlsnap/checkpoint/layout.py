@@ -117,6 +117,13 @@ def batch_of(path: str) -> int | None:
     return int(match[1]) if match else None
 
 
+def is_state_file(path: str) -> bool:
+    """Return whether a path is a delta, a snapshot, a file that snapshots share, or a checksum of one of them."""
+    parts = path.split("/")
+    is_state = parse_state_file(strip_checksum(parts[-1])) is not None or (len(parts) > 1 and parts[-2] in SHARED)
+    return parts[0] == STATE and "_metadata" not in parts and is_state
+
+
 def offset_file(batch: int) -> str:
     """Return the path of a batch's file in the offset log."""
     return f"{OFFSETS}/{batch}"

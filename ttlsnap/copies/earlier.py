@@ -63,7 +63,8 @@ class EarlierCopy:
         else:
             # No two tables of RocksDB have the same name, and they never change.
             is_table = f"/{layout.SSTS}/" in file.path and file.path.endswith(".sst")
-            is_unchanged = is_table or known_file.changed_ns == file.info.mtime_ns
+            has_its_time = self.manifest.facts.format > 1 or layout.is_state_file(file.path)
+            is_unchanged = is_table or (has_its_time and known_file.changed_ns == file.info.mtime_ns)
             is_same = is_unchanged and known_file.size == file.info.size
         if not is_same:
             return None

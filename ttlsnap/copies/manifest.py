@@ -16,6 +16,7 @@ from typing import Any
 
 import xxhash
 
+from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.logs import is_copy_fence, read_logs
 from ttlsnap.documents import ReadableDocument
 from ttlsnap.errors import CorruptionError
@@ -26,7 +27,10 @@ from ttlsnap.versions import VERSION, refuse_newer
 MANIFEST = f"{OWN}/copy.json"
 UNFINISHED = f"{OWN}/copying"
 BEGUN = f"{UNFINISHED}/begun.json"
-FORMAT = 1
+FORMAT = 2
+"""In format 1, files with another content than the original have its time."""
+DERIVED = -1
+"""The time of a file whose content is not that of the original. No file has it."""
 _MAX_BYTES = 4 << 30
 
 
@@ -34,7 +38,8 @@ _MAX_BYTES = 4 << 30
 class CopiedFile:
     """A file of a copy. ``digest`` is the XXH3 (128 bits, hexadecimal) of its bytes.
 
-    ``changed_ns`` is when the file in the source was last changed. ``size`` and ``digest`` are those in the copy.
+    ``changed_ns`` is when the file in the source was last changed, or ``DERIVED``. ``size`` and ``digest`` are those in
+    the copy.
     """
 
     path: str
@@ -128,11 +133,10 @@ def read_begun(files: Directory) -> tuple[CopyFacts, dict[str, CopiedFile]] | No
     copied_files: dict[str, CopiedFile] = {}
     try:
         facts = _read_facts(parse_json(files.read(BEGUN, _MAX_BYTES), any_text=True), f"{files.root}/{BEGUN}")
-        for info in files.list(UNFINISHED):
-            path = f"{UNFINISHED}/{info.name}"
-            if path != BEGUN and info.name.endswith(".json"):
-                lines = require_type(parse_json(files.read(path, _MAX_BYTES), any_text=True), list)
-                copied_files |= {file.path: file for file in map(CopiedFile.of_line, lines)}
+        for number in part_numbers(files):  # the last record of a file counts
+            data = files.read(f"{UNFINISHED}/{number}.json", _MAX_BYTES)
+            lines = require_type(parse_json(data, any_text=True), list)
+            copied_files |= {file.path: file for file in map(CopiedFile.of_line, lines)}
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptionError(
             f"{files.root}/{UNFINISHED} does not describe an unfinished copy of ttlsnap ({error}). Remove "
@@ -144,7 +148,7 @@ def read_begun(files: Directory) -> tuple[CopyFacts, dict[str, CopiedFile]] | No
 def _read_facts(document: Any, where: str) -> CopyFacts:
     facts: dict[str, Any] = require_type(document, dict)
     refuse_newer(facts.get("made_by"), where)
-    if facts.get("format") != FORMAT:
+    if facts.get("format") not in range(1, FORMAT + 1):
         raise ValueError(f"format {facts.get('format')!r} is unknown")
     kinds = {"source": str, "made_at": str, "batch": int}
     for name, kind in kinds.items():
@@ -156,6 +160,12 @@ def write_begun(files: Directory, facts: CopyFacts) -> None:
     """Record what an unfinished copy is of."""
     files.mkdirs(UNFINISHED)
     files.replace(BEGUN, json.dumps(facts.to_json(), indent=1).encode())
+
+
+def part_numbers(files: Directory) -> list[int]:
+    """Return the numbers of the records of an unfinished copy, oldest first."""
+    numbers = (layout.parse_number(info.name.removesuffix(".json")) for info in files.list(UNFINISHED))
+    return sorted(number for number in numbers if number is not None)
 
 
 def write_part(files: Directory, number: int, copied_files: Iterable[CopiedFile]) -> None:

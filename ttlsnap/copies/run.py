@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import posixpath
 import time
-from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -35,6 +34,7 @@ from ttlsnap.copies.manifest import (
     CopiedFile,
     CopyFacts,
     Manifest,
+    part_numbers,
     read_begun,
     read_manifest,
     write_begun,
@@ -44,7 +44,7 @@ from ttlsnap.copies.manifest import (
 from ttlsnap.copies.report import CopyReport
 from ttlsnap.copies.selection import SelectedFile, Selection, find_changed, select_files
 from ttlsnap.copies.transfer import Sender
-from ttlsnap.copies.verify import NOT_LISTED, find_alterations, find_differences, find_others, refuse_differences
+from ttlsnap.copies.verify import find_differences, find_others, refuse_altered
 from ttlsnap.errors import BusyError, CorruptionError, RefusedError, TtlsnapError, UsageError, tidy_after_error
 from ttlsnap.printable import shell_word
 from ttlsnap.publishing.liveness import planned_batch
@@ -162,13 +162,6 @@ def _number(path: str) -> int:
     return -1 if number is None else number
 
 
-def _is_of_a_batch(path: str) -> bool:
-    """Return whether Spark removes a file when it no longer retains the batch that wrote it."""
-    return layout.batch_of(layout.strip_checksum(path)) is not None or any(
-        f"/{name}/" in path for name in layout.SHARED
-    )
-
-
 def _command(source: str, target: Directory, *, new_id: bool) -> str:
     return f"ttlsnap copy {shell_word(source)} {shell_word(target.root)}{' --new-id' if new_id else ''}"
 
@@ -196,9 +189,9 @@ class _Copy:
         """Return the report of a dry run."""
         facts = self._find_begun()
         selection = self._choose(facts)
-        self._refuse_altered(selection, "Nothing was copied.", {})
+        warnings = refuse_altered(self._source, selection, "Nothing was copied.")
         self._kept = len(selection.files) - len(self._find_missing(selection))
-        return self._report(selection, None)
+        return replace(self._report(selection, None), warnings=tuple(warnings))
 
     def run(self) -> CopyReport:
         """Make the copy, or what is missing of it."""
@@ -318,7 +311,7 @@ class _Copy:
         sender = Sender(self._source, self._target, self._request.parallelism, self._earlier)
         # Without the id, Spark would write one of its own as soon as somebody starts it, even if the fence stops it.
         missing_files.sort(key=lambda file: (file.path != layout.METADATA, file.path))
-        first_part = self._next_part()
+        first_part = max(part_numbers(self._target), default=-1) + 1
         for number, start in enumerate(range(0, len(missing_files), PART), first_part):
             copied_files, changed_paths = sender.send(missing_files[start : start + PART])
             sync_names(self._target, [file.path for file in copied_files])
@@ -333,10 +326,6 @@ class _Copy:
                 return changed_paths[0]
         return None
 
-    def _next_part(self) -> int:
-        numbers = (layout.parse_number(info.name.removesuffix(".json")) for info in self._target.list(UNFINISHED))
-        return max((number for number in numbers if number is not None), default=-1) + 1
-
     def _find_missing(self, selection: Selection) -> list[SelectedFile]:
         infos = stat_files(self._target, [file.path for file in selection.files if file.path in self._copied])
 
@@ -344,11 +333,11 @@ class _Copy:
             if file.path.startswith(f"{layout.OFFSETS}/"):
                 return False  # the fence of an earlier attempt may have taken its place
             copied, info = self._copied.get(file.path), infos.get(file.path)
-            if copied is None or info is None or info.size != copied.size or copied.changed_ns != file.info.mtime_ns:
+            if copied is None or info is None or info.size != copied.size:
                 return False
             if file.content is not None:
                 return copied.digest == xxhash.xxh3_128_hexdigest(file.content)
-            return copied.size == file.info.size
+            return (copied.size, copied.changed_ns) == (file.info.size, file.info.mtime_ns)
 
         return [file for file in selection.files if not has(file)]
 
@@ -356,7 +345,7 @@ class _Copy:
         target = self._target
         unchanged = (file.path for file in selection.files if file.content is None and not file.parts)
         digests = {path: self._copied[path].digest for path in unchanged}
-        self._refuse_altered(selection, "The copy is not complete.", digests)
+        warnings = refuse_altered(self._source, selection, "The copy is not complete.", digests)
         manifest = Manifest(facts, {file.path: self._copied[file.path] for file in selection.files})
         fence = layout.offset_file(selection.batch + 1)
         # Offsets of an attempt for a later batch go before its fence, so the newest file is always a fence.
@@ -369,23 +358,7 @@ class _Copy:
         if wrong:
             raise CorruptionError(f"{target.root}/{wrong[0][0]} {wrong[0][1]} ({len(wrong)} such files). Copy again")
         write_manifest(target, manifest)
-        warnings = self._lower_fence(fence)
-        return replace(self._report(selection, manifest), warnings=warnings)
-
-    def _refuse_altered(self, selection: Selection, consequence: str, digests: Mapping[str, str]) -> None:
-        """Raise AlteredCopyError if the source is a copy itself, and what is taken from it is not as its manifest says.
-
-        A query that has started on it, and has begun no batch, may have added snapshots, and removed what old batches
-        need. ``digests`` are those of files that were read.
-        """
-        taken = {file.path for file in selection.files}
-        logs = selection.checkpoint.logs
-        differences = [
-            (path, words)
-            for path, words in find_alterations(self._source, selection.runs, logs, digests)
-            if words != NOT_LISTED and (path in taken or not _is_of_a_batch(path))
-        ]
-        refuse_differences(self._source, differences, consequence)
+        return replace(self._report(selection, manifest), warnings=(*warnings, *self._lower_fence(fence)))
 
     def _lower_fence(self, fence: str) -> tuple[str, ...]:
         """Let others use a complete copy. Return warnings for the user.

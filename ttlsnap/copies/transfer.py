@@ -13,7 +13,7 @@ import xxhash
 
 from ttlsnap.checkpoint.file_checksums import verified
 from ttlsnap.copies.earlier import EarlierCopy
-from ttlsnap.copies.manifest import CopiedFile
+from ttlsnap.copies.manifest import DERIVED, CopiedFile
 from ttlsnap.copies.selection import SelectedFile
 from ttlsnap.errors import BusyError, CorruptionError, StorageError, explain_errors
 from ttlsnap.printable import shell_word
@@ -82,7 +82,7 @@ class Sender:
             self._target.remove(file.path)
         if known_file is not None and self._earlier is not None and self._target.take(self._earlier.files, file.path):
             self.shared.append(known_file)
-            return replace(known_file, changed_ns=file.info.mtime_ns)
+            return replace(known_file, changed_ns=_changed_ns(file))
         digest, size = xxhash.xxh3_128(), 0
         with self._target.writer(file.path, self._unsynced) as copy:
             for piece in self._pieces(file):
@@ -91,7 +91,7 @@ class Sender:
                 size += len(piece)
             if file.content is None and not file.parts and size != file.info.size:
                 raise ChangedError(f"{self._source.root}/{file.path} has changed while it was copied")
-        return CopiedFile(file.path, size, digest.hexdigest(), file.info.mtime_ns)
+        return CopiedFile(file.path, size, digest.hexdigest(), _changed_ns(file))
 
     def _pieces(self, file: SelectedFile) -> Iterator[bytes]:
         if file.content is not None:
@@ -133,6 +133,11 @@ class Sender:
             if self._source.stat(path) is not None:
                 raise
             raise ChangedError(f"{self._source.root}/{path} was removed before it was copied") from None
+
+
+def _changed_ns(file: SelectedFile) -> int:
+    """Return when the original of a copied file was changed; ``DERIVED`` if its content is not that of the original."""
+    return file.info.mtime_ns if file.content is None and not file.parts else DERIVED
 
 
 class _Room:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
-from ttlsnap.checkpoint import Logs
+from ttlsnap.checkpoint import Logs, layout
 from ttlsnap.copies.manifest import CopiedFile, Manifest, read_manifest
+from ttlsnap.copies.selection import Selection
 from ttlsnap.errors import AlteredCopyError, StorageError
 from ttlsnap.publishing.journal import digest_of
 from ttlsnap.publishing.runs import Runs
@@ -56,21 +57,43 @@ def find_alterations(
         yield from find_differences(files, manifest, digests)
 
 
-def refuse_differences(files: Directory, differences: Sequence[tuple[str, str]], consequence: str) -> None:
-    """Raise AlteredCopyError if a copy, from which files are taken, has ``differences`` from its manifest.
+def refuse_altered(
+    files: Directory, selection: Selection, consequence: str, digests: Mapping[str, str] | None = None
+) -> list[str]:
+    """Raise AlteredCopyError if the source of a copy is itself a copy, and not as its manifest says. Return warnings.
 
-    ``consequence`` is a sentence for the message.
+    A query that has started on it, and has begun no batch, may have added snapshots, and removed what older versions
+    need. ``consequence`` is a sentence for the message. ``digests`` are as for ``find_differences``.
     """
+    taken_paths = {file.path for file in selection.files}
+    found = find_alterations(files, selection.runs, selection.checkpoint.logs, digests)
+    differences, added_paths = list[tuple[str, str]](), list[str]()
+    for path, words in found:
+        is_taken = path in taken_paths
+        if words == NOT_LISTED and is_taken and layout.is_state_file(path):
+            added_paths.append(path)
+        elif (is_taken or words != NOT_LISTED) if not layout.is_state_file(path) else is_taken:
+            differences.append((path, words))
     if differences:
         path, words = differences[0]
         advice = "Move it out of the copy" if words == NOT_LISTED else "Use another copy"
         others = "" if len(differences) == 1 else f" ({len(differences)} such files)"
         raise AlteredCopyError(f"{files.root}/{path} {words}{others}. {consequence} {advice}")
+    if not added_paths:
+        return []
+    return [
+        f"{files.root} has files of the state that are not in its manifest, and they are used (such files: "
+        f"{len(added_paths)}, as {added_paths[0]}). The maintenance of a query that has started on it adds such files. "
+        "If none has, use another copy"
+    ]
 
 
 def is_unused(manifest: Manifest, runs: Runs, logs: Logs) -> bool:
-    """Return whether neither a query nor a run has worked on a copy, which has these runs and logs."""
-    return not runs.ids and logs.offsets[-1:] == (manifest.facts.batch,)
+    """Return whether neither a query nor a run has worked on a copy, which has these runs and logs.
+
+    A query never goes back: a copy that has lost logs is damaged.
+    """
+    return not runs.ids and (not logs.offsets or logs.offsets[-1] <= manifest.facts.batch)
 
 
 def find_others(files: Directory, known_paths: dict[str, CopiedFile]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import threading
 from types import TracebackType
 from typing import BinaryIO
@@ -11,7 +12,17 @@ from ttlsnap.errors import StorageError
 
 _SMALL = 1 << 20
 _MOST = 128
-"""The most files that wait. Each of them stays open."""
+"""The most files of this process that wait. Each of them stays open."""
+_SHARE = 8
+"""The part of the files that this process may have open: one of so many."""
+
+
+def _limit() -> int:
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return _MOST if most == resource.RLIM_INFINITY else max(min(_MOST, most // _SHARE), 1)
+
+
+_room = threading.Semaphore(_limit())
 
 
 class Unsynced:
@@ -40,16 +51,22 @@ class Unsynced:
         if os.fstat(file.fileno()).st_size > _SMALL:
             os.fsync(file.fileno())
             return
-        descriptor = os.dup(file.fileno())
-        if hasattr(os, "posix_fadvise"):  # Linux begins to write the content, and does not wait
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        if not _room.acquire(blocking=False):
+            with self._lock:
+                files, self._files = self._files, []
+            _sync(files)
+            if not _room.acquire(blocking=False):  # others have all of it
+                os.fsync(file.fileno())
+                return
+        try:
+            descriptor = os.dup(file.fileno())
+        except OSError:
+            _room.release()
+            raise
         with self._lock:
             self._files.append((name, descriptor))
-            files = self._files
-            if len(files) < _MOST:
-                return
-            self._files = []
-        _sync(files)
+        if hasattr(os, "posix_fadvise"):  # Linux begins to write the content, and does not wait
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def _sync(files: list[tuple[str, int]], *, close_only: bool = False) -> None:
@@ -64,5 +81,6 @@ def _sync(files: list[tuple[str, int]], *, close_only: bool = False) -> None:
             failure.__cause__ = error
         finally:
             os.close(descriptor)
+            _room.release()
     if failure is not None:
         raise failure

@@ -162,7 +162,7 @@ def copy_all_but_state(source: Directory, staging: Directory, home: str, logs: L
         path = layout.strip_checksum(path)
         folder, _, name = path.rpartition("/")
         is_log = folder in (layout.OFFSETS, layout.COMMITS) and layout.parse_number(name) is not None
-        return path in known if is_log else not _is_state_file(path)
+        return path in known if is_log else not layout.is_state_file(path)
 
     _send(source, staging, home, {path: info for path, info in infos.items() if is_copied(path)})
 
@@ -212,11 +212,3 @@ def _rename(staging: str, destination: str) -> None:
             os.close(parent)
     except OSError as error:
         raise StorageError(f"cannot rename {staging} to {destination}: {error.strerror}") from error
-
-
-def _is_state_file(path: str) -> bool:
-    """Return whether a path is a delta, a snapshot, a file that snapshots share, or a checksum of one of them."""
-    parts = path.split("/")
-    name = layout.strip_checksum(parts[-1])
-    is_state = layout.parse_state_file(name) is not None or (len(parts) > 1 and parts[-2] in layout.SHARED)
-    return parts[0] == layout.STATE and "_metadata" not in parts and is_state
