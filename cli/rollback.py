@@ -25,8 +25,8 @@ def rollback(
     """Undo the last run: restore the files that it replaced, byte for byte.
 
     ttlsnap refuses this after the query has committed a newer batch; after a rewind or a restore of a backup, once it
-    has begun one. For a Delta table, it restores the version before
-    the run, and refuses this if anybody has written to the table since.
+    has begun one. For a Delta table, it restores the version before the run, and refuses this if anybody has written to
+    the table since.
     """
     from ttlsnap.delta import is_table
     from ttlsnap.storage.open import open_directory

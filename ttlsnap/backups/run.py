@@ -21,10 +21,8 @@ def copy(request: CopyRequest) -> CopyReport:
     if request.replace and (request.new_id or request.verify or request.onto is not None):
         raise UsageError("--replace cannot be used with --new-id, --verify or --onto")
     if request.replace:
-        from ttlsnap.backups.replacing import (
-            replace_state,
-            require_replaceable,
-        )  # loads PyArrow, which others do not need
+        # This loads PyArrow, which others do not need.
+        from ttlsnap.backups.replacing import replace_state, require_replaceable
 
         require_replaceable(request.target)
         return replace_state(request)

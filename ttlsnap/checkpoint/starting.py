@@ -143,8 +143,8 @@ def describe_missing_commits(files: Directory, offsets: Sequence[int]) -> str:
         return (
             f"{files.root}: the commit log is missing. A migration has moved the logs of earlier batches to its "
             "backup, so Spark does not load the state without those of the last batch. If you deleted these to "
-            f"withdraw the batch, run: ttlsnap rollback {shell_word(files.root)} --stopped. Otherwise "
-            + _restoring(files, "r", "the folders offsets and commits")
+            f"withdraw the batch, run: ttlsnap rollback {shell_word(files.root)} --stopped. "
+            + _restoring(files, "Otherwise restore", "the folders offsets and commits")
         )
     if offsets:
         description = (
@@ -154,12 +154,12 @@ def describe_missing_commits(files: Directory, offsets: Sequence[int]) -> str:
         if _have_ids(files):
             return (
                 f"{description}. The names of its files have ids (checkpoint format 2), which only the commit log has, "
-                "so Spark does not load the state. " + _restoring(files, "R", "the folder commits")
+                "so Spark does not load the state. " + _restoring(files, "Restore", "the folder commits")
             )
         # Without commits, Spark runs the newest batch again. It loads the state before that batch, whose version is the
         # batch's own number.
         if newest_state < offsets[-1]:
-            return f"{description}. Spark needs version {offsets[-1]}. " + _restoring(files, "R")
+            return f"{description}. Spark needs version {offsets[-1]}. " + _restoring(files, "Restore")
         return (
             f"{description}. When the query starts, Spark runs batch {offsets[-1]} again, and continues with this "
             "state. Put the folder commits back as it was, or let the query commit a batch. Then repeat the command"
@@ -169,14 +169,16 @@ def describe_missing_commits(files: Directory, offsets: Sequence[int]) -> str:
     folders = "the folder offsets" if has_commits else "the folders offsets and commits"
     return (
         f"{files.root}: {lost} missing, but the state has versions up to {newest_state}. {WITHOUT_LOGS} "
-        + _restoring(files, "R", folders)
+        + _restoring(files, "Restore", folders)
     )
 
 
-def _restoring(files: Directory, first_letter: str, folders: str = "") -> str:
+def _restoring(files: Directory, start: str, folders: str = "") -> str:
     """Return the advice to restore a checkpoint that has lost logs. Those of another batch would not fit the state."""
-    words = f"estore the checkpoint from a backup: ttlsnap copy BACKUP {shell_word(files.root)} --replace --stopped"
-    return first_letter + words + (f". Or put {folders} back as before" if folders else "")
+    command = f"ttlsnap copy BACKUP {shell_word(files.root)} --replace --stopped"
+    return f"{start} the checkpoint from a backup: {command}" + (
+        f". Or put {folders} back as before" if folders else ""
+    )
 
 
 def newest_version(files: Directory) -> int:

@@ -138,7 +138,7 @@ def make_copy(request: CopyRequest) -> CopyReport:
 
 def require_apart(source: Directory, target: Directory) -> None:
     """Raise UsageError if one of the directories is within the other, also by another mount of the same folder."""
-    if is_within(source.root, target.root) or is_within(target.root, source.root) or _is_mounted_in(source, target):
+    if is_within(source.root, target.root) or is_within(target.root, source.root) or _have_one_folder(source, target):
         raise UsageError(f"{target.root} and the checkpoint {source.root} must not contain each other")
 
 
@@ -166,13 +166,16 @@ def _command(source: str, target: Directory, *, new_id: bool) -> str:
     return f"ttlsnap copy {shell_word(source)} {shell_word(target.root)}{' --new-id' if new_id else ''}"
 
 
-def _is_mounted_in(source: Directory, target: Directory) -> bool:
-    """Return whether a local target is in the folder ``source``, which has another path there."""
-    if not (isinstance(source, LocalDirectory) and isinstance(target, LocalDirectory)):
+def _have_one_folder(first: Directory, second: Directory) -> bool:
+    """Return whether one of two local directories is in the other, which has another path there."""
+    if not (isinstance(first, LocalDirectory) and isinstance(second, LocalDirectory)):
         return False
-    place = Path(target.root)
-    folders = [folder for folder in (place, *place.parents) if folder.exists()]
-    return any(folder.samefile(source.root) for folder in folders) if Path(source.root).exists() else False
+    places = Path(first.root), Path(second.root)
+    return any(
+        folder.exists() and outer.exists() and folder.samefile(outer)
+        for inner, outer in (places, places[::-1])
+        for folder in (inner, *inner.parents)
+    )
 
 
 class _Copy:
@@ -187,7 +190,7 @@ class _Copy:
 
     def foresee(self) -> CopyReport:
         """Return the report of a dry run."""
-        facts = self._find_begun()
+        facts, self._attempts = self._find_begun(), 1
         selection = self._choose(facts)
         warnings = refuse_altered(self._source, selection, "Nothing was copied.")
         self._kept = len(selection.files) - len(self._find_missing(selection))
