@@ -40,6 +40,7 @@ from ttlsnap.storage.open import open_directory
 
 from ..backups.sources import read_one_source_twice
 from ..cli.running import Ttlsnap
+from ..mounts import may_mount
 from ..positions import files
 from ..publishing.publishers import DropsAFifth
 from ..publishing.trees import tree
@@ -347,10 +348,7 @@ def test_without_the_id_of_its_query_a_checkpoint_is_not_copied(tmp_path: Path) 
     assert not target.exists()
 
 
-@pytest.mark.skipif(
-    shutil.which("unshare") is None or subprocess.run(["unshare", "-m", "true"], check=False).returncode != 0,
-    reason="this user may not mount",
-)
+@may_mount
 def test_a_place_in_the_checkpoint_is_refused_also_by_another_mount(tmp_path: Path) -> None:
     source, mount = sample(AGG, tmp_path), tmp_path / "mount"
     mount.mkdir()

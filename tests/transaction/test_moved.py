@@ -13,6 +13,7 @@ from ttlsnap import compact, export, inspect
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 
 from ..cli.running import Ttlsnap
+from ..mounts import may_mount
 from ..samples import bytes_of, moved_sample, sample
 
 VISITS = "visits-4.2"
@@ -94,10 +95,7 @@ def test_links_from_either_path_are_not_refused(tmp_path: Path, ttlsnap: Ttlsnap
 _INSPECT = "import sys, ttlsnap; print(len(ttlsnap.inspect(sys.argv[1]).warnings))"
 
 
-@pytest.mark.skipif(
-    shutil.which("unshare") is None or subprocess.run(["unshare", "-m", "true"], check=False).returncode != 0,
-    reason="this user cannot mount",
-)
+@may_mount
 def test_another_mount_of_the_same_folder_is_not_refused(tmp_path: Path) -> None:
     target, mount = sample(VISITS, tmp_path), tmp_path / "mount"
     mount.mkdir()

@@ -74,7 +74,7 @@ class PolicyBackup(Document):
     """What a run of a policy did about the backups of a checkpoint.
 
     status          ``done``: it made one; ``planned``: it would make one; ``waiting``: it is not time for one;
-                    ``current``: the query has committed no batch since the newest one; ``failed``: none was made
+                    ``current``: the newest one has what the checkpoint has; ``failed``: none was made
     place, batch, made_at, bytes    the newest one; those of the planned one, if ``planned``. None if there is none
     sent_bytes      what was sent for it in this run
     is_current      whether the newest one has the last batch that the query has committed, and the files that the

@@ -150,7 +150,7 @@ def _begun_batch(selection: Selection) -> int | None:
 
 
 def has_begun(place: str) -> bool:
-    """Return whether a place has an unfinished copy, as far as the storage tells."""
+    """Return whether a place has an unfinished copy; False if that cannot be read."""
     with suppress(TtlsnapError):
         return read_begun(open_directory(place)) is not None
     return False
@@ -290,13 +290,12 @@ class _Copy:
         target = self._target
         if facts is None:
             begin_copy(self._source, target)
-        source_id = selection.checkpoint.query_id
         facts = CopyFacts(
             made_at=iso_of(datetime.now(UTC)),
             source=self._source.root,
             batch=selection.batch,
             query_id=selection.query_id,
-            source_query_id=source_id,
+            source_query_id=selection.checkpoint.query_id,
             last_run=selection.runs.last_published,
         )
         write_begun(target, facts)

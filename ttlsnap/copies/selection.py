@@ -257,12 +257,12 @@ def _list_sources(files: Directory, checkpoint: Checkpoint) -> dict[str, FileInf
             infos.pop(path, None)
         for path in (f"{log.folder}/{name}" for name in log.read):
             # While a query changes a folder, a listing can lack a file.
-            if path not in infos and (info := files.stat(path)) is not None:
-                infos[path] = info
-            if path not in infos:
+            info = infos.get(path) or files.stat(path)
+            if info is None:
                 raise _gone(files, path)
+            infos[path] = info
             try:
-                check_source_log(files, path, infos[path])
+                check_source_log(files, path, info)
             except (CorruptionError, StorageError) as error:
                 if files.stat(path) is None:
                     raise _gone(files, path) from error

@@ -69,10 +69,10 @@ def refuse_altered(
     found = find_alterations(files, selection.runs, selection.checkpoint.logs, digests)
     differences, added_paths = list[tuple[str, str]](), list[str]()
     for path, words in found:
-        is_taken = path in taken_paths
-        if words == NOT_LISTED and is_taken and layout.is_state_file(path):
+        is_taken, is_listed, is_state = path in taken_paths, words != NOT_LISTED, layout.is_state_file(path)
+        if is_taken and is_state and not is_listed:
             added_paths.append(path)
-        elif (is_taken or words != NOT_LISTED) if not layout.is_state_file(path) else is_taken:
+        elif is_taken or (is_listed and not is_state):
             differences.append((path, words))
     if differences:
         path, words = differences[0]
