@@ -37,7 +37,7 @@ UPGRADE = ("4.2", "4.3")
 OLD_VERSIONS = ("3.1", "3.2", "3.3", "3.4")
 """Versions that only the full matrix starts."""
 
-_PATIENCE_S = 180.0
+_PATIENCE_S = 600.0
 
 reserved = ""
 """The reason why no other version may be started now. Tests of ``make test`` have only one."""

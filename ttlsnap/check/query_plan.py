@@ -80,10 +80,15 @@ def _is_used(union: str, parts: Sequence[tuple[str, ...]]) -> bool:
 def can_compare_plans(comparison: Comparison, old: OperatorContract, new: OperatorContract) -> bool:
     """Return whether the plans of two operators can be compared; if not, the report says so."""
     if old.plan is None or new.plan is None:
-        names = [name for name, operator in (("old", old), ("new", new)) if operator.plan is None]
+        sides = (("old", old, comparison.old), ("new", new, comparison.new))
+        names = [
+            f"the {name} {'checkpoint' if contract.made_from == 'checkpoint' else 'contract'}"
+            for name, operator, contract in sides
+            if operator.plan is None
+        ]
         comparison.cannot_compare(
-            "what the query computes (input columns, aggregates, windows, gaps, delays, TTLs, functions): the "
-            f"{' and the '.join(names)} contract {'has' if len(names) == 1 else 'have'} no plan; create "
+            "what the query computes (input columns, aggregates, windows, gaps, delays, TTLs, functions): "
+            f"{' and '.join(names)} {'has' if len(names) == 1 else 'have'} no plan; create "
             f"{'it' if len(names) == 1 else 'them'} from the query (ttlsnap contract module:function)"
         )
         return False

@@ -415,8 +415,8 @@ def _check_partitions(
         wrong_partition = first_gap if first_gap < expected_count else partitions[expected_count]
         raise CorruptionError(
             f"{files.root}/{layout.operator_directory(operator)}: {quantity(expected_count, 'partition')} expected, "
-            f"{len(partitions)} found; partition {wrong_partition} is the first wrong one. Run ttlsnap doctor, which "
-            "recognizes an interrupted repartition"
+            f"{len(partitions)} found; partition {wrong_partition} is the first wrong one. If a repartition was "
+            "interrupted, ttlsnap doctor shows it"
         )
 
 
