@@ -554,7 +554,7 @@ BREAKS = (
     Break(
         "a link to a backup counts as a backup",
         "backups/found.py",
-        " and not _is_link(folder, info.name)",
+        " and not folder.is_link(info.name)",
         "",
         "test_regular.py",
     ),

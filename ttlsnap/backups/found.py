@@ -81,7 +81,7 @@ def find_backups(folder: Directory) -> list[FoundBackup]:
 
     Folders with something else are left out, and so are links: the folder that one leads to would count twice.
     """
-    names = [info.name for info in folder.list("") if info.is_dir and not _is_link(folder, info.name)]
+    names = [info.name for info in folder.list("") if info.is_dir and not folder.is_link(info.name)]
     found = list(filter(None, each(folder, lambda name: _find(f"{folder.root}/{name}"), names)))
 
     def age(backup: FoundBackup) -> tuple[float, int, str]:
@@ -91,13 +91,6 @@ def find_backups(folder: Directory) -> list[FoundBackup]:
         return made_at_s, batch, backup.place
 
     return sorted(found, key=age)
-
-
-def _is_link(folder: Directory, name: str) -> bool:
-    try:
-        return folder.is_link(name)
-    except RefusedError:  # it leads outside
-        return True
 
 
 def _find(place: str) -> FoundBackup | None:

@@ -106,7 +106,7 @@ class Directory(Protocol):
         ...
 
     def is_link(self, path: str) -> bool:
-        """Return whether a path is a symbolic link, which a rename would not follow."""
+        """Return whether a path is a symbolic link, which may lead outside. A rename would not follow it."""
         ...
 
     def mount(self, path: str) -> Hashable:

@@ -164,8 +164,9 @@ class LocalDirectory:
             return write_access(self.locate(path), access)
 
     def is_link(self, path: str) -> bool:
+        folder, _, name = path.rpartition("/")
         with _errors("look at", self, path):
-            return _is_link(self.locate(path))
+            return _is_link(f"{self.locate(folder)}/{name}")
 
     def mount(self, path: str) -> Hashable:
         with _errors("look at", self, path):

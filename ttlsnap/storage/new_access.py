@@ -6,11 +6,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ttlsnap.errors import RefusedError
+from ttlsnap.storage.access import Access
 
 if TYPE_CHECKING:
     from ttlsnap.storage.directory import Directory, FileInfo
-from ttlsnap.storage.access import Access
 
 
 def access_of_new(files: Directory, path: str) -> Access | None:
@@ -48,15 +47,7 @@ def newest_file(files: Directory, folder: str) -> str | None:
 def _newest(files: Directory, folder: str, infos: Iterable[FileInfo]) -> str | None:
     """Return the path of the newest one that is not a symbolic link, because the access of a link is its target's."""
     paths = (_inner(folder, info) for info in sorted(infos, key=_by_time, reverse=True))
-    return next((path for path in paths if not _is_link(files, path)), None)
-
-
-def _is_link(files: Directory, path: str) -> bool:
-    folder, _, name = path.rpartition("/")
-    try:
-        return files.real_path(path) != f"{files.real_path(folder)}/{name}"
-    except RefusedError:  # it leads outside
-        return True
+    return next((path for path in paths if not files.is_link(path)), None)
 
 
 def _by_time(info: FileInfo) -> tuple[int, str]:
