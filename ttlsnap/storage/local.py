@@ -98,7 +98,7 @@ class LocalDirectory:
         if path.startswith("/") or ".." in names or "\0" in path:
             raise RefusedError(f"{path!r} leads outside {self.root}")
         full_path = f"{self.root}/{path}" if path else self.root
-        folder = os.path.dirname(full_path)  # noqa: PTH120 - as text, and fast
+        folder = full_path.rpartition("/")[0]
         if folder not in self._folders_without_links and os.path.realpath(folder) == folder and Path(folder).is_dir():
             self._folders_without_links.add(folder)
         if folder in self._folders_without_links and not _is_link(full_path):
@@ -117,7 +117,7 @@ class LocalDirectory:
         return full_path
 
     def list(self, path: str, suffixes: tuple[str, ...] = ("",)) -> list[FileInfo]:
-        with _errors("list", self, path):
+        with _Errors("list", self, path):
             try:
                 with os.scandir(self.locate(path)) as entries:
                     infos = [
@@ -133,7 +133,7 @@ class LocalDirectory:
         return walk(self, path)
 
     def stat(self, path: str) -> FileInfo | None:
-        with _errors("look at", self, path):
+        with _Errors("look at", self, path):
             full_path = self.locate(path)
             try:
                 status = os.stat(full_path)  # noqa: PTH116 - as text, and fast
@@ -146,7 +146,7 @@ class LocalDirectory:
         return os.path.realpath(self.locate(path))
 
     def access(self, path: str) -> Access | None:
-        with _errors("look at", self, path):
+        with _Errors("look at", self, path):
             try:
                 return read_access(self.locate(path))
             except (FileNotFoundError, NotADirectoryError):
@@ -154,22 +154,22 @@ class LocalDirectory:
 
     def effective_access(self, path: str) -> Access | None:
         own_access = self.access(path)
-        with _errors("look at", self, path):
+        with _Errors("look at", self, path):
             parent_folders = Path(self.real_path(path)).parents
             return None if own_access is None else may_reach(own_access, map(read_access, parent_folders))
 
     def set_access(self, path: str, access: Access) -> bool:
         self._require_lease()
-        with _errors("set the owner and mode of", self, path):
+        with _Errors("set the owner and mode of", self, path):
             return write_access(self.locate(path), access)
 
     def is_link(self, path: str) -> bool:
         folder, _, name = path.rpartition("/")
-        with _errors("look at", self, path):
+        with _Errors("look at", self, path):
             return _is_link(f"{self.locate(folder)}/{name}")
 
     def mount(self, path: str) -> Hashable:
-        with _errors("look at", self, path):
+        with _Errors("look at", self, path):
             folder = Path(self.locate(path))
             return _mount(
                 next(existing_folder for existing_folder in (folder, *folder.parents) if existing_folder.is_dir())
@@ -181,7 +181,7 @@ class LocalDirectory:
             self.set_access(path, access)
 
     def open(self, path: str) -> BinaryIO:
-        with _errors("open", self, path):
+        with _Errors("open", self, path):
             full_path = self.locate(path)
             if not stat.S_ISREG(os.stat(full_path).st_mode):  # noqa: PTH116 - as text, and fast
                 raise UnsupportedError(f"{full_path} is not a regular file")
@@ -189,7 +189,7 @@ class LocalDirectory:
 
     def read(self, path: str, limit: int) -> bytes:
         """Return the whole file. Raise StorageError if it is longer than ``limit`` bytes."""
-        with _errors("read", self, path), self.open(path) as file:
+        with _Errors("read", self, path), self.open(path) as file:
             # A file that is too long is not read. A file may be longer than it reports.
             length = os.fstat(file.fileno()).st_size
             data = read_up_to(file, limit + 1) if length <= limit else b""
@@ -222,7 +222,7 @@ class LocalDirectory:
         Return None if the file system does not allow a hard link.
         """
         self._require_lease()
-        with _errors("create", self, target):
+        with _Errors("create", self, target):
             try:
                 os.link(self.locate(source), self.locate(target))
             except FileExistsError:
@@ -236,7 +236,7 @@ class LocalDirectory:
     def _create_exclusive(self, path: str, data: bytes) -> bool:
         """Do what ``create`` does, without hard links. This is exclusive, but a crash can leave an incomplete file."""
         self._require_lease()
-        with _errors("create", self, path):
+        with _Errors("create", self, path):
             try:
                 access = access_of_new(self, path)
                 descriptor = os.open(self.locate(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE)
@@ -282,7 +282,7 @@ class LocalDirectory:
         When the block ends, the file is synced, or added to those that are synced ``later``.
         """
         self._require_lease()
-        with _errors("write", self, path), open(self.locate(path), "wb", opener=open_private) as file:
+        with _Errors("write", self, path), open(self.locate(path), "wb", opener=open_private) as file:
             yield file
             file.flush()
             if later is None:
@@ -293,7 +293,7 @@ class LocalDirectory:
     def rename(self, source: str, target: str, *, overwrite: bool = False) -> None:
         """Rename a file. Raise RefusedError if another one has the new name, unless it may be overwritten."""
         self._require_lease()
-        with _errors("rename", self, source):
+        with _Errors("rename", self, source):
             target_path = self.locate(target)
             if not overwrite and os.path.lexists(target_path):
                 raise RefusedError(f"{target_path} already exists. Nothing was overwritten")
@@ -321,7 +321,7 @@ class LocalDirectory:
         if not isinstance(other, LocalDirectory) or other.is_link(path):
             return False
         self._require_lease()
-        with _errors("create", self, path):
+        with _Errors("create", self, path):
             try:
                 os.link(other.locate(path), self.locate(path))
             except OSError as error:
@@ -333,7 +333,7 @@ class LocalDirectory:
     def move_in(self, source: str, path: str) -> None:
         """Move a local file from outside to ``path``. It is synced, and only its owner may use it."""
         self._require_lease()
-        with _errors("write", self, path):
+        with _Errors("write", self, path):
             Path(source).chmod(PRIVATE_FILE)
             try:
                 os.rename(source, self.locate(path))  # noqa: PTH104 - one system call
@@ -349,7 +349,7 @@ class LocalDirectory:
     def remove(self, path: str) -> None:
         """Delete a file if it exists."""
         self._require_lease()
-        with _errors("remove", self, path), contextlib.suppress(FileNotFoundError):
+        with _Errors("remove", self, path), contextlib.suppress(FileNotFoundError):
             os.unlink(self.locate(path))  # noqa: PTH108 - as text, and fast
 
     def remove_exactly(self, path: str, content: bytes) -> None:
@@ -361,7 +361,7 @@ class LocalDirectory:
     def remove_tree(self, path: str) -> None:
         """Delete a directory and everything in it, if it exists."""
         self._require_lease()
-        with _errors("remove", self, path):
+        with _Errors("remove", self, path):
             full_path = self.locate(path)
             if Path(full_path).exists():
                 shutil.rmtree(full_path)
@@ -369,7 +369,7 @@ class LocalDirectory:
     def remove_folder(self, path: str) -> None:
         """Delete a directory if it exists and is empty."""
         self._require_lease()
-        with _errors("remove", self, path):
+        with _Errors("remove", self, path):
             try:
                 os.rmdir(self.locate(path))  # noqa: PTH106 - one system call, no checks
             except OSError as error:
@@ -379,7 +379,7 @@ class LocalDirectory:
     def mkdirs(self, path: str) -> None:
         """Make a directory and the missing ones above it, and sync their names."""
         self._require_lease()
-        with _errors("make directory", self, path):
+        with _Errors("make directory", self, path):
             folder, root = Path(self.locate(path)), Path(self.root)
             missing_folders = [folder, *folder.parents]
             missing_folders = missing_folders[
@@ -424,7 +424,7 @@ class LocalDirectory:
 
     def sync(self, path: str) -> None:
         """Make the names in directory ``path`` durable."""
-        with _errors("sync", self, path):
+        with _Errors("sync", self, path):
             _sync_directory(self.locate(path))
 
     @contextlib.contextmanager
@@ -435,7 +435,7 @@ class LocalDirectory:
         Other machines do not see it, so there is also a lease (see ``storage.lease``). The lease of a process that has
         died on this machine is taken over at once. Raise BusyError if another process holds the lock.
         """
-        with _errors("open", self, ""):
+        with _Errors("open", self, ""):
             descriptor = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
         lock = LocalLock(self, OWN)
         try:
@@ -472,7 +472,7 @@ class LocalDirectory:
         On a network file system this is another machine's clock, so it is read from a new file. The file has no name if
         the file system allows that, and is removed at once otherwise.
         """
-        with _errors("make a file in", self, ""):
+        with _Errors("make a file in", self, ""):
             try:
                 descriptor = os.open(self.root, os.O_TMPFILE | os.O_WRONLY, 0o600)
             except OSError as error:
@@ -494,11 +494,11 @@ class _RawFile(io.FileIO):
         self._place = directory, path
 
     def readinto(self, buffer: Any) -> int | None:
-        with _errors("read", *self._place):
+        with _Errors("read", *self._place):
             return super().readinto(buffer)
 
     def readall(self) -> bytes:
-        with _errors("read", *self._place):
+        with _Errors("read", *self._place):
             return super().readall()
 
 
@@ -547,10 +547,18 @@ def _stat_or_none(entry: os.DirEntry[str]) -> os.stat_result | None:
         raise
 
 
-@contextlib.contextmanager
-def _errors(verb: str, directory: LocalDirectory, path: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise StorageError(f"cannot {verb} {directory.root}/{path}: {reason}") from error
+class _Errors:
+    """A block that raises StorageError for an OSError. Each call has one, so it is faster than a generator."""
+
+    __slots__ = ("_directory", "_path", "_verb")
+
+    def __init__(self, verb: str, directory: LocalDirectory, path: str) -> None:
+        self._verb, self._directory, self._path = verb, directory, path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError):
+            reason = error.strerror or str(error)
+            raise StorageError(f"cannot {self._verb} {self._directory.root}/{self._path}: {reason}") from error
