@@ -192,6 +192,10 @@ def test_a_checkpoint_without_an_id_is_restored_only_from_its_own_copy(pair: tup
     checkpoint, backup = pair
     other, foreign = sample("window-append-snappy-4.0", tmp_path), tmp_path / "foreign"
     copy(str(other), str(foreign))
+    query_id = (checkpoint / "metadata").read_text()
+    clone, moved_clone = tmp_path / "clone", tmp_path / "moved clone"
+    for place, original in ((clone, checkpoint), (moved_clone, other)):
+        copy(str(original), str(place), new_id=True)
     moved = checkpoint.rename(tmp_path / "moved")
     elsewhere = tmp_path / "elsewhere"
     for name in ("metadata", ".metadata.crc"):
@@ -207,7 +211,13 @@ def test_a_checkpoint_without_an_id_is_restored_only_from_its_own_copy(pair: tup
         path.unlink()
     moved.rename(checkpoint)
     (checkpoint / "metadata").unlink()
+    assert restore(clone, checkpoint).replaced, "a clone gives its original the id back that it had"
+    assert json.loads((checkpoint / "metadata").read_text()) == json.loads(query_id)
+    (checkpoint / "metadata").unlink()
     assert restore(backup, checkpoint).replaced, "the manifest names this checkpoint"
+    (other / "metadata").unlink()
+    with pytest.raises(RefusedError, match="has lost the id of its query"):
+        restore(moved_clone, other.rename(tmp_path / "moved original"))
 
 
 def test_what_cannot_be_restored_is_refused_and_nothing_changes(pair: tuple[Path, Path], tmp_path: Path) -> None:

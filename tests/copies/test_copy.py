@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ttlsnap import compact, diff, doctor, export, inspect
-from ttlsnap.backups.found import find_backups
+from ttlsnap.backups.found import find_backups, remove_backup
 from ttlsnap.backups.run import copy
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.logs import COPY_MARK
@@ -32,7 +33,7 @@ from ttlsnap.copies.manifest import (
 )
 from ttlsnap.copies.run import SilentCopyListener
 from ttlsnap.copies.verify import find_differences
-from ttlsnap.errors import CorruptionError, FencedError, RefusedError, TtlsnapError, UsageError
+from ttlsnap.errors import CorruptionError, FencedError, RefusedError, StorageError, TtlsnapError, UsageError
 from ttlsnap.positions.rewinding import list_restorable, rewind
 from ttlsnap.storage.directory import FileInfo
 from ttlsnap.storage.local import LocalDirectory
@@ -186,15 +187,17 @@ def test_a_copy_that_goes_on_with_another_batch_is_always_fenced(
 ) -> None:
     source, target, whole, fences = sample(AGG, tmp_path), tmp_path / "copies/one", tmp_path / "whole", list[str]()
     copy(str(source), str(whole), batch=batches[-1])
+    removed = tmp_path / "copies/removed"
     remove = LocalDirectory.remove
 
     def remove_and_look(files: LocalDirectory, path: str) -> None:
         remove(files, path)
-        if files.root == str(target) and (target / "offsets").is_dir() and not (target / MANIFEST).exists():
-            look()
+        place = Path(files.root)
+        if place in (target, removed) and any(place.glob("offsets/[0-9]*")) and not (place / MANIFEST).exists():
+            look(place)
 
-    def look() -> None:
-        newest_file = max((target / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
+    def look(place: Path = target) -> None:
+        newest_file = max((place / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
         fences.append(newest_file.read_text()[:13])
 
     def end() -> None:
@@ -211,6 +214,9 @@ def test_a_copy_that_goes_on_with_another_batch_is_always_fenced(
                     doctor(str(target))
                 (found,) = find_backups(open_directory(str(tmp_path / "copies")))
                 assert found.status == "unfinished"
+                shutil.copytree(target, removed)
+                remove_backup(replace(found, place=str(removed)))
+                assert not removed.exists()
     copy(str(source), str(target), batch=batches[-1], listener=Doing("chosen", look))
     assert set(fences) == {"ttlsnap fence"}
     assert tree(target) == tree(whole)
@@ -420,6 +426,27 @@ def test_a_source_that_never_rests_is_refused(tmp_path: Path) -> None:
     assert copy(str(source), str(target)).complete
 
 
+def test_what_a_disk_of_the_copy_has_changed_is_sent_again_and_no_later_call_takes_it_for_the_file(
+    tmp_path: Path,
+) -> None:
+    source, once, always = sample(AGG, tmp_path), tmp_path / "once", tmp_path / "always"
+
+    def change_state(place: Path) -> None:
+        state = place / "state/0/0/7.delta"
+        state.write_bytes(state.read_bytes()[:-1] + b"x")
+
+    listener = Doing("arrived", lambda: change_state(once) if listener.calls == 1 else None)
+    report = copy(str(source), str(once), listener=listener, verify=True)
+    words = "state/0/0/7.delta has another content than the manifest says. It was copied again. Check the disk"
+    assert report.verified and words in report.warnings[0]
+    with pytest.raises(StorageError, match=r"7\.delta has another content .*, although it was copied twice"):
+        copy(str(source), str(always), listener=Doing("arrived", lambda: change_state(always)), verify=True)
+    damage_first = Doing("arrived", lambda: change_state(always) if damage_first.calls == 1 else None)
+    report = copy(str(source), str(always), listener=damage_first)
+    assert report.verified and words in report.warnings[0], "a copy that began with --verify is always verified"
+    assert tree(once) == tree(always)
+
+
 def test_each_difference_from_the_manifest_is_found(tmp_path: Path) -> None:
     source, target = sample(AGG, tmp_path), tmp_path / "copy"
     copy(str(source), str(target))
@@ -582,8 +609,12 @@ def test_a_damaged_file_of_an_earlier_copy_is_found_by_verify_and_a_changed_one_
     copy(str(source), str(last))
     damaged = last / "state/0/0/3.delta"
     damaged.write_bytes(damaged.read_bytes()[:-1] + b"x")
-    with pytest.raises(CorruptionError, match=r"state/0/0/3\.delta has another content"):
-        copy(str(source), str(tmp_path / "copy"), onto=str(last), verify=True)
+    before, place = tree(last), tmp_path / "copy"
+    report = copy(str(source), str(place), onto=str(last), verify=True)
+    assert report.sent == 1 and f"{last}/state/0/0/3.delta is damaged, so it was copied from" in report.warnings[0]
+    manifest = read_manifest(open_directory(str(place)))
+    assert manifest is not None and not list(find_differences(open_directory(str(place)), manifest))
+    assert tree(last) == before
     os.utime(source / "state/0/0/3.delta", ns=(1, 1))
     assert copy(str(source), str(tmp_path / "other"), onto=str(last), verify=True).sent == 1
 

@@ -180,10 +180,14 @@ def _find_foreign(files: Directory, manifest: Manifest | None) -> list[str]:
 
 
 def _remove_folder(files: Directory, backup: FoundBackup) -> None:
-    """Remove what is left of an unfinished copy. Its fence and its record go last: the next run then finds the rest."""
-    fence = layout.offset_file((backup.batch or 0) + 1)
-    for path in (fence, UNFINISHED, BEGUN):
+    """Remove what is left of an unfinished copy: its fences, and last its record, so that the next run finds the rest.
+
+    An attempt for a later batch may have left a fence, too. The newest file in the log of offsets is always a fence.
+    """
+    for path in (UNFINISHED, BEGUN):
         _remove_all(files, posixpath.dirname(path), but=(posixpath.basename(path),))
+    for info in sorted(files.list(layout.OFFSETS), key=lambda info: layout.number_of_log(info.name)):
+        files.remove(f"{layout.OFFSETS}/{info.name}")
     files.remove_tree(layout.OFFSETS)
     folder, _, name = backup.place.rpartition("/")
     open_directory(folder).remove_tree(name)

@@ -143,7 +143,8 @@ def _replace(request: CopyRequest, source: Directory, files: Directory, warnings
 def _select(request: CopyRequest, source: Directory, files: Directory) -> tuple[Selection, list[str]]:
     """Return what the source has, and warnings."""
     with _blame_copy(source, files):
-        selection = select_files(for_reading(source), request.batch, files.root)
+        lost_id = _lost_id(files, source)
+        selection = select_files(for_reading(source), request.batch, files.root, lost_id)
     return selection, refuse_altered(for_reading(source), selection, "Nothing was changed.")
 
 
@@ -473,13 +474,24 @@ def _require_same_origin(files: Directory, source: Directory) -> None:
         return
     common_batches = set(read_logs(files).offsets) & set(read_logs(copy).offsets)
     paths = [layout.offset_file(batch) for batch in common_batches]
-    if any(files.read(path, MAX_LOG_BYTES) == copy.read(path, MAX_LOG_BYTES) for path in paths):
+    is_same = any(files.read(path, MAX_LOG_BYTES) == copy.read(path, MAX_LOG_BYTES) for path in paths)
+    if is_same and _lost_id(files, source) is None:  # a clone has the offsets of two queries
         return
     raise RefusedError(
         f"{files.root} has lost the id of its query ({layout.METADATA}), and nothing shows that {source.root} is of "
         f"this query. Nothing was changed. If it is, copy {source.root}/{layout.METADATA} to {files.root}, and repeat "
         "the command"
     )
+
+
+def _lost_id(files: Directory, source: Directory) -> str | None:
+    """Return the id of the original of a clone, for a checkpoint without an id; None for any other source."""
+    if source is files or files.stat(layout.METADATA) is not None:
+        return None
+    manifest = read_manifest(for_reading(source))
+    if manifest is None or manifest.facts.query_id == manifest.facts.source_query_id:
+        return None
+    return manifest.facts.source_query_id
 
 
 def _related_ids(files: Directory, query_id: str | None) -> set[str]:

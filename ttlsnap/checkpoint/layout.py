@@ -56,6 +56,12 @@ def parse_number(name: str) -> int | None:
     return int(name) if _NUMBER.fullmatch(name) else None
 
 
+def number_of_log(path: str) -> int:
+    """Return the number in the name of a log's file; -1 for any other file, such as one with a checksum."""
+    number = parse_number(path.rpartition("/")[2])
+    return -1 if number is None else number
+
+
 class StateFileName(NamedTuple):
     """The parts of a state file's name; ``unique_id`` is None if the checkpoint has no such ids."""
 

@@ -65,6 +65,7 @@ class CopyFacts(ReadableDocument):
     """What a copy is of. ``source`` is the place of the checkpoint, and ``query_id`` the id that the copy has.
 
     ``source_query_id`` is the id of the query in the source, and ``last_run`` the run that was published there last.
+    ``verify`` is whether everything is read again before the copy is complete.
     """
 
     format: int = FORMAT
@@ -75,6 +76,7 @@ class CopyFacts(ReadableDocument):
     query_id: str | None
     source_query_id: str | None
     last_run: str | None = None
+    verify: bool = False
 
 
 @dataclass(frozen=True)

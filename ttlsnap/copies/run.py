@@ -10,8 +10,8 @@ Nothing is written to the source. Until the end, a fence keeps Spark from starti
 
 from __future__ import annotations
 
-import posixpath
 import time
+from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -45,7 +45,15 @@ from ttlsnap.copies.report import CopyReport
 from ttlsnap.copies.selection import SelectedFile, Selection, find_changed, select_files
 from ttlsnap.copies.transfer import Sender
 from ttlsnap.copies.verify import find_differences, find_others, refuse_altered
-from ttlsnap.errors import BusyError, CorruptionError, RefusedError, TtlsnapError, UsageError, tidy_after_error
+from ttlsnap.errors import (
+    BusyError,
+    CorruptionError,
+    RefusedError,
+    StorageError,
+    TtlsnapError,
+    UsageError,
+    tidy_after_error,
+)
 from ttlsnap.printable import shell_word
 from ttlsnap.publishing.liveness import planned_batch
 from ttlsnap.storage.directory import OWN, Directory
@@ -154,12 +162,6 @@ def has_begun(place: str) -> bool:
     with suppress(TtlsnapError):
         return read_begun(open_directory(place)) is not None
     return False
-
-
-def _number(path: str) -> int:
-    """Return the number in the name of a log's file; -1 for another file."""
-    number = layout.parse_number(posixpath.basename(path))
-    return -1 if number is None else number
 
 
 def _command(source: str, target: Directory, *, new_id: bool) -> str:
@@ -297,6 +299,7 @@ class _Copy:
             query_id=selection.query_id,
             source_query_id=selection.checkpoint.query_id,
             last_run=selection.runs.last_published,
+            verify=self._request.verify or (facts is not None and facts.verify),
         )
         write_begun(target, facts)
         fence = layout.offset_file(selection.batch + 1)
@@ -310,18 +313,22 @@ class _Copy:
         missing_files = self._find_missing(selection)
         self._kept = len(selection.files) - len(missing_files)
         self._listener.chosen(selection.batch, len(missing_files), sum(file.info.size for file in missing_files))
-        sender = Sender(self._source, self._target, self._request.parallelism, self._earlier)
         # Without the id, Spark would write one of its own as soon as somebody starts it, even if the fence stops it.
         missing_files.sort(key=lambda file: (file.path != layout.METADATA, file.path))
+        return self._send_files(missing_files)
+
+    def _send_files(self, files: Sequence[SelectedFile]) -> str | None:
+        """Send files, and record them. Return the path of a file that has changed in the source, or None."""
+        sender = Sender(self._source, self._target, self._request.parallelism, self._earlier)
         first_part = max(part_numbers(self._target), default=-1) + 1
-        for number, start in enumerate(range(0, len(missing_files), PART), first_part):
-            copied_files, changed_paths = sender.send(missing_files[start : start + PART])
+        for number, start in enumerate(range(0, len(files), PART), first_part):
+            copied_files, changed_paths = sender.send(files[start : start + PART])
             sync_names(self._target, [file.path for file in copied_files])
             self._copied |= {file.path: file for file in copied_files}
             write_part(self._target, number, copied_files)
-            self._sent += len(copied_files)
             size = sum(file.size for file in copied_files)
-            self._sent_bytes += size
+            self._sent += len(copied_files) - len(sender.shared)
+            self._sent_bytes += size - sum(file.size for file in sender.shared)
             self._listener.arrived(len(copied_files), size)
             self._shared, sender.shared = [*self._shared, *sender.shared], []
             if changed_paths:
@@ -345,22 +352,67 @@ class _Copy:
 
     def _finish(self, selection: Selection, facts: CopyFacts) -> CopyReport:
         target = self._target
-        unchanged = (file.path for file in selection.files if file.content is None and not file.parts)
-        digests = {path: self._copied[path].digest for path in unchanged}
-        warnings = refuse_altered(self._source, selection, "The copy is not complete.", digests)
-        manifest = Manifest(facts, {file.path: self._copied[file.path] for file in selection.files})
         fence = layout.offset_file(selection.batch + 1)
         # Offsets of an attempt for a later batch go before its fence, so the newest file is always a fence.
-        other_paths = sorted((path for path in find_others(target, manifest.files) if path != fence), key=_number)
+        paths = {file.path for file in selection.files} | {fence}
+        other_paths = sorted(find_others(target, paths), key=layout.number_of_log)
         for path in other_paths:
             target.remove(path)
         sync_names(target, other_paths)
-        differences = list(find_differences(target, manifest)) if self._request.verify else []
-        wrong = [(path, words) for path, words in differences if path != fence]
-        if wrong:
-            raise CorruptionError(f"{target.root}/{wrong[0][0]} {wrong[0][1]} ({len(wrong)} such files). Copy again")
+        warnings = self._replace_wrong(selection, facts, fence) if facts.verify else []
+        unchanged = (file.path for file in selection.files if file.content is None and not file.parts)
+        digests = {path: self._copied[path].digest for path in unchanged}
+        warnings += refuse_altered(self._source, selection, "The copy is not complete.", digests)
+        manifest = self._manifest(selection, facts)
         write_manifest(target, manifest)
         return replace(self._report(selection, manifest), warnings=(*warnings, *self._lower_fence(fence)))
+
+    def _manifest(self, selection: Selection, facts: CopyFacts) -> Manifest:
+        return Manifest(facts, {file.path: self._copied[file.path] for file in selection.files})
+
+    def _replace_wrong(self, selection: Selection, facts: CopyFacts, fence: str) -> list[str]:
+        """Read everything in the copy, and send what is wrong once more. Return warnings.
+
+        What is wrong is removed first, so that no later call takes it for a file that has arrived.
+        """
+        target = self._target
+        wrong = self._remove_wrong(self._manifest(selection, facts), fence)
+        if not wrong:
+            return []
+        path, words = wrong[0]
+        others = "" if len(wrong) == 1 else f" ({len(wrong)} such files)"
+        warning = f"{target.root}/{path} {words}{others}. It was copied again. Check the disk"
+        wrong_paths = {path for path, _ in wrong}
+        shared_paths = {file.path for file in self._shared} & wrong_paths
+        if self._earlier is not None and shared_paths:
+            earlier = self._earlier.files.root
+            path, others = min(shared_paths), "" if len(shared_paths) == 1 else f" ({len(shared_paths)} such files)"
+            warning = (
+                f"{earlier}/{path} is damaged{others}, so it was copied from {self._source.root}. Do not restore from "
+                f"{earlier}. To see what is wrong with it: ttlsnap doctor {shell_word(earlier)}"
+            )
+        self._earlier = None
+        self._shared = [file for file in self._shared if file.path not in shared_paths]
+        wrong_files = [file for file in selection.files if file.path in wrong_paths]
+        changed_path = self._send_files(wrong_files) or find_changed(self._source, selection)
+        if changed_path is not None:
+            raise BusyError(f"{self._source.root}/{changed_path} was removed or replaced")
+        wrong = self._remove_wrong(self._manifest(selection, facts), fence)
+        if wrong:
+            path, words = wrong[0]
+            raise StorageError(
+                f"{target.root}/{path} {words}, although it was copied twice ({len(wrong)} such files). The copy is "
+                "not complete. Check the disk, and repeat the command"
+            )
+        return [warning]
+
+    def _remove_wrong(self, manifest: Manifest, fence: str) -> list[tuple[str, str]]:
+        """Remove the files of the copy that are not as in the manifest. Return them, and what is wrong with each."""
+        wrong = [(path, words) for path, words in find_differences(self._target, manifest) if path != fence]
+        for path, _ in wrong:
+            self._target.remove(path)
+        sync_names(self._target, [path for path, _ in wrong])
+        return wrong
 
     def _lower_fence(self, fence: str) -> tuple[str, ...]:
         """Let others use a complete copy. Return warnings for the user.
@@ -387,11 +439,11 @@ class _Copy:
             complete=manifest is not None,
             files=len(selection.files),
             bytes=selection.size,
-            sent=self._sent - len(self._shared),
-            sent_bytes=self._sent_bytes - sum(file.size for file in self._shared),
+            sent=self._sent,
+            sent_bytes=self._sent_bytes,
             shared=len(self._shared),
             shared_bytes=sum(file.size for file in self._shared),
             kept=self._kept,
             attempts=max(self._attempts, 1),
-            verified=manifest is not None and self._request.verify,
+            verified=manifest is not None and manifest.facts.verify,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 
 from ttlsnap.checkpoint import Logs, layout
 from ttlsnap.copies.manifest import CopiedFile, Manifest, read_manifest
@@ -96,7 +96,7 @@ def is_unused(manifest: Manifest, runs: Runs, logs: Logs) -> bool:
     return not runs.ids and (not logs.offsets or logs.offsets[-1] <= manifest.facts.batch)
 
 
-def find_others(files: Directory, known_paths: dict[str, CopiedFile]) -> list[str]:
+def find_others(files: Directory, known_paths: Container[str]) -> list[str]:
     """Return the files of a copy that are not ``known_paths``, except ttlsnap's own."""
     others = []
     for info in files.list(""):
