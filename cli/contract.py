@@ -32,6 +32,7 @@ Examples:
 
   # combine a checkpoint with its query, which knows more
   ttlsnap contract ck --with jobs.sessions:build --schema events.ddl
+  ttlsnap contract ck --script jobs/sessions.py
 
   # a Delta state table
   ttlsnap contract tables/sessions --key user_id
@@ -46,7 +47,12 @@ class QueryOptions:
 
     script: Annotated[
         Path | None,
-        typer.Option("--script", metavar="FILE", help="A script that opens its own sources and starts its own query."),
+        typer.Option(
+            "--script",
+            metavar="FILE",
+            help="A script that opens its own sources and starts its own query. With a checkpoint, it adds what the "
+            "checkpoint does not record.",
+        ),
     ] = None
     arguments: Annotated[
         list[str] | None,
@@ -170,8 +176,10 @@ def contract(
     from ttlsnap.storage.open import open_directory
     from ttlsnap.transformers.registry import is_function
 
-    if (target is None) == (query.script is None):
+    if target is None and query.script is None:
         raise UsageError("name one of these: a checkpoint or table, a module:function, or --script FILE")
+    if query.script is not None and (query.joined_with is not None or (target is not None and is_function(target))):
+        raise UsageError("a contract is of one query: name a module:function or --script FILE, not both")
     query.check()
     if output is not None:
         is_built = target is None or is_function(target)
@@ -189,7 +197,7 @@ def contract(
         if key:
             raise UsageError(f"--key needs a Delta table, but {target} is not one")
         new_contract = contract_of_checkpoint(target, batch=batch)
-        if query.joined_with is not None:
+        if query.joined_with is not None or query.script is not None:
             from ttlsnap.contract.of_query import join_contracts
 
             for name in (

@@ -17,7 +17,7 @@ import pytest
 from ttlsnap import SilentListener, compact, migrate
 from ttlsnap.cli.app import run as command
 from ttlsnap.clock import MAX_INT64
-from ttlsnap.compaction.drop_limit import StateDrop, describe_excess, warn_of_far_future
+from ttlsnap.compaction.drop_limit import StateDrop, describe_excess, warn_of_far_future, warn_of_lag
 from ttlsnap.compaction.incremental import Incremental
 from ttlsnap.compaction.report import CompactionReport
 from ttlsnap.errors import RefusedError, UsageError
@@ -32,6 +32,19 @@ SECONDS_AS_MILLIS = "value.seen:ms"  # the field holds seconds
 QUICK = ("--engine", "local", "--stopped")
 _S = 1_000_000
 _NOW_US = 1_780_000_000 * _S
+
+
+def test_a_query_that_seems_to_be_behind_its_input_is_warned_of(tmp_path: Path) -> None:
+    """The newest entry of the sample is 49 minutes older than its last batch."""
+    checkpoint = sample("agg-deltas-lz4-4.2", tmp_path)
+    for ttl, given, is_warned in (("3h", {}, True), ("4h", {}, False), ("3h", {"now": "2026-11-21T08:49:34Z"}, False)):
+        report = run(checkpoint, "value.max", ttl, dry_run=True, **given)
+        assert report.totals.dropped and is_warned == any("is behind its input" in text for text in report.warnings)
+    words = "the newest value.max of operator 0 (stateStoreSave) is 49m older than the last batch, with whose time"
+    assert words in run(checkpoint, "value.max", "3h", dry_run=True).warnings[0]
+    behind = StateDrop("s", 10, 5, "f", None, "processing", _NOW_US, "checkpoint", 0, _NOW_US - 60 * _S, True, _NOW_US)
+    assert not warn_of_lag([behind]), "an expiry time that Spark has stored is compared with the clock itself"
+    assert warn_of_lag([replace(behind, cutoff_us=_NOW_US - 100 * _S)])
 
 
 def run(target: Path, field: str, ttl: str = "7d", **options: Any) -> CompactionReport:

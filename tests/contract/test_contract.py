@@ -132,7 +132,9 @@ def test_a_file_that_another_version_wrote_stays_if_the_contract_is_the_same(tmp
     ("arguments", "match"),
     [
         ([], "name one of these"),
-        (["CK", "--script", "x.py"], "name one of these"),
+        (["CK", "--script", "x.py"], "the script x.py does not exist"),
+        (["jobs:build", "--script", "x.py"], "a contract is of one query"),
+        (["CK", "--with", "jobs:build", "--script", "x.py"], "a contract is of one query"),
         (["CK", "--schema", "a int"], "are for a query"),
         (["CK", "--conf", "novalue"], "NAME=VALUE"),
         (["/nowhere/at/all"], "does not exist"),

@@ -45,7 +45,7 @@ def test_spark_puts_every_key_where_doctor_expects_it(judge: Judge, query: Query
     found = doctor(written.path)
     assert set(found.codes) - set(sound.codes) == {"misplaced-keys"}
     told = [each["message"] for each in found.document["problems"] if each["code"] == "misplaced-keys"]
-    counts = [int(message.split(": ")[1].split(" keys")[0].replace(",", "")) for message in told]
+    counts = [int(message.split(": ")[1].split(" key")[0].replace(",", "")) for message in told]
     assert sum(counts) == found.document["entries"] == sound.document["entries"] > 0
 
 

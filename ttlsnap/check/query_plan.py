@@ -89,7 +89,7 @@ def can_compare_plans(comparison: Comparison, old: OperatorContract, new: Operat
         comparison.cannot_compare(
             "what the query computes (input columns, aggregates, windows, gaps, delays, TTLs, functions): "
             f"{' and '.join(names)} {'has' if len(names) == 1 else 'have'} no plan; create "
-            f"{'it' if len(names) == 1 else 'them'} from the query (ttlsnap contract module:function)"
+            f"{'it' if len(names) == 1 else 'them'} from the query (ttlsnap contract MODULE:FUNCTION or --script FILE)"
         )
         return False
     before, after = (contract.planned_by or contract.spark for contract in (comparison.old, comparison.new))

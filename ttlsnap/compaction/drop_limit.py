@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ttlsnap.amounts import quantity
+from ttlsnap.amounts import age, quantity
 from ttlsnap.clock import MAX_INT64, MIN_INT64, iso
 from ttlsnap.entries.timestamps import UNITS
 from ttlsnap.errors import Foreseen, RefusedError, UsageError
 
 _MOST_LISTED = 5
+_LARGE_LAG = 4
+"""The part of the time to live that is a large lag: one of so many."""
 _PLAUSIBLE_US = 30 * 365 * 86_400_000_000
 _YEAR_US = 31_556_952_000_000
 _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
@@ -27,7 +29,7 @@ class StateDrop:
     """How much of a state a run drops, and by which times; these are microseconds since the epoch.
 
     ``where`` names the state. ``field`` is None if no timestamp was compared, ``unit`` if it is not a number. ``whole``
-    is False if the run visited only some of the state's partitions.
+    is False if the run visited only some of the state's partitions. Entries up to ``cutoff_us`` have expired.
     """
 
     where: str
@@ -41,6 +43,7 @@ class StateDrop:
     oldest_us: int | None = None
     newest_us: int | None = None
     whole: bool = True
+    cutoff_us: int | None = None
 
     def exceeds(self, limit: float | None) -> bool:
         """Return whether the share is above ``limit``; without one, whether every entry is dropped.
@@ -61,6 +64,22 @@ class StateDrop:
             return False
         is_far = self.oldest_us - self.now_us > _PLAUSIBLE_US
         return is_far and (self.oldest_us >= MAX_INT64 or _better_unit(self) is not None)
+
+    @property
+    def lag_us(self) -> int | None:
+        """How much older than the last batch the newest entry is, if that is a large part of the time to live.
+
+        An event time is often compared with the processing time. Then the entries of a query that works through old
+        input look expired, also those of keys in use. None if all is well, if the user gave the time, or if the field
+        seems to have another unit.
+        """
+        is_comparable = self.time == "processing" and self.now_source == "checkpoint"
+        if not self.dropped or not is_comparable or self._is_far_off:
+            return None
+        if self.newest_us is None or self.now_us is None or self.cutoff_us is None:
+            return None
+        lag_us, ttl_us = self.now_us - self.newest_us, self.now_us - self.cutoff_us
+        return lag_us if 0 < ttl_us < _LARGE_LAG * lag_us else None  # Spark's own expiry times have no time to live
 
     @property
     def _is_far_off(self) -> bool:
@@ -86,6 +105,17 @@ def warn_of_excess(drops: Sequence[StateDrop], limit: float | None) -> tuple[str
     if excess is None:
         return ()
     return (Foreseen(f"{excess}\nUnless somebody agrees on a terminal, a run refuses this. {_advise(limit)}"),)
+
+
+def warn_of_lag(drops: Sequence[StateDrop]) -> tuple[str, ...]:
+    """Return a warning about each state whose newest entry is so old that the query may be behind its input."""
+    return tuple(
+        f"the newest {drop.field} of {drop.where} is {age(drop.lag_us // 1_000_000)} older than the last batch, with "
+        "whose time it is compared. If the query is behind its input, keys in use may be dropped. Then wait until it "
+        f"has caught up, or add --now {iso(drop.newest_us)} (in a policy: now)"
+        for drop in drops
+        if drop.lag_us is not None
+    )
 
 
 def warn_of_far_future(drops: Sequence[StateDrop]) -> tuple[str, ...]:

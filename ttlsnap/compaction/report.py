@@ -163,6 +163,7 @@ class CompactionReport(RunReport):
                 state.oldest_us,
                 state.newest_us,
                 state.whole,
+                state.cutoff_us,
             )
             for state in self.states
             if state.counts.entries and state.state.role == "primary"

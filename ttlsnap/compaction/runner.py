@@ -11,7 +11,7 @@ from ttlsnap.archives.delivery import deliver
 from ttlsnap.archives.receivers import Receiver
 from ttlsnap.archives.writing import check_complete, folder_of
 from ttlsnap.checkpoint import layout
-from ttlsnap.compaction.drop_limit import refuse_excess, warn_of_excess, warn_of_far_future
+from ttlsnap.compaction.drop_limit import refuse_excess, warn_of_excess, warn_of_far_future, warn_of_lag
 from ttlsnap.compaction.engine import Engine, reason_of, run_tasks
 from ttlsnap.compaction.incremental import Visits, read_visited, write_visited
 from ttlsnap.compaction.listener import Listener
@@ -97,7 +97,9 @@ class Runner:
             visited=self._visits.counts if self._visits else None,
             expired_to=self._archive.name if self._archive is not None else None,
         )
-        return replace(report, warnings=(*report.warnings, *warn_of_far_future(report.drops)))
+        return replace(
+            report, warnings=(*report.warnings, *warn_of_far_future(report.drops), *warn_of_lag(report.drops))
+        )
 
     def refuse_unwanted(
         self, files: Directory, report: CompactionReport, results: Sequence[PartitionResult], *, asks: bool

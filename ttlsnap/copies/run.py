@@ -371,12 +371,9 @@ class _Copy:
         return Manifest(facts, {file.path: self._copied[file.path] for file in selection.files})
 
     def _replace_wrong(self, selection: Selection, facts: CopyFacts, fence: str) -> list[str]:
-        """Read everything in the copy, and send what is wrong once more. Return warnings.
-
-        What is wrong is removed first, so that no later call takes it for a file that has arrived.
-        """
+        """Read everything in the copy, and send what is wrong once more. Return warnings."""
         target = self._target
-        wrong = self._remove_wrong(self._manifest(selection, facts), fence)
+        wrong = self._find_wrong(selection, facts, fence)
         if not wrong:
             return []
         path, words = wrong[0]
@@ -397,7 +394,7 @@ class _Copy:
         changed_path = self._send_files(wrong_files) or find_changed(self._source, selection)
         if changed_path is not None:
             raise BusyError(f"{self._source.root}/{changed_path} was removed or replaced")
-        wrong = self._remove_wrong(self._manifest(selection, facts), fence)
+        wrong = self._find_wrong(selection, facts, fence)
         if wrong:
             path, words = wrong[0]
             raise StorageError(
@@ -406,13 +403,10 @@ class _Copy:
             )
         return [warning]
 
-    def _remove_wrong(self, manifest: Manifest, fence: str) -> list[tuple[str, str]]:
-        """Remove the files of the copy that are not as in the manifest. Return them, and what is wrong with each."""
-        wrong = [(path, words) for path, words in find_differences(self._target, manifest) if path != fence]
-        for path, _ in wrong:
-            self._target.remove(path)
-        sync_names(self._target, [path for path, _ in wrong])
-        return wrong
+    def _find_wrong(self, selection: Selection, facts: CopyFacts, fence: str) -> list[tuple[str, str]]:
+        """Read everything in the copy. Return the files that differ from what was sent, and what is wrong with each."""
+        differences = find_differences(self._target, self._manifest(selection, facts))
+        return [(path, words) for path, words in differences if path != fence]
 
     def _lower_fence(self, fence: str) -> tuple[str, ...]:
         """Let others use a complete copy. Return warnings for the user.

@@ -34,9 +34,12 @@ NOW = "now"
 OLD_NEEDS_QUERY = (
     "Describe the query that wrote the state, too. Check out its code, and run: ttlsnap contract CHECKPOINT --with "
     "MODULE:FUNCTION --schema FILE --output old.json. If the function does not set the output mode, add --output-mode. "
+    "For a script, run: ttlsnap contract CHECKPOINT --script FILE --output old.json. "
     "Give that file to check in place of the checkpoint, and to migrate with --from"
 )
-NEW_NEEDS_QUERY = "Describe the query that is to read the state: ttlsnap contract MODULE:FUNCTION --schema FILE"
+NEW_NEEDS_QUERY = (
+    "Describe the query that is to read the state: ttlsnap contract MODULE:FUNCTION --schema FILE (or --script FILE)"
+)
 SAME_VERSIONS = "Create both contracts with this ttlsnap and the same version of Spark"
 
 
