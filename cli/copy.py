@@ -39,6 +39,9 @@ Examples:
   # restore a checkpoint from its backup: the query must be stopped
   ttlsnap copy s3://backups/visits/2026-11-28 ck --replace --stopped
 
+  # nothing is left of the checkpoint, and its sink has batches up to 57
+  ttlsnap copy s3://backups/visits/2026-11-28 ck --replace --last-batch 57 --stopped
+
   # what would be copied
   ttlsnap copy ck backup --dry-run
 """
@@ -60,11 +63,22 @@ class ReplacingOptions(ConsentOptions):
             rich_help_panel=REPLACE,
         ),
     ] = False
+    last_batch: Annotated[
+        int | None,
+        typer.Option(
+            "--last-batch",
+            metavar="N",
+            min=0,
+            help="The last batch of the query that its sink has. It is needed if nothing is left of the checkpoint: "
+            "otherwise the sink would skip new batches with old numbers.",
+            rich_help_panel=REPLACE,
+        ),
+    ] = None
     scratch: WorkFolderOption = None
 
     def arguments(self) -> dict[str, Any]:
         """Return the options as keyword arguments of the library."""
-        names = ("replace", "scratch")
+        names = ("replace", "last_batch", "scratch")
         return {**super().arguments(), **{name: getattr(self, name) for name in names}}
 
 

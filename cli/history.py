@@ -214,8 +214,10 @@ def _show_backups(target: str, backups: Sequence[FoundBackup] | None, *, exists:
             say(f"{place(backup.place)}: {backup.error}")
     complete = [backup.place for backup in backups if backup.status == "complete" and not backup.new_id]
     if complete:
-        how = " --replace --stopped" if exists else ""
-        say(f"To restore the newest: ttlsnap copy {shell_word(complete[-1])} {shell_word(target)}{how}")
+        how = " --replace" if exists else " --replace --last-batch N"
+        command = f"ttlsnap copy {shell_word(complete[-1])} {shell_word(target)}{how} --stopped"
+        what_n_is = "" if exists else ". N is the last batch that the sink of the query has"
+        say(f"To restore the newest, after you have stopped the query: {command}{what_n_is}")
 
 
 def _ask(target: str, backup: Backup) -> bool:

@@ -629,6 +629,13 @@ BREAKS = (
         "test_replace.py",
     ),
     Break(
+        "a restored checkpoint does not go on after the last batch that the user knows",
+        "backups/numbers.py",
+        "-1 if last_batch is None else last_batch",
+        "-1",
+        "test_regular.py",
+    ),
+    Break(
         "the fence of an unfinished backup is removed before the offsets below it",
         "backups/found.py",
         "key=lambda info: layout.number_of_log(info.name)",

@@ -333,19 +333,34 @@ def test_the_text_the_metrics_and_the_history_name_the_backups(
     assert "complete" in capsys.readouterr().out  # it has the same query id
     for is_there in (True, False):
         if not is_there:
+            last_batch = source.batches[-1] + 5
             shutil.rmtree(source.path)
         assert run(["history", str(source.path), "--backups", str(folder)]) == 0
         text = capsys.readouterr().out
-        how = "--replace --stopped" if is_there else ""
-        assert f"To restore the newest: ttlsnap copy {backup.place} {source.path} {how}".strip() in " ".join(
-            text.split()
+        how = "--replace --stopped" if is_there else "--replace --last-batch N --stopped. N is the last batch that"
+        words = (
+            f"To restore the newest, after you have stopped the query: ttlsnap copy {backup.place} {source.path} {how}"
         )
+        assert words in " ".join(text.split())
         assert ("does not exist" in text) != is_there
     capsys.readouterr()
     assert run(["copy", backup.place, str(source.path), "--replace", "--yes"]) == 2
-    error = "does not exist\nIf nothing is left of a checkpoint, leave out --replace\n"
-    assert capsys.readouterr().err.endswith(error)
+    advice = "If nothing is left of a checkpoint, add --last-batch N, where N is the last batch that its sink has\n"
+    assert capsys.readouterr().err.endswith(f"does not exist\n{advice}")
+    restore = ["copy", backup.place, str(source.path), "--replace", "--last-batch", str(last_batch)]
+    assert run([*restore, "--dry-run"]) == 0 and not source.path.exists()
+    assert run([*restore, "--yes"]) == 0
+    assert not diff(str(source.path), backup.place).differs
+    assert json.loads((source.path / "metadata").read_text()) == json.loads(
+        (Path(backup.place) / "metadata").read_text()
+    )
+    folders = ("offsets", "commits")
+    numbers = {folder: max(int(path.name) for path in (source.path / folder).glob("[0-9]*")) for folder in folders}
+    assert numbers == {"offsets": last_batch + 1, "commits": last_batch}
+    shutil.rmtree(source.path)
+    capsys.readouterr()
     assert run(["copy", backup.place, str(source.path)]) == 0
+    assert "--replace --last-batch N, where N is the last batch" in " ".join(capsys.readouterr().err.split())
     assert not diff(str(source.path), backup.place).differs
     assert run(["history", str(source.path), "--backups", str(tmp_path / "nothing")]) == 2
 

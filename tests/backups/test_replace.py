@@ -174,13 +174,16 @@ def test_a_checkpoint_that_lost_files_is_restored_and_no_number_comes_back(
         (checkpoint / folder).rename(tmp_path / f"lost-{folder}")
     before = tree(checkpoint)
     if len(lost.split()) == 4:  # nothing has a number
-        with pytest.raises(
-            UsageError, match="nothing is left of a checkpoint, remove this folder, and leave out replace"
-        ):
+        with pytest.raises(UsageError, match="nothing is left of a checkpoint, add last_batch N, where N is"):
             restore(backup, checkpoint)
         assert tree(checkpoint) == before
-        return
-    assert restore(backup, checkpoint).batch == 6
+        (checkpoint / "other.txt").touch()
+        with pytest.raises(UsageError, match="is not the checkpoint of a stateful query"):
+            restore(backup, checkpoint, last_batch=6)
+        (checkpoint / "other.txt").unlink()
+        assert restore(backup, checkpoint, last_batch=6).batch == 6
+    else:
+        assert restore(backup, checkpoint).batch == 6
     assert diff(str(backup), str(checkpoint)).differs is False
     rollback(str(checkpoint), stopped=True)
     assert {path: data for path, data in tree(checkpoint).items() if data != "a folder"} == {

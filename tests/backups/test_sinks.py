@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from itertools import product
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from ..matrix import rotating
 from ..publishing.publishers import DropsAFifth, drop_some, repair, repartition, replace_all
 from ..publishing.trees import newest, tree
 
-HOW = ("copy", "rewind", "doctor")
+HOW = ("copy", "rewind", "doctor", "lost")
 
 
 def files_of(out: Path) -> set[str]:
@@ -64,7 +65,12 @@ def test_a_sink_writes_again_what_is_read_again_after_a_restore_in_place(
     batch = copy(str(checkpoint.path), str(tmp_path / "backup")).batch
     first = judge.restart(checkpoint, MORE_WHOLE)
     before, target = files_of(checkpoint.out), str(checkpoint.path)
-    if how == "copy":
+    if how == "lost":
+        last = newest(checkpoint.path / "commits")
+        shutil.rmtree(target)
+        restored = copy(str(tmp_path / "backup"), target, replace=True, last_batch=last, stopped=True)
+        assert (restored.batch, restored.source_batch, restored.warnings) == (last, batch, ())
+    elif how == "copy":
         copy(str(tmp_path / "backup"), target, replace=True, stopped=True)
     elif how == "rewind":
         rewind(target, batch, stopped=True)

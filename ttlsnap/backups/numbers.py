@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ttlsnap.checkpoint import Logs, layout
 from ttlsnap.checkpoint.listing import Listing
-from ttlsnap.errors import CorruptionError
+from ttlsnap.errors import CorruptionError, UsageError
 from ttlsnap.publishing.in_progress import find_written
 from ttlsnap.publishing.runs import Runs
 
@@ -35,12 +35,18 @@ class Numbers:
         return self.batch + 1
 
 
-def number_batches(runs: Runs, logs: Logs, listing: Listing, backup_batch: int) -> Numbers:
+def number_batches(
+    runs: Runs, logs: Logs, listing: Listing, backup_batch: int, last_batch: int | None = None
+) -> Numbers:
     """Return the numbers for a checkpoint with these ``logs``, and with the state files of ``listing``.
 
-    Without a commit log, the number is the highest that any file names. Raise CorruptionError if no batch can follow.
+    Without a commit log, the number is the highest that any file names. ``last_batch`` is one that the user knows.
+    Raise CorruptionError if no batch can follow.
     """
-    highest = max((*_named_batches(runs, logs, listing), backup_batch))
+    known_batch = -1 if last_batch is None else last_batch
+    highest = max((*_named_batches(runs, logs, listing), backup_batch, known_batch))
+    if layout.parse_number(str(known_batch + 2)) is None:
+        raise UsageError(f"batch {known_batch} is so high that no batch can follow")
     if layout.parse_number(str(highest + 2)) is None:  # the planned batch, or the fence after a batch that was begun
         path = next((path for path in listing if layout.batch_of(path) == highest), layout.RUNS)
         raise CorruptionError(
@@ -50,7 +56,8 @@ def number_batches(runs: Runs, logs: Logs, listing: Listing, backup_batch: int) 
     if not logs.commits:
         return Numbers(highest, False, None)
     last_committed = logs.commits[-1]
-    if highest <= last_committed + 1 and backup_batch <= last_committed and find_written(logs, listing) is None:
+    is_known = max(backup_batch, known_batch) <= last_committed
+    if highest <= last_committed + 1 and is_known and find_written(logs, listing) is None:
         return Numbers(last_committed, logs.offsets[-1:] == (last_committed + 1,), None)
     return Numbers(highest, False, last_committed + 1)
 

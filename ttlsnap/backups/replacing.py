@@ -40,6 +40,7 @@ from ttlsnap.checkpoint.logs import (
 from ttlsnap.checkpoint.recognize import require_checkpoint
 from ttlsnap.compaction.engine import settle
 from ttlsnap.compaction.task import Progress
+from ttlsnap.copies.access import share_copy
 from ttlsnap.copies.manifest import read_begun, read_manifest
 from ttlsnap.copies.report import CopyReport
 from ttlsnap.copies.run import CopyListener, CopyRequest, SilentCopyListener, require_apart
@@ -48,7 +49,15 @@ from ttlsnap.copies.transfer import Sender
 from ttlsnap.copies.verify import is_unused, refuse_altered
 from ttlsnap.engines.local import PartitionReading, read_all
 from ttlsnap.engines.progress import SilentWorkListener
-from ttlsnap.errors import AlteredCopyError, BusyError, CorruptionError, RefusedError, UsageError, explain_errors
+from ttlsnap.errors import (
+    AlteredCopyError,
+    BusyError,
+    CorruptionError,
+    RefusedError,
+    UsageError,
+    explain_errors,
+    tidy_after_error,
+)
 from ttlsnap.publishing.archives import deliver_all
 from ttlsnap.publishing.first_run import describe_first_run
 from ttlsnap.publishing.in_progress import find_written
@@ -62,7 +71,7 @@ from ttlsnap.publishing.preflight import (
     refuse_running,
 )
 from ttlsnap.publishing.runs import Runs, new_run_id, refuse_if_interrupted
-from ttlsnap.storage.directory import Directory, each
+from ttlsnap.storage.directory import OWN, Directory, each
 from ttlsnap.storage.open import for_reading, open_directory
 from ttlsnap.stores.partitions import StorePartition
 from ttlsnap.stores.protocols import StagedFile, Staging, Written
@@ -71,18 +80,25 @@ from ttlsnap.transaction.scratch import existing_folder
 from ttlsnap.transaction.steps import Run, WorkPlace, change_in_place
 from ttlsnap.written.ledger import list_ledgers
 
+_REST = {OWN, layout.METADATA, *layout.checksum_files(layout.METADATA)}
 _FOLDERS = (layout.OFFSETS, layout.COMMITS, layout.STATE, layout.SOURCES)
 
 
-def require_replaceable(target: str) -> None:
-    """Raise UsageError unless a place has a checkpoint, or what is left of one. An unfinished copy is not one."""
+def require_replaceable(target: str, last_batch: int | None = None) -> None:
+    """Raise UsageError unless a place has a checkpoint, or what is left of one. An unfinished copy is not one.
+
+    If the user knows the ``last_batch``, nothing needs to be left.
+    """
     files = open_directory(target)
     if read_begun(files) is not None:
         raise UsageError(f"{files.root} is an unfinished copy. To go on with it, leave out --replace")
     if any(layout.batch_of(path) is not None for path in list_activity(files)) or files.list(layout.RUNS):
         return
-    remove = "remove this folder, and " if files.stat("") is not None else ""
-    with explain_errors(f"If nothing is left of a checkpoint, {remove}leave out --replace"):
+    if last_batch is not None and {info.name for info in files.list("")} <= _REST:
+        return
+    with explain_errors(
+        "If nothing is left of a checkpoint, add --last-batch N, where N is the last batch that its sink has"
+    ):
         require_checkpoint(files)
         raise UsageError(f"{files.root} has nothing of a checkpoint that could be replaced")
 
@@ -124,7 +140,14 @@ def go_back(files: Directory, request: CopyRequest) -> Run:
 def _replace(request: CopyRequest, source: Directory, files: Directory, warnings: Sequence[str] = ()) -> CopyReport:
     started = time.monotonic()
     scratch = existing_folder(request.scratch) if request.scratch is not None else None
-    with nullcontext() if request.dry_run else files.lock():
+    is_new = files.stat("") is None and not request.dry_run
+    if is_new:
+        files.mkdirs("")
+        share_copy(source, files)
+    with (
+        tidy_after_error(partial(files.remove_folder, "")) if is_new else nullcontext(),
+        nullcontext() if request.dry_run else files.lock(),
+    ):
         selection, warnings_of_copy = _select(request, source, files)
         run = Replacement(source, selection, refuse_if_interrupted(files), request)
         run.warnings += (*warnings_of_copy, *warnings)
@@ -193,8 +216,8 @@ class Replacement(Run):
         self._listener: CopyListener = request.listener or SilentCopyListener()
         self._query_id = _require_same_query(self.files, source, selection)
         self._logs = read_logs(self.files)
-        self._numbers = number_batches(runs, self._logs, self.before, selection.batch)
-        if self._numbers.batch > max(self._logs.commits, default=-1):
+        self._numbers = number_batches(runs, self._logs, self.before, selection.batch, request.last_batch)
+        if self._numbers.batch > max(*self._logs.commits, request.last_batch or -1, -1):
             self.warnings.append(self._describe_raised_number())
         positions = named_positions(for_reading(source), selection.batch)
         made_at = None
@@ -215,11 +238,14 @@ class Replacement(Run):
 
     def _describe_raised_number(self) -> str:
         batch, written = self._numbers.batch, find_written(self._logs, self.before)
-        reason = ""
         if written is not None:
-            reason = f"batch {written} was not committed, but has written state, so the sink may have it. "
+            reason = f"batch {written} was not committed, but has written state, so the sink may have it"
+        elif self._logs.commits:
+            reason = f"the copy has a later batch than the checkpoint, whose last one is {self._logs.commits[-1]}"
+        else:
+            reason = "the checkpoint has lost its log of commits"
         return (
-            f"{reason}So the last batch of the checkpoint gets the number {batch}. Only for a file sink: its folder "
+            f"{reason}. So the last batch of the checkpoint gets the number {batch}. Only for a file sink: its folder "
             "has a file of each batch in _spark_metadata. Before you start the query, look there for the numbers up to "
             f"{batch} that come after the last .compact file. For each number that is missing, create a file with the "
             "line v1"
@@ -466,11 +492,11 @@ def _require_same_query(files: Directory, source: Directory, selection: Selectio
 def _require_same_origin(files: Directory, source: Directory) -> None:
     """Raise RefusedError if nothing shows that a source is of the query whose checkpoint has lost its id.
 
-    It is a copy of the checkpoint in this place, or both have the offsets of a batch.
+    It is a copy of the checkpoint in this place, or both have the offsets of a batch, or nothing is left here.
     """
     copy = for_reading(source)
     manifest = read_manifest(copy)
-    if manifest is not None and manifest.facts.source == files.root:
+    if (manifest is not None and manifest.facts.source == files.root) or not list_activity(files):
         return
     common_batches = set(read_logs(files).offsets) & set(read_logs(copy).offsets)
     paths = [layout.offset_file(batch) for batch in common_batches]

@@ -20,11 +20,13 @@ def copy(request: CopyRequest) -> CopyReport:
     """
     if request.replace and (request.new_id or request.verify or request.onto is not None):
         raise UsageError("--replace cannot be used with --new-id, --verify or --onto")
+    if request.last_batch is not None and not request.replace:
+        raise UsageError("--last-batch needs --replace")
     if request.replace:
         # This loads PyArrow, which others do not need.
         from ttlsnap.backups.replacing import replace_state, require_replaceable
 
-        require_replaceable(request.target)
+        require_replaceable(request.target, request.last_batch)
         return replace_state(request)
     try:
         return make_copy(request)

@@ -105,6 +105,8 @@ class CopyRequest:
     With ``replace``, ``target`` may be a checkpoint of the same query, which gets the state and the positions of
     ``source``. Only then do ``stopped`` and ``planned_batch`` apply, which are as for ``compact``, and ``scratch``, a
     local folder for the work. ``parallelism`` is also the number of partitions that are built at the same time.
+    ``last_batch`` is a batch that the query has run, as its sink knows it: the next ones get later numbers. With it,
+    nothing needs to be left of the checkpoint.
     """
 
     source: str = field(kw_only=False)
@@ -115,6 +117,7 @@ class CopyRequest:
     onto: str | None = None
     dry_run: bool = False
     replace: bool = False
+    last_batch: int | None = None
     stopped: bool = False
     planned_batch: bool = True
     scratch: str | None = None
@@ -196,7 +199,7 @@ class _Copy:
         selection = self._choose(facts)
         warnings = refuse_altered(self._source, selection, "Nothing was copied.")
         self._kept = len(selection.files) - len(self._find_missing(selection))
-        return replace(self._report(selection, None), warnings=tuple(warnings))
+        return replace(self._report(selection, None), warnings=(*warnings, *self._warn_of_skipping(selection)))
 
     def run(self) -> CopyReport:
         """Make the copy, or what is missing of it."""
@@ -365,7 +368,8 @@ class _Copy:
         warnings += refuse_altered(self._source, selection, "The copy is not complete.", digests)
         manifest = self._manifest(selection, facts)
         write_manifest(target, manifest)
-        return replace(self._report(selection, manifest), warnings=(*warnings, *self._lower_fence(fence)))
+        warnings += (*self._lower_fence(fence), *self._warn_of_skipping(selection))
+        return replace(self._report(selection, manifest), warnings=tuple(warnings))
 
     def _manifest(self, selection: Selection, facts: CopyFacts) -> Manifest:
         return Manifest(facts, {file.path: self._copied[file.path] for file in selection.files})
@@ -407,6 +411,18 @@ class _Copy:
         """Read everything in the copy. Return the files that differ from what was sent, and what is wrong with each."""
         differences = find_differences(self._target, self._manifest(selection, facts))
         return [(path, words) for path, words in differences if path != fence]
+
+    def _warn_of_skipping(self, selection: Selection) -> list[str]:
+        """Return a warning if a backup is copied to the place of its original: sinks know the next batches."""
+        manifest = read_manifest(for_reading(self._source))
+        if manifest is None or manifest.facts.source != self._target.root or self._request.new_id:
+            return []
+        command = f"{_command(self._source.root, self._target, new_id=False)} --replace --last-batch N"
+        return [
+            f"if the query has run batches after {selection.batch}, a file sink or a Delta table skips new ones with "
+            "the same numbers, and their rows are lost. Then, before you start the query, remove "
+            f"{self._target.root}, and run: {command}, where N is the last batch that the sink has"
+        ]
 
     def _lower_fence(self, fence: str) -> tuple[str, ...]:
         """Let others use a complete copy. Return warnings for the user.
