@@ -40,7 +40,7 @@ Examples:
   ttlsnap copy s3://backups/visits/2026-11-28 ck --replace --stopped
 
   # nothing is left of the checkpoint, and its sink has batches up to 57
-  ttlsnap copy s3://backups/visits/2026-11-28 ck --replace --last-batch 57 --stopped
+  ttlsnap copy s3://backups/11-28 ck --replace --last-batch 57 --stopped
 
   # what would be copied
   ttlsnap copy ck backup --dry-run
@@ -159,7 +159,7 @@ def copy(
     if others and not replacing.replace:
         raise UsageError(f"{others[0]} needs --replace")
     options: dict[str, Any] = {"batch": batch, "new_id": new_id, "verify": verify, "onto": onto, "dry_run": dry_run}
-    question = f"Replace the state of {target} by that of {source}?"
+    question = f"Replace the state of {target} by that of {source}? Its query then reads again what came after that."
     asks = replacing.asks(dry_run=dry_run)
     with CopyProgress("copying", question, consents=replacing.yes, asks=asks, stopped=replacing.stopped) as progress:
         report = run(source, target, **options, **replacing.arguments(), parallelism=parallelism, listener=progress)
@@ -218,7 +218,7 @@ def _lines(report: CopyReport) -> list[str]:
     what = f"{place(report.source)} as of batch {report.batch}"
     lines = [f"Would copy {what}: {amount}" if report.dry_run else f"Copied {what} to {place(report.target)}: {amount}"]
     if report.begun_batch is not None:
-        lines.append(f"Batch {report.begun_batch} was begun and not committed. The copy does not have it; a sink may.")
+        lines.append(f"Batch {report.begun_batch} was begun and not committed. The copy does not have it. A sink may.")
     if report.shared:
         lines.append(f"Shared with the earlier copy: {number(report.shared)} files, {size(report.shared_bytes)}")
     if report.kept:
@@ -228,7 +228,7 @@ def _lines(report: CopyReport) -> list[str]:
     if report.verified:
         lines.append("Everything in the copy was read again, and is as the manifest says.")
     if not report.new_id:
-        of_the_original = "The copy has the query id of the original: it is a backup."
+        of_the_original = "The copy has the query id of the original, so start only one of the two."
         return [*lines, f"{of_the_original} For a clone that runs beside it, use --new-id."]
     return [
         *lines,

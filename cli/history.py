@@ -126,7 +126,7 @@ def history(
     if planned_batch is not None:
         say(f"Batch {planned_batch} is planned, without data. The query restarts with it.")
     if undoable is not None:
-        say(f"To undo run {undoable}: ttlsnap rollback {shell_word(target)} --stopped")
+        say(f"To undo run {undoable}: {_undo_command(target, entries, undoable)}")
     for entry in entries:
         if entry.status == "open":
             say(f"Run {entry.run} was interrupted. Run: ttlsnap recover {shell_word(target)}")
@@ -140,6 +140,13 @@ def history(
             say(f"The entries that run {entry.run} dropped are not archived yet. The next run will try again.")
     _show_removal(pruned, removable if dry_run else None)
     _show_backups(target, found_backups)
+
+
+def _undo_command(target: str, entries: Sequence[HistoryEntry], run: str) -> str:
+    from ttlsnap.pages.words import undo_command
+
+    archives = [(entry.report or {}).get("expired_to") for entry in entries if entry.run == run]
+    return undo_command(shell_word(target), *archives)
 
 
 @contextmanager

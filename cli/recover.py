@@ -35,7 +35,8 @@ def recover(
         return
     match report.outcome:
         case "nothing":
-            say(f"{place(report.target)}: no run was interrupted. There is nothing to recover.")
+            nothing = "" if report.settled else " There is nothing to recover."
+            say(f"{place(report.target)}: no run was interrupted.{nothing}")
         case "finished":
             say(f"{place(report.target)}: finished run {report.run}. Next: restart the query.")
         case "undone":

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from ttlsnap import diff, doctor, history, rollback
+from ttlsnap import diff, doctor, history, inspect, recover, rollback
 from ttlsnap.backups.run import copy
 from ttlsnap.checkpoint.logs import read_logs
 from ttlsnap.checkpoint.source_logs import UNREAD, line_of
 from ttlsnap.copies.manifest import MANIFEST
 from ttlsnap.copies.report import CopyReport
-from ttlsnap.errors import BusyError, CorruptionError, RefusedError, TtlsnapError, UsageError
+from ttlsnap.errors import BusyError, CorruptionError, FencedError, RefusedError, TtlsnapError, UsageError
 from ttlsnap.storage.open import open_directory
 
 from ..cli.running import Ttlsnap
@@ -25,6 +25,7 @@ from ..judge.queries import Query
 from ..judge.spark import Judge
 from ..publishing.trees import end_at_once, tree
 from ..samples import NAMES, UNPLANNABLE, bytes_of, sample, without_own
+from ..transaction.killing import killed
 from .sources import read_one_source_twice
 
 AGG, VISITS, BEGUN = "agg-deltas-lz4-4.2", "visits-4.2", "uncommitted-batch-4.2"
@@ -189,6 +190,19 @@ def test_a_checkpoint_that_lost_files_is_restored_and_no_number_comes_back(
     assert {path: data for path, data in tree(checkpoint).items() if data != "a folder"} == {
         path: data for path, data in before.items() if data != "a folder"
     }
+
+
+def test_the_error_after_an_interrupted_restore_names_recover(pair: tuple[Path, Path]) -> None:
+    """All logs are in the backup of the run when it is killed."""
+    checkpoint, backup = pair
+    code = f"copy({str(backup)!r}, {str(checkpoint)!r}, replace=True, stopped=True)"
+    killed("ttlsnap.publishing.moves:sync_names", code)
+    assert not list((checkpoint / "commits").glob("[0-9]*"))
+    for command in (doctor, inspect):
+        with pytest.raises(FencedError, match=f"ttlsnap recover {checkpoint}"):
+            command(str(checkpoint))
+    assert recover(str(checkpoint)).outcome == "finished"
+    assert [found.code for found in doctor(str(checkpoint)).problems] == ["planned-batch"]
 
 
 def test_a_checkpoint_without_an_id_is_restored_only_from_its_own_copy(pair: tuple[Path, Path], tmp_path: Path) -> None:

@@ -167,7 +167,7 @@ def test_a_file_has_reasons_and_dates(tmp_path: Path) -> None:
     [
         ("[[ignore]]\ncode = 'value-added'", "ignore 1: it needs a reason"),
         ("[[ignore]]\nreason = 'x'", "ignore 1: it needs a code"),
-        ("[[ignore]]\ncode = 'value-added'\nreason = ' '", "it must be text"),
+        ("[[ignore]]\ncode = 'value-added'\nreason = ' '", "say why the finding is harmless"),
         ("[[ignore]]\ncode = 'value-added'\nreason = 5", "reason is 5"),
         ("[[ignore]]\ncode = 5\nreason = 'x'", "code is 5; it must be text"),
         ("[[ignore]]\ncode = 'value-added'\nreason = 'x'\nwhere = ''", "where is ''; it must be text"),

@@ -272,12 +272,12 @@ def test_transformers_are_listed_with_their_options(ttlsnap: Ttlsnap) -> None:
 
 def test_pruning_removes_the_backup_and_prevents_a_rollback(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
     target = str(sample("agg-snapshot-zstd-4.1", tmp_path))
-    report = ttlsnap(
-        "compact", target, "--ttl", "1h", "--timestamp", "value.max", "--now", "wall", *QUICK, "--format", "json"
-    )
+    rule = ("--ttl", "1h", "--timestamp", "value.max", "--now", "wall", "--expired-to", str(tmp_path / "archive"))
+    report = ttlsnap("compact", target, *rule, *QUICK, "--format", "json")
     assert report.json["totals"]["dropped"] > 0
     run = report.json["run"]
-    assert f"To undo run {run}: ttlsnap rollback {target} --stopped\n" in ttlsnap("history", target).out
+    undo = f"ttlsnap rollback {target} --stopped --expired-to {tmp_path / 'archive'}\n"
+    assert f"To undo run {run}: {undo}" in ttlsnap("history", target).out
     pruned = ttlsnap("history", target, "--prune", "--yes", "--format", "json").json
     assert (pruned["pruned"], pruned["runs"][0]["backup"], pruned["undoable"]) == ([run], False, None)
     assert "To undo" not in ttlsnap("history", target).out

@@ -332,7 +332,7 @@ def test_the_advice_for_a_target_is_about_the_policy(tmp_path: Path, capsys: pyt
     assert run(["maintain", str(policy), "--engine", "local", "--plan-out", plan]) == 0
     assert run(["maintain", str(policy), "--engine", "local", "--apply", plan]) == 0
     told, skipped = capsys.readouterr().out.splitlines()[-2:]
-    assert "Stop it and repeat the command with stopped = true in the policy" in told
+    assert "Stop it, and repeat the command with stopped = true in the policy" in told
     assert "--stopped" not in told and told.count(str(target)) <= 1
     assert skipped.startswith("The plan was not carried out on 1 target, which the policy skips.")
 

@@ -154,7 +154,8 @@ def _entry(entry: dict[str, Any], source: str, codes: Collection[str]) -> Ignore
             raise UsageError(f"{source}: it needs a {key}")
     for key in ("code", "where", "digest", "reason"):
         if key in entry and not (isinstance(entry[key], str) and entry[key].strip()):
-            raise UsageError(f"{source}: {key} is {entry[key]!r}; it must be text")
+            wanted = "say why the finding is harmless" if key == "reason" else "it must be text"
+            raise UsageError(f"{source}: {key} is {entry[key]!r}; {wanted}")
     until = entry.get("until")
     if until is not None and (not isinstance(until, date) or isinstance(until, datetime)):
         raise UsageError(f"{source}: until is {until!r}; write a date without quotes, such as 2027-01-31")

@@ -141,8 +141,8 @@ def describe_missing_commits(files: Directory, offsets: Sequence[int]) -> str:
     runs = files.list(layout.RUNS)
     if any(files.list(f"{_backup(files, info.name)}/{layout.COMMITS}") for info in runs):
         return (
-            f"{files.root}: the commit log is missing. A migration has moved the logs of earlier batches to its "
-            "backup, so Spark does not load the state without those of the last batch. If you deleted these to "
+            f"{files.root}: the commit log is missing. A migration or a restore has moved the logs of earlier batches "
+            "to its backup, so Spark does not load the state without those of the last batch. If you deleted these to "
             f"withdraw the batch, run: ttlsnap rollback {shell_word(files.root)} --stopped. "
             + _restoring(files, "Otherwise restore", "the folders offsets and commits")
         )

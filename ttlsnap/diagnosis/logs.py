@@ -66,7 +66,7 @@ class LogFindings:
 def examine_logs(files: Directory) -> LogFindings:
     """Read both logs completely. Raise NotACheckpointError if there are none, FencedError for an unfinished copy."""
     logs = read_logs(files)
-    if is_copy_fence(logs.fence):
+    if is_copy_fence(logs.fence) or (logs.fence is not None and not logs.commits):  # all logs may be in the backup
         raise fenced(files, logs.fence)
     if not logs.commits:
         raise NotACheckpointError(describe_missing_commits(files, logs.offsets))

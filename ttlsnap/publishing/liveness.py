@@ -81,11 +81,11 @@ def refuse_if_running(
     limit_s = max(YOUNGEST_S, GAPS * max(gap_ms or 0, _longest_gap_of_files_ms(files)) / _MS)
     if age_s < limit_s:
         # Without a gap, later runs are refused for the next reason.
-        or_wait = f", or wait another {_duration(limit_s - age_s)}" if gap_ms else ""
+        or_later = f", or without it in {_duration(limit_s - age_s)}" if gap_ms else ""
         raise BusyError(
             f"{files.root}: the logs of batch {max(logs.commits, default=-1)} changed {_duration(age_s)} ago, so the "
-            "query may be running. Stop it and repeat the command with --stopped (in a policy: stopped = true)"
-            f"{or_wait}"
+            "query may be running. Stop it, and repeat the command with --stopped (in a policy: stopped = true)"
+            f"{or_later}"
         )
     if not gap_ms:
         raise BusyError(
