@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
 _CLASS = "org.apache.spark.sql.execution.streaming.state.{}StateStoreProvider"
 
 
-def listen(
+_alone = threading.Lock()
+"""A listener of one query also hears of the others in its process, and all share a log."""
+
+
+def listen(spark: Any, **order: Any) -> dict[str, Any]:
+    """Do what ``_listen`` does, while no other query has a listener."""
+    with _alone:
+        return _listen(spark, **order)
+
+
+def _listen(
     spark: Any, packages: list[str], folder: str, provider: str, limits: dict[str, Any], fails: bool = False
 ) -> dict[str, Any]:
     """Run a query with two stateful operators and a listener.
