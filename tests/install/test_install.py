@@ -6,6 +6,7 @@ on both engines, checks, and makes contracts, and its own Spark restarts the que
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -52,10 +53,15 @@ CONTINUED = list(product(("hdfs", "rocksdb"), ("local", "spark"))) if FULL else 
 
 
 @pytest.fixture(scope="module")
-def packages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Build the sdist, and the wheel from it. Return their paths by the ends of their names."""
-    folder = tmp_path_factory.mktemp("packages")
-    subprocess.run([sys.executable, "-m", "build", "--outdir", folder, ROOT], check=True, capture_output=True)
+def packages(tmp_path_factory: pytest.TempPathFactory, testrun_uid: str) -> dict[str, Path]:
+    """Build the sdist, and the wheel from it, once for all workers. Return their paths by the ends of their names."""
+    folder = tmp_path_factory.getbasetemp().parent / f"packages-{testrun_uid}"
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            build = tmp_path_factory.mktemp("packages")
+            subprocess.run([sys.executable, "-m", "build", "--outdir", build, ROOT], check=True, capture_output=True)
+            build.rename(folder)
     return {"".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix: path for path in folder.iterdir()}
 
 

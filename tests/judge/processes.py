@@ -162,7 +162,7 @@ class Server:
         with contextlib.suppress(OSError):
             self._socket.connect((folder / "address").read_text())
             if told := self._lines.readline().decode().strip():  # nothing comes from a process that is just ending
-                if not f"{told}.".startswith(f"{self.version}."):
+                if not f"{told}.".startswith(f"{self.version.partition('-')[0]}."):
                     raise JudgeError(f"the server of Spark {self.version} has Spark {told}")
                 return True
         self._lines.close()
