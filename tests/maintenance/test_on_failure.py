@@ -92,6 +92,12 @@ def test_the_command_and_the_webhook_get_the_failed_targets(tmp_path: Path, serv
     assert document == {"policy": policy, "exit_code": 5}
     assert (failed["target"], failed["status"], failed["exit_code"]) == (str(target), "failed", 5)
     assert failed["error_type"].endswith("Error") and failed["error"]
+    (target / "state/0/0/7.delta").unlink()
+    assert run(["maintain", policy, "--engine", "local"]) == 5
+    line = json.loads((tmp_path / "got.json").read_text())["text"].splitlines()[1]
+    assert (
+        line.startswith(f"{target}: failed: ") and "state/0/0/7.delta is missing: version 7 needs every delta" in line
+    )
 
 
 def test_the_text_has_the_beginning_of_each_reason(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from ttlsnap.checkpoint.layout import is_unique_id
 from ttlsnap.clock import describe_ahead
 from ttlsnap.errors import CorruptionError, FencedError, UnsupportedError
 from ttlsnap.printable import shell_word
+from ttlsnap.quoting import quotes_nothing
 from ttlsnap.schema.strict_json import parse_json
 from ttlsnap.storage.directory import Directory
 
@@ -410,7 +411,8 @@ def _lines(files: Directory, path: str, known_versions: Sequence[str]) -> list[s
     """Return the lines of a log file, whose first line must be one of the ``known_versions``."""
     info = files.stat(path)
     if info is None or info.is_dir:
-        raise CorruptionError(f"{files.root}/{path} is missing; ttlsnap cannot read the batch without it")
+        words = f"{files.root}/{path} is missing; ttlsnap cannot read the batch without it"
+        raise CorruptionError(quotes_nothing(words))
     # Spark refuses to start with such a file: "Incomplete log file".
     if info.size == 0:
         raise CorruptionError(f"{files.root}/{path} is empty: its content never reached the disk, or was truncated")

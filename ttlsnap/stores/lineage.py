@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from ttlsnap.errors import CorruptionError
+from ttlsnap.quoting import quotes_nothing
 
 Extensions = tuple[str, str]
 """The extensions of a store's snapshots and of its deltas."""
@@ -67,9 +68,11 @@ def base_of(folder: str, version: int, snapshots: Collection[int], deltas: Colle
     missing_count = version - base_version - sum(base_version < number <= version for number in deltas)
     if missing_count:
         first_missing = next(number for number in range(base_version + 1, version + 1) if number not in deltas)
+        start = f"after {base_version}.{snapshot}" if base_version else f"from 1 on, as there is no {snapshot}"
         raise CorruptionError(
-            f"{folder}/{first_missing}.{delta} is missing: version {version} needs every {delta} "
-            + (f"after {base_version}.{snapshot}" if base_version else f"from 1 on, as there is no {snapshot}")
-            + f" ({missing_count} missing)"
+            quotes_nothing(
+                f"{folder}/{first_missing}.{delta} is missing: version {version} needs every {delta} {start} "
+                f"({missing_count} missing)"
+            )
         )
     return base_version
