@@ -217,7 +217,8 @@ class Replacement(Run):
         self._query_id = _require_same_query(self.files, source, selection)
         self._logs = read_logs(self.files)
         self._numbers = number_batches(runs, self._logs, self.before, selection.batch, request.last_batch)
-        if self._numbers.batch > max(*self._logs.commits, request.last_batch or -1, -1):
+        known_batch = -1 if request.last_batch is None else request.last_batch
+        if self._numbers.batch > max((*self._logs.commits, known_batch)):
             self.warnings.append(self._describe_raised_number())
         positions = named_positions(for_reading(source), selection.batch)
         made_at = None
