@@ -63,10 +63,10 @@ class Unsynced:
         except OSError:
             _room.release()
             raise
-        with self._lock:
-            self._files.append((name, descriptor))
         if hasattr(os, "posix_fadvise"):  # Linux begins to write the content, and does not wait
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        with self._lock:  # from here on, another thread may sync and close it
+            self._files.append((name, descriptor))
 
 
 def _sync(files: list[tuple[str, int]], *, close_only: bool = False) -> None:
