@@ -219,8 +219,8 @@ def test_an_error_names_parameters_and_the_command_line_names_options(
         (
             lambda: api.compact(target, [TtlTransformerFactory(StateTtlConfig.of("7d"), "value.max")]),
             ["compact", target, "--ttl", "7d", "--timestamp", "value.max"],
-            "repeat the call with stopped=True, or wait",
-            "repeat the command with --stopped, or wait",
+            "repeat the call with stopped=True, or without it in",
+            "repeat the command with --stopped, or without it in",
         ),
         (
             lambda: api.inspect(target, timestamp="value.max"),

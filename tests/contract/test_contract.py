@@ -144,7 +144,10 @@ def test_a_file_that_another_version_wrote_stays_if_the_contract_is_the_same(tmp
         (["CK", "--properties-file", "/nowhere/conf"], "properties-file"),
     ],
 )
-def test_wrong_usage_is_explained(arguments: list[str], match: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_usage_is_explained(
+    arguments: list[str], match: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", "")  # a script adds its folder to it
     target = str(SAMPLES / "rocksdb-4.2")
     assert run(["contract", *(target if a == "CK" else a for a in arguments)]) == 2
     assert match in capsys.readouterr().err

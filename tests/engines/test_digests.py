@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -20,3 +21,8 @@ def test_a_module_whose_file_was_removed_has_no_digest(tmp_path: Path, monkeypat
     path.unlink()
     code_digest.cache_clear()
     assert code_digest(path.stem) is None
+
+
+def test_a_module_that_pytest_has_loaded_has_the_digest_of_its_file() -> None:
+    """Its loader is none of Python's. A worker loads the module in the usual way, and must not take it for another."""
+    assert code_digest(__name__) == sha256(Path(__file__).read_bytes()).hexdigest()

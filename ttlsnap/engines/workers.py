@@ -14,7 +14,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from hashlib import sha256
-from importlib.abc import ResourceLoader
 from importlib.resources.abc import Traversable
 from typing import TYPE_CHECKING
 
@@ -83,10 +82,12 @@ def code_digest(name: str) -> str | None:
     except ImportError:  # of the package that it is in
         return None
     loader = spec.loader if spec is not None else None
-    if not isinstance(loader, ResourceLoader) or spec is None or spec.origin is None:
+    # Some loaders, such as the one of pytest, have this function and not the class ``ResourceLoader``.
+    get_data = getattr(loader, "get_data", None)
+    if get_data is None or spec is None or spec.origin is None:
         return None
     try:
-        return sha256(loader.get_data(spec.origin)).hexdigest()
+        return sha256(get_data(spec.origin)).hexdigest()
     except OSError:  # a loaded module, whose file was removed since
         return None
 
