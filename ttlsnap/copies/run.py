@@ -414,8 +414,8 @@ class _Copy:
 
     def _warn_of_skipping(self, selection: Selection) -> list[str]:
         """Return a warning if a backup is copied to the place of its original: sinks know the next batches."""
-        manifest = read_manifest(for_reading(self._source))
-        if manifest is None or manifest.facts.source != self._target.root or self._request.new_id:
+        manifest = None if self._request.new_id else read_manifest(for_reading(self._source))
+        if manifest is None or manifest.facts.source != self._target.root:
             return []
         command = f"{_command(self._source.root, self._target, new_id=False)} --replace --last-batch N"
         return [

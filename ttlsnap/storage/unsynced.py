@@ -59,12 +59,12 @@ class Unsynced:
                 os.fsync(file.fileno())
                 return
         try:
+            if hasattr(os, "posix_fadvise"):  # Linux begins to write the content, and does not wait
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
             descriptor = os.dup(file.fileno())
         except OSError:
             _room.release()
             raise
-        if hasattr(os, "posix_fadvise"):  # Linux begins to write the content, and does not wait
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         with self._lock:  # from here on, another thread may sync and close it
             self._files.append((name, descriptor))
 
