@@ -298,7 +298,7 @@ def test_a_failing_callback_does_not_stop_a_real_query(listen: Listen) -> None:
 
 
 CONNECT = """
-import sys, time
+import os, sys, time
 from pathlib import Path
 from pyspark.sql import SparkSession
 from ttlsnap.spark import StateListener
@@ -322,8 +322,9 @@ for run in range(20):
     # Under load, Spark Connect can lose the events of a query that ends soon after its listener was added.
     file = next((folder / "events").iterdir())
     file.with_name(f"again-{run}.json").write_bytes(file.read_bytes())
-spark.streams.removeListener(listener)  # its thread would keep the process alive
-print("WARNED", warned[0])
+print("WARNED", warned[0], flush=True)
+# A thread of PySpark keeps the process alive, and removeListener waits forever if an event arrives (SPARK-59623).
+os._exit(0)
 """
 
 
