@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
 
 import typer
@@ -159,7 +160,7 @@ def copy(
     if others and not replacing.replace:
         raise UsageError(f"{others[0]} needs --replace")
     options: dict[str, Any] = {"batch": batch, "new_id": new_id, "verify": verify, "onto": onto, "dry_run": dry_run}
-    question = f"Replace the state of {target} by that of {source}? Its query then reads again what came after that."
+    question = f"Replace the state of {target} by that of {source}?"
     asks = replacing.asks(dry_run=dry_run)
     with CopyProgress("copying", question, consents=replacing.yes, asks=asks, stopped=replacing.stopped) as progress:
         report = run(source, target, **options, **replacing.arguments(), parallelism=parallelism, listener=progress)
@@ -167,7 +168,7 @@ def copy(
         report = with_question(report, replacing)
         show_report(report, _describe_replaced, output_format, exit_code=exit_code, told=progress.told)
     else:
-        show_report(report, _lines, output_format, exit_code=exit_code)
+        show_report(report, partial(_lines, onto=onto), output_format, exit_code=exit_code)
 
 
 def with_question(report: CopyReport, consent: ConsentOptions) -> CopyReport:
@@ -213,7 +214,7 @@ def _describe_replaced(report: CopyReport) -> list[str]:
     return [f"Replaced the state of {what}: {amount}", reads_again, *describe_published(report)]
 
 
-def _lines(report: CopyReport) -> list[str]:
+def _lines(report: CopyReport, onto: str | None) -> list[str]:
     amount = f"{number(report.files)} files, {size(report.bytes)}"
     what = f"{place(report.source)} as of batch {report.batch}"
     lines = [f"Would copy {what}: {amount}" if report.dry_run else f"Copied {what} to {place(report.target)}: {amount}"]
@@ -221,6 +222,8 @@ def _lines(report: CopyReport) -> list[str]:
         lines.append(f"Batch {report.begun_batch} was begun and not committed. The copy does not have it. A sink may.")
     if report.shared:
         lines.append(f"Shared with the earlier copy: {number(report.shared)} files, {size(report.shared_bytes)}")
+    elif onto is not None and report.complete:
+        lines.append("No file could be shared with the earlier copy. After a restore or a move, all files are new.")
     if report.kept:
         lines.append(f"An earlier call has sent {number(report.kept)} of the files already.")
     if report.dry_run:
@@ -294,8 +297,9 @@ class CopyProgress:
         for warning in report.warnings:
             print_warning(warning)
         self.told = report.warnings
-        return self.ask()
+        return self.ask(report)
 
-    def ask(self) -> bool:
+    def ask(self, report: CopyReport) -> bool:
         """Ask the question, and return whether a person agrees."""
-        return ask_person(self._question, stopped=self._stopped)
+        consequence = f"The query then reads again what came after batch {report.source_batch}."
+        return ask_person(f"{self._question} {consequence}", stopped=self._stopped)

@@ -249,7 +249,8 @@ def _after_plan(results: list[TargetResult]) -> str:
     if any(result.error or (result.report and result.report.warnings) for result in results):
         return "Read the errors and warnings before you repeat it without --plan."
     if not any(result.report and result.report.changed for result in results):
-        return "Without --plan, ttlsnap would have nothing to change."
+        makes_backups = any(result.backup and result.backup.status == "planned" for result in results)
+        return f"Without --plan, ttlsnap {'only makes the backups' if makes_backups else 'would have nothing to change'}."
     return "Without --plan, ttlsnap does this."
 
 
@@ -278,9 +279,8 @@ def _describe_backups(result: TargetResult) -> Iterator[str]:
     elif backup.status == "planned":
         yield f"a run backs it up as of batch {backup.batch} to {backup.place} ({size(backup.bytes)})"
     else:
-        if backup.status == "failed":
-            yield "not backed up"
-        yield f"the newest backup is of batch {backup.batch}, made {backup.made_at}: {backup.place}"
+        reason = {"failed": "not backed up; ", "waiting": "no backup is due; "}.get(backup.status, "")
+        yield f"{reason}the newest backup is of batch {backup.batch}, made {backup.made_at}: {backup.place}"
     for place_of_backup in backup.removed:
         yield f"{'a run removes' if backup.dry_run else 'removed'} the backup {place_of_backup}"
     yield from backup.warnings

@@ -94,7 +94,7 @@ def rewind(
         _list(target, output_format)
         return
     require_dry_run(wanted=exit_code, dry_run=dry_run)
-    question = f"Set {target} back to batch {batch}? The query then reads again what came after it."
+    question = f"Set {target} back to batch {batch}?"
     with _Progress(
         "preparing", question, consents=consent.yes, asks=consent.asks(dry_run=dry_run), stopped=consent.stopped
     ) as progress:
@@ -134,10 +134,10 @@ class _Progress(CopyProgress):
         self.look_at_sources(report)
         return super().confirm(report)
 
-    def ask(self) -> bool:
+    def ask(self, report: CopyReport) -> bool:
         for line in self.lines_by_source:
             tell(printable(line))
-        return super().ask()
+        return super().ask(report)
 
 
 def _list(target: str, output_format: Format) -> None:

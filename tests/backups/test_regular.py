@@ -182,6 +182,13 @@ def test_before_a_run_only_a_change_is_backed_up(maintain: Maintain, source: Sou
     assert bytes_of(folder / str(source.batches[0]) / "state") == old != bytes_of(source.path / "state")
 
 
+def test_a_plan_foresees_no_backup_before_a_run_that_would_be_refused(maintain: Maintain, source: Source) -> None:
+    rule = 'ttl = "7d"\ntimestamp = "value.max"\nnow = "wall"\nmax_drop = "1%"'
+    for options in (("--plan",), ()):
+        code, target = maintain('to = "backups/{batch}"\nbefore_run = true', *options, rule=rule)
+        assert (code, target["policy_backup"]["status"]) == (0 if options else 4, "waiting")
+
+
 def test_a_run_changes_nothing_if_its_backup_fails(maintain: Maintain, source: Source, tmp_path: Path) -> None:
     place = tmp_path / "backups" / str(source.batches[0])
     place.mkdir(parents=True)
@@ -315,7 +322,9 @@ def test_the_text_the_metrics_and_the_history_name_the_backups(
     command = ["maintain", str(policy), "--engine", "local"]
     place = folder / str(source.batches[0])
     assert run([*command, "--plan"]) == 0
-    assert f"a run backs it up as of batch {source.batches[0]} to {place}" in capsys.readouterr().out.replace("\n", " ")
+    text = " ".join(capsys.readouterr().out.split())
+    assert f"a run backs it up as of batch {source.batches[0]} to {place}" in text
+    assert "Without --plan, ttlsnap only makes the backups." in text
     assert not folder.exists()
     for batch in source.batches[:2]:
         source.commit(batch)
@@ -499,7 +508,13 @@ def test_the_text_says_that_a_damaged_checkpoint_was_not_backed_up(
     (source.path / "state/0/0").rename(tmp_path / "lost")
     assert run(["maintain", str(tmp_path / "policy.toml"), "--engine", "local"]) == 5
     text = " ".join(capsys.readouterr().out.split())
-    assert "not backed up" in text and f"the newest backup is of batch {source.batches[0]}" in text
+    assert f"not backed up; the newest backup is of batch {source.batches[0]}" in text
+    source.commit(source.batches[1])
+    policy = tmp_path / "policy.toml"
+    policy.write_text(policy.read_text().replace("{batch}\"", "{batch}\"\nevery = \"1d\"", 1))
+    assert run(["maintain", str(policy), "--engine", "local"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert f"no backup is due; the newest backup is of batch {source.batches[0]}" in text
 
 
 def test_a_broken_backup_does_not_count(maintain: Maintain, source: Source, tmp_path: Path) -> None:

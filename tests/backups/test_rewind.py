@@ -203,6 +203,7 @@ def test_what_a_question_shows_is_not_in_the_document(tmp_path: Path, words: tup
     os.close(terminal)
     assert (done.returncode, json.loads(done.stdout)["backup"]) == (0, None), done.stderr
     assert "1 file is read again" in done.stderr and "[y/N]" in done.stderr
+    assert ("reads again what came after batch 4" in done.stderr) == (command == "rewind")
 
 
 def test_a_damaged_log_of_a_source_can_be_gone_back_from(tmp_path: Path, ttlsnap: Ttlsnap) -> None:

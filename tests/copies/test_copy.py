@@ -619,6 +619,16 @@ def test_a_damaged_file_of_an_earlier_copy_is_found_by_verify_and_a_changed_one_
     assert copy(str(source), str(tmp_path / "other"), onto=str(last), verify=True).sent == 1
 
 
+def test_the_text_says_if_nothing_is_shared(tmp_path: Path, ttlsnap: Ttlsnap) -> None:
+    source, last = sample(AGG, tmp_path), tmp_path / "last"
+    copy(str(source), str(last))
+    for times in ("kept", "changed"):
+        text = ttlsnap("copy", source, tmp_path / times, "--onto", last).out
+        assert ("No file could be shared" in text) == ("Shared with the earlier copy" not in text) == (times == "changed")
+        for path in source.rglob("*"):
+            os.utime(path, ns=(1, 1))
+
+
 def test_an_earlier_copy_that_was_used_is_refused(tmp_path: Path) -> None:
     """A rewind writes other files in the places of old ones, with the same sizes."""
     source, last = sample("agg-deltas-lz4-4.2", tmp_path), tmp_path / "last"

@@ -283,7 +283,7 @@ class _Runner:
         if not policy.rules and policy.changes is None:
             return None
         report = self._compact(target, backups)
-        if self._dry_run and report.changed:
+        if self._dry_run and report.changed and Foreseen.first_in(report.warnings) is None:
             backups.make_before_run()
         return report
 
