@@ -250,7 +250,9 @@ def _after_plan(results: list[TargetResult]) -> str:
         return "Read the errors and warnings before you repeat it without --plan."
     if not any(result.report and result.report.changed for result in results):
         makes_backups = any(result.backup and result.backup.status == "planned" for result in results)
-        return f"Without --plan, ttlsnap {'only makes the backups' if makes_backups else 'would have nothing to change'}."
+        return (
+            f"Without --plan, ttlsnap {'only makes the backups' if makes_backups else 'would have nothing to change'}."
+        )
     return "Without --plan, ttlsnap does this."
 
 

@@ -511,7 +511,7 @@ def test_the_text_says_that_a_damaged_checkpoint_was_not_backed_up(
     assert f"not backed up; the newest backup is of batch {source.batches[0]}" in text
     source.commit(source.batches[1])
     policy = tmp_path / "policy.toml"
-    policy.write_text(policy.read_text().replace("{batch}\"", "{batch}\"\nevery = \"1d\"", 1))
+    policy.write_text(policy.read_text().replace('{batch}"', '{batch}"\nevery = "1d"', 1))
     assert run(["maintain", str(policy), "--engine", "local"]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert f"no backup is due; the newest backup is of batch {source.batches[0]}" in text

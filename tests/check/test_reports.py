@@ -362,6 +362,15 @@ def test_annotations_keep_to_the_limits_and_have_the_worst_first() -> None:
     assert shown[-1].startswith("verdict: incompatible")
 
 
+@pytest.mark.parametrize(
+    ("fail_on", "levels"),
+    [(Verdict.RECONFIGURATION, ["error", "error", "notice"]), (Verdict.INCOMPATIBLE, ["error", "warning", "notice"])],
+)
+def test_an_annotation_of_what_makes_the_check_fail_is_an_error(fail_on: Verdict, levels: list[str]) -> None:
+    shown = github.render(report(MIGRATE, UNKNOWN, FINE), fail_on).splitlines()
+    assert [line.partition(" ")[0] for line in shown[:-1]] == [f"::{name}" for name in levels]
+
+
 def test_a_long_message_is_cut_at_the_runners_limit() -> None:
     long = Finding("value-added", Verdict.INCOMPATIBLE, Place(0), None, None, "%" * 9000, "silent")
     first, _ = REPORTS["github"](report(long)).splitlines()

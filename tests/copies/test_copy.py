@@ -624,7 +624,9 @@ def test_the_text_says_if_nothing_is_shared(tmp_path: Path, ttlsnap: Ttlsnap) ->
     copy(str(source), str(last))
     for times in ("kept", "changed"):
         text = ttlsnap("copy", source, tmp_path / times, "--onto", last).out
-        assert ("No file could be shared" in text) == ("Shared with the earlier copy" not in text) == (times == "changed")
+        assert (
+            ("No file could be shared" in text) == ("Shared with the earlier copy" not in text) == (times == "changed")
+        )
         for path in source.rglob("*"):
             os.utime(path, ns=(1, 1))
 

@@ -19,6 +19,7 @@ from ttlsnap.check.report_levels import (
     can_be_ignored,
     describe_new,
     describe_place,
+    fails,
     ignore_entry,
     level,
     next_commands,
@@ -38,11 +39,18 @@ _MAX_CELL = 500
 
 
 def render(report: CheckReport, fail_on: Verdict = MILDEST) -> str:
-    """Return the annotations, worst first, and a last line for the log."""
+    """Return the annotations, worst first, and a last line for the log.
+
+    What makes the check fail is an error, as far as GitHub shows so many: the rest has the levels of the verdicts.
+    """
     file = contract_file(report)
     if report.is_new:
         return _remark("notice", describe_new(report), file) + "\n"
-    annotations = {severity: [_annotation(finding, file) for finding in _of(report, severity)] for severity in Level}
+    annotations: dict[Level, list[str]] = {severity: [] for severity in Level}
+    for finding in worst_first(report.findings):
+        is_error = fails(finding.verdict, fail_on) and len(annotations[Level.ERROR]) < PER_LEVEL
+        severity = Level.ERROR if is_error else level(finding.verdict)
+        annotations[severity].append(_annotation(finding, severity, file))
     annotations[Level.WARNING] += [_remark("warning", f"unused ignore: {line}", file) for line in report.unused]
     next_lines = [_remark("notice", f"{label}: {command}", file) for label, command in next_commands(report)]
     annotations[Level.NOTE] = [*next_lines, *annotations[Level.NOTE]]
@@ -53,10 +61,6 @@ def render(report: CheckReport, fail_on: Verdict = MILDEST) -> str:
     return "".join(f"{line}\n" for line in [*lines, _data(printable(summary(report, fail_on)))])
 
 
-def _of(report: CheckReport, severity: Level) -> list[Finding]:
-    return [finding for finding in worst_first(report.findings) if level(finding.verdict) is severity]
-
-
 def _limit(severity: Level, lines: list[str], file: ContractFile | None) -> list[str]:
     if len(lines) <= PER_LEVEL:
         return lines
@@ -65,7 +69,7 @@ def _limit(severity: Level, lines: list[str], file: ContractFile | None) -> list
     return [*lines[: PER_LEVEL - 1], _remark(_COMMANDS[severity], message, file)]
 
 
-def _annotation(finding: Finding, file: ContractFile | None) -> str:
+def _annotation(finding: Finding, severity: Level, file: ContractFile | None) -> str:
     text = [f"{describe_place(finding.place)}: {printable(finding.message)}"]
     text += [f"old: {printable(finding.old)}"] if finding.old is not None else []
     text += [f"new: {printable(finding.new)}"] if finding.new is not None else []
@@ -75,7 +79,7 @@ def _annotation(finding: Finding, file: ContractFile | None) -> str:
         text += [f"To ignore it: {IGNORE_HINT}", *split_lines(ignore_entry(finding))]
     line = file.line(finding.place) if file else 1
     title = f"{finding.verdict}[{printable(finding.code)}]"
-    return _command(_COMMANDS[level(finding.verdict)], "\n".join(text), title, file, line)
+    return _command(_COMMANDS[severity], "\n".join(text), title, file, line)
 
 
 def _remark(name: str, message: str, file: ContractFile | None) -> str:
