@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -86,10 +88,12 @@ def test_the_command_and_the_webhook_get_the_failed_targets(tmp_path: Path, serv
     assert server.received == [("/token", "application/json", document)]
     (failed,) = document.pop("targets")
     summary, line = document.pop("text").splitlines()
-    assert summary == f"ttlsnap maintain {policy}: 1 of 2 targets failed, exit code 5"
+    host = socket.gethostname()
+    assert summary == f"ttlsnap maintain {policy} on {host}: 1 of 2 targets failed, exit code 5"
     reason = line.removeprefix(f"{target}: failed: ")
     assert reason.endswith("do not match the checksum in state/0/0/.7.delta.crc") and reason in failed["error"]
-    assert document == {"policy": policy, "exit_code": 5}
+    seconds_ago = (datetime.now(UTC) - datetime.fromisoformat(document.pop("time"))).total_seconds()
+    assert document == {"policy": policy, "exit_code": 5, "host": host} and 0 <= seconds_ago < 600
     assert (failed["target"], failed["status"], failed["exit_code"]) == (str(target), "failed", 5)
     assert failed["error_type"].endswith("Error") and failed["error"]
     (target / "state/0/0/7.delta").unlink()

@@ -48,6 +48,7 @@ def test_python_and_pytest_have_the_verdict_of_the_command(
     assert run(["check", "old.json", "new.json"]) == 1
     printed = capsys.readouterr().out
     assert "after_migration[" in printed
+    assert ("The migration can drop values: drop 0.default.default.value: max(price)" in printed) == (new is not NEW)
     report = check(old, new, names=("old.json", "new.json"))
     assert REPORTS["text"](report) == printed
     with pytest.raises(AssertionError) as raised:

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import re
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Literal, Protocol
 
 from ttlsnap.amounts import quantity
 from ttlsnap.backups.regular import PolicyBackup, RegularBackups
+from ttlsnap.clock import iso_of
 from ttlsnap.compaction.options import ExpiryOptions
 from ttlsnap.compaction.report import CompactionReport
 from ttlsnap.compaction.run import compact
@@ -168,9 +171,12 @@ def describe_failures(policy: str, results: Sequence[TargetResult]) -> dict[str,
         return None
     exit_code = worst_exit_code(failed_results)
     targets = quantity(len(results), "target")
-    summary = f"ttlsnap maintain {policy}: {len(failed_results)} of {targets} failed, exit code {exit_code}"
+    host = socket.gethostname()
+    summary = f"ttlsnap maintain {policy} on {host}: {len(failed_results)} of {targets} failed, exit code {exit_code}"
     return {
         "policy": policy,
+        "host": host,
+        "time": iso_of(datetime.now(UTC)),
         "exit_code": exit_code,
         "text": "\n".join([summary, *map(_describe_failure, failed_results)]),
         "targets": [

@@ -31,6 +31,11 @@ class Step(Document):
     old: str | None
     new: str | None
 
+    @property
+    def can_drop(self) -> bool:
+        """Whether it can drop values."""
+        return self.change in ("drop", "drop-state", "drop-unused", "switch-ttl", "change-ttl")
+
     def __str__(self) -> str:
         sides = [side for side in (self.old, self.new) if side is not None]
         return f"{self.change} {self.place}: {' -> '.join(sides)}"

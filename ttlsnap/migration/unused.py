@@ -20,8 +20,6 @@ from ttlsnap.operators.registry import unused_states_of
 from ttlsnap.operators.transform_with_state import variable_in
 from ttlsnap.stores.open import lineages_of, open_state_store
 
-_DROP = ("drop", "drop-state", "drop-unused", "switch-ttl", "change-ttl")
-
 
 def find_unused(checkpoint: Checkpoint) -> list[StateDescriptor]:
     """Return the states in the files of a checkpoint that no variable of the query uses.
@@ -92,7 +90,7 @@ def require_consent(target: str, evolution: Evolution, *, may_drop: bool, dry_ru
 
     Raise RefusedError otherwise.
     """
-    lines = "".join(f"\n  {step}" for step in evolution.steps if step.change in _DROP)
+    lines = "".join(f"\n  {step}" for step in evolution.steps if step.can_drop)
     if not lines or may_drop:
         return []
     if not dry_run:

@@ -100,7 +100,22 @@ def _repaired(finding: Finding, evolution: Evolution, words: Sequence[str], *, p
     if finding.verdict.rank <= Verdict.RECONFIGURATION.rank:
         return finding
     fix = " ".join(dict.fromkeys(words))
-    return replace(finding, verdict=Verdict.AFTER_MIGRATION, fix=fix, migration=step.to_json())
+    message = finding.message + _describe_dropped(finding, evolution.steps)
+    return replace(finding, verdict=Verdict.AFTER_MIGRATION, message=message, fix=fix, migration=step.to_json())
+
+
+def _describe_dropped(finding: Finding, steps: Iterable[Step]) -> str:
+    """Return a sentence about the values that the migration of the state of a finding drops."""
+    place = finding.place
+    dropping = [
+        str(step)
+        for step in steps
+        if step.can_drop
+        and step.place.operator == place.operator
+        and place.store in (None, step.place.store)
+        and place.state in (None, step.place.state)
+    ]
+    return f". The migration can drop values: {'; '.join(dropping)}" if dropping else ""
 
 
 def describe_findings(findings: Iterable[Finding]) -> str:

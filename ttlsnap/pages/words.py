@@ -166,7 +166,7 @@ def times_rows(state: Document) -> list[tuple[str, ...]]:
         if dropped is not None:
             entries = times["entries"]
             dropped_text = f"{number(dropped)} of {number(entries)} ({share(dropped, entries)})"
-        others = {"null": times["null"], "unlikely": times["unlikely"]}
+        others = {"null": times["null"], "before 2000 or far in the future": times["unlikely"]}
         dropped_text += "".join(f", {number(count)} {what}" for what, count in others.items() if count)
         rows.append(
             (times["timestamp"], times["time"] or "", minute(times["oldest"]), minute(times["newest"]), dropped_text)
