@@ -214,7 +214,8 @@ class TtlTransformerFactory(TransformerFactory):
             return state.without_time
         if name is None:
             hint = "name one with --timestamp" if self.config else "give --ttl and --timestamp to expire it"
-            return f"Spark stores no timestamp for {state.operator_name or 'this operator'}; {hint} (ttlsnap inspect shows which fields hold times)"
+            operator = state.operator_name or "this operator"
+            return f"Spark stores no timestamp for {operator}; {hint} (ttlsnap inspect shows which fields hold times)"
         if self._names and self.config is None:
             raise UsageError("--timestamp needs --ttl: how long an entry lives after that time")
         if not self._names and state.stored_time is None and self.time is None:
