@@ -540,14 +540,14 @@ BREAKS = (
     Break(
         "a checkpoint is restored from a copy of another query",
         "backups/replacing.py",
-        "    if _related_ids(source, selection.query_id) & known_ids:",
+        "    if _related_ids(selection.query_id, manifest) & known_ids:",
         "    if True:",
         "test_replace.py",
     ),
     Break(
         "a checkpoint without the id of its query is restored from any copy",
         "backups/replacing.py",
-        "        _require_same_origin(files, source)\n",
+        "        _require_same_origin(files, source, manifest)\n",
         "",
         "test_replace.py",
     ),
@@ -624,8 +624,8 @@ BREAKS = (
     Break(
         "a checkpoint gets the id of its clone",
         "backups/replacing.py",
-        "        lost_id = _lost_id(files, source)\n",
-        "        lost_id = None\n",
+        "_lost_id(files, read_manifest(for_reading(source))) if source is not files else None",
+        "None",
         "test_replace.py",
     ),
     Break(

@@ -32,6 +32,11 @@ def quantity(value: int | None, singular: str, plural: str = "") -> str:
     return f"{number(value)} {singular if value == 1 else plural or singular + 's'}"
 
 
+def such_files(count: int) -> str:
+    """Return what follows the first of some files in a message, such as `` (3 such files)``; nothing for one file."""
+    return "" if count == 1 else f" ({number(count)} such files)"
+
+
 def size(value: int | None) -> str:
     """Return bytes for people: ``512 B``, ``3.4 MB``; a dash if unknown."""
     if value is None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 
+from ttlsnap.amounts import such_files
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.logs import COPY_MARK, is_copy_fence, read_logs
 from ttlsnap.copies.manifest import (
@@ -114,8 +115,8 @@ def _look_at(files: Directory, place: str) -> FoundBackup | None:
     infos = stat_files(files, manifest.files)
     wrong = [path for path, file in manifest.files.items() if path not in infos or infos[path].size != file.size]
     if wrong:
-        others = "" if len(wrong) == 1 else f" ({len(wrong)} such files)"
-        error = f"{place}/{wrong[0]} is missing, or has another size than the manifest says{others}"
+        what = "is missing, or has another size than the manifest says"
+        error = f"{place}/{wrong[0]} {what}{such_files(len(wrong))}"
         return replace(_describe(place, "damaged", manifest.facts, manifest), error=error)
     return _describe(place, "complete", manifest.facts, manifest)
 

@@ -41,7 +41,7 @@ from ttlsnap.checkpoint.recognize import require_checkpoint
 from ttlsnap.compaction.engine import settle
 from ttlsnap.compaction.task import Progress
 from ttlsnap.copies.access import share_copy
-from ttlsnap.copies.manifest import read_begun, read_manifest
+from ttlsnap.copies.manifest import Manifest, read_begun, read_manifest
 from ttlsnap.copies.report import CopyReport
 from ttlsnap.copies.run import CopyListener, CopyRequest, SilentCopyListener, require_apart
 from ttlsnap.copies.selection import SelectedFile, Selection, find_changed, find_replaced, select_files
@@ -166,7 +166,7 @@ def _replace(request: CopyRequest, source: Directory, files: Directory, warnings
 def _select(request: CopyRequest, source: Directory, files: Directory) -> tuple[Selection, list[str]]:
     """Return what the source has, and warnings."""
     with _blame_copy(source, files):
-        lost_id = _lost_id(files, source)
+        lost_id = _lost_id(files, read_manifest(for_reading(source))) if source is not files else None
         selection = select_files(for_reading(source), request.batch, files.root, lost_id)
     return selection, refuse_altered(for_reading(source), selection, "Nothing was changed.")
 
@@ -214,7 +214,8 @@ class Replacement(Run):
         super().__init__(runs, new_run_id(), list_activity(runs.files))
         self._source, self._selection, self._request = source, selection, request
         self._listener: CopyListener = request.listener or SilentCopyListener()
-        self._query_id = _require_same_query(self.files, source, selection)
+        manifest = read_manifest(for_reading(source))
+        self._query_id = _require_same_query(self.files, source, selection, manifest)
         self._logs = read_logs(self.files)
         self._numbers = number_batches(runs, self._logs, self.before, selection.batch, request.last_batch)
         known_batch = -1 if request.last_batch is None else request.last_batch
@@ -224,7 +225,6 @@ class Replacement(Run):
         made_at = None
         if source is not self.files:
             # A folder that is not a copy of ttlsnap may be from any time.
-            manifest = read_manifest(for_reading(source))
             made_at = manifest.facts.made_at if manifest is not None else ""
             if manifest is not None and not is_unused(manifest, selection.runs, selection.checkpoint.logs):
                 self.warnings.append(
@@ -468,8 +468,10 @@ def _build(partition: _Partition, place: WorkPlace, progress: Progress) -> Writt
         return builder.finish()
 
 
-def _require_same_query(files: Directory, source: Directory, selection: Selection) -> str | None:
-    """Return the id of the checkpoint's query, if it has one.
+def _require_same_query(
+    files: Directory, source: Directory, selection: Selection, manifest: Manifest | None
+) -> str | None:
+    """Return the id of the checkpoint's query, if it has one. ``manifest`` is that of the source.
 
     Raise RefusedError if the source is neither a copy of this checkpoint, nor its original, nor a copy of that.
     """
@@ -478,11 +480,13 @@ def _require_same_query(files: Directory, source: Directory, selection: Selectio
     )
     with explain_errors(advice, CorruptionError):
         target_id = query_id(files)
-        known_ids = _related_ids(files, target_id)
+        known_ids = _related_ids(target_id, read_manifest(for_reading(files)))
+    if source is files:
+        return target_id
     if target_id is None:
-        _require_same_origin(files, source)
+        _require_same_origin(files, source, manifest)
         return None
-    if _related_ids(source, selection.query_id) & known_ids:
+    if _related_ids(selection.query_id, manifest) & known_ids:
         return target_id
     raise RefusedError(
         f"{source.root} is of another query (id {selection.query_id}) than {files.root} (id {target_id}). Nothing was "
@@ -490,19 +494,18 @@ def _require_same_query(files: Directory, source: Directory, selection: Selectio
     )
 
 
-def _require_same_origin(files: Directory, source: Directory) -> None:
+def _require_same_origin(files: Directory, source: Directory, manifest: Manifest | None) -> None:
     """Raise RefusedError if nothing shows that a source is of the query whose checkpoint has lost its id.
 
     It is a copy of the checkpoint in this place, or both have the offsets of a batch, or nothing is left here.
     """
     copy = for_reading(source)
-    manifest = read_manifest(copy)
     if (manifest is not None and manifest.facts.source == files.root) or not list_activity(files):
         return
     common_batches = set(read_logs(files).offsets) & set(read_logs(copy).offsets)
     paths = [layout.offset_file(batch) for batch in common_batches]
     is_same = any(files.read(path, MAX_LOG_BYTES) == copy.read(path, MAX_LOG_BYTES) for path in paths)
-    if is_same and _lost_id(files, source) is None:  # a clone has the offsets of two queries
+    if is_same and _lost_id(files, manifest) is None:  # a clone has the offsets of two queries
         return
     raise RefusedError(
         f"{files.root} has lost the id of its query ({layout.METADATA}), and nothing shows that {source.root} is of "
@@ -511,18 +514,15 @@ def _require_same_origin(files: Directory, source: Directory) -> None:
     )
 
 
-def _lost_id(files: Directory, source: Directory) -> str | None:
-    """Return the id of the original of a clone, for a checkpoint without an id; None for any other source."""
-    if source is files or files.stat(layout.METADATA) is not None:
+def _lost_id(files: Directory, manifest: Manifest | None) -> str | None:
+    """Return the id of the original, for a checkpoint without an id that gets a clone's state; None otherwise."""
+    if manifest is None or files.stat(layout.METADATA) is not None:
         return None
-    manifest = read_manifest(for_reading(source))
-    if manifest is None or manifest.facts.query_id == manifest.facts.source_query_id:
-        return None
-    return manifest.facts.source_query_id
+    facts = manifest.facts
+    return facts.source_query_id if facts.query_id != facts.source_query_id else None
 
 
-def _related_ids(files: Directory, query_id: str | None) -> set[str]:
+def _related_ids(query_id: str | None, manifest: Manifest | None) -> set[str]:
     """Return the id of a checkpoint's query, and if the checkpoint is a copy, that of its original."""
-    manifest = read_manifest(for_reading(files))
     ids = {query_id, *((manifest.facts.source_query_id,) if manifest is not None else ())}
     return {known_id for known_id in ids if known_id is not None}

@@ -22,6 +22,7 @@ from uuid import uuid4
 
 import xxhash
 
+from ttlsnap.amounts import such_files
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.logs import COPY_MARK, fenced, is_copy_fence, read_logs
 from ttlsnap.checkpoint.starting import WITHOUT_METADATA
@@ -381,16 +382,15 @@ class _Copy:
         if not wrong:
             return []
         path, words = wrong[0]
-        others = "" if len(wrong) == 1 else f" ({len(wrong)} such files)"
-        warning = f"{target.root}/{path} {words}{others}. It was copied again. Check the disk"
+        warning = f"{target.root}/{path} {words}{such_files(len(wrong))}. It was copied again. Check the disk"
         wrong_paths = {path for path, _ in wrong}
         shared_paths = {file.path for file in self._shared} & wrong_paths
         if self._earlier is not None and shared_paths:
             earlier = self._earlier.files.root
-            path, others = min(shared_paths), "" if len(shared_paths) == 1 else f" ({len(shared_paths)} such files)"
             warning = (
-                f"{earlier}/{path} is damaged{others}, so it was copied from {self._source.root}. Do not restore from "
-                f"{earlier}. To see what is wrong with it: ttlsnap doctor {shell_word(earlier)}"
+                f"{earlier}/{min(shared_paths)} is damaged{such_files(len(shared_paths))}, so it was copied from "
+                f"{self._source.root}. Do not restore from {earlier}. To see what is wrong with it: ttlsnap doctor "
+                f"{shell_word(earlier)}"
             )
         self._earlier = None
         self._shared = [file for file in self._shared if file.path not in shared_paths]
@@ -402,8 +402,8 @@ class _Copy:
         if wrong:
             path, words = wrong[0]
             raise StorageError(
-                f"{target.root}/{path} {words}, although it was copied twice ({len(wrong)} such files). The copy is "
-                "not complete. Check the disk, and repeat the command"
+                f"{target.root}/{path} {words}, although it was copied twice{such_files(len(wrong))}. The copy is not "
+                "complete. Check the disk, and repeat the command"
             )
         return [warning]
 

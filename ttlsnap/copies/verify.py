@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping
 
+from ttlsnap.amounts import such_files
 from ttlsnap.checkpoint import Logs, layout
 from ttlsnap.copies.manifest import CopiedFile, Manifest, read_manifest
 from ttlsnap.copies.selection import Selection
@@ -77,7 +78,7 @@ def refuse_altered(
     if differences:
         path, words = differences[0]
         advice = "Move it out of the copy" if words == NOT_LISTED else "Use another copy"
-        others = "" if len(differences) == 1 else f" ({len(differences)} such files)"
+        others = such_files(len(differences))
         raise AlteredCopyError(f"{files.root}/{path} {words}{others}. {consequence} {advice}")
     if not added_paths:
         return []
