@@ -39,12 +39,15 @@ class Log:
         self._say("info", "begun", quantity(targets, "target"), targets=targets)
 
     def ended(self, result: TargetResult) -> None:
+        from ttlsnap.pages.words import for_policy
+
         self._ended += 1
         dropped = result.report.totals.dropped if result.report else None
         verb = "to drop" if self._plan else "dropped"
         counts = f", {quantity(dropped, 'entry', 'entries')} {verb}" if dropped is not None else ""
         summary = f"{result.status}{counts}, {result.seconds:.1f} s"
-        error_text = f": {str(result.error).splitlines()[0]}" if result.error else ""
+        error = for_policy(result.error.text, result.target) if result.error else None
+        error_text = f": {error.splitlines()[0]}" if error else ""
         self._say(
             "info" if result.exit_code == 0 else "error",
             "target",

@@ -337,6 +337,19 @@ def test_the_advice_for_a_target_is_about_the_policy(tmp_path: Path, capsys: pyt
     assert skipped.startswith("The plan was not carried out on 1 target, which the policy skips.")
 
 
+def test_the_log_and_the_results_have_the_same_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fresh(tmp_path, "good")
+    policy = tmp_path / "policy.toml"
+    policy.write_text(
+        '[[target]]\npath = "good"\nstopped = true\nttl = "7d"\ntimestamp = "value.max"\nmax_drop = "1%"\n'
+    )
+    assert run(["maintain", str(policy), "--engine", "local"]) == 4
+    out, err = capsys.readouterr()
+    (line,) = err.splitlines()
+    _, error = line.rsplit(" s: ", 1)
+    assert error.startswith("this run would drop 369 of 480 entries") and error in " ".join(out.split())
+
+
 def test_the_log_reports_each_target_when_it_ends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fresh(tmp_path / "ck", "good")
     damaged(tmp_path / "ck", "damaged")
