@@ -162,7 +162,7 @@ def copy(
     options: dict[str, Any] = {"batch": batch, "new_id": new_id, "verify": verify, "onto": onto, "dry_run": dry_run}
     question = f"Replace the state of {target} by that of {source}?"
     asks = replacing.asks(dry_run=dry_run)
-    with CopyProgress("copying", question, consents=replacing.yes, asks=asks, stopped=replacing.stopped) as progress:
+    with CopyProgress("preparing" if replacing.replace else "copying", question, consents=replacing.yes, asks=asks, stopped=replacing.stopped) as progress:
         report = run(source, target, **options, **replacing.arguments(), parallelism=parallelism, listener=progress)
     if report.replaced:
         report = with_question(report, replacing)
@@ -204,14 +204,15 @@ def show_report(
 
 
 def _describe_replaced(report: CopyReport) -> list[str]:
-    what = f"{place(report.target)} by batch {report.source_batch} of {place(report.source)}"
+    what = f"{place(report.target)} by that after batch {report.source_batch} of {place(report.source)}"
+    numbers = f"It gets the number {report.batch}, and the next batch is {report.batch + 1}."
     amount = f"{number(report.files)} files, {size(report.bytes)}"
     if report.dry_run:
-        return [f"Would replace the state of {what}: {amount}"]
+        return [f"Would replace the state of {what}: {amount}. {numbers}"]
     if not report.complete:
         return ["Nothing was changed."]
-    reads_again = f"The query reads again what came after batch {report.source_batch}."
-    return [f"Replaced the state of {what}: {amount}", reads_again, *describe_published(report)]
+    reads_again = f"{numbers} The query reads again what came after batch {report.source_batch}."
+    return [f"Replaced the state of {what}: {amount}.", reads_again, *describe_published(report)]
 
 
 def _lines(report: CopyReport, onto: str | None) -> list[str]:

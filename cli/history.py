@@ -219,12 +219,18 @@ def _show_backups(target: str, backups: Sequence[FoundBackup] | None, *, exists:
     for backup in backups:
         if backup.error is not None:
             say(f"{place(backup.place)}: {backup.error}")
-    complete = [backup.place for backup in backups if backup.status == "complete" and not backup.new_id]
-    if complete:
-        how = " --replace" if exists else " --replace --last-batch N"
-        command = f"ttlsnap copy {shell_word(complete[-1])} {shell_word(target)}{how} --stopped"
-        what_n_is = "" if exists else ". N is the last batch that the sink of the query has"
-        say(f"To restore the newest, after you have stopped the query: {command}{what_n_is}")
+    # A backup that was copied has the time of that copy, but batches are numbered in the order of time.
+    complete = [backup for backup in backups if backup.status == "complete" and not backup.new_id]
+    newest_by_query = {backup.query_id: backup for backup in sorted(complete, key=lambda backup: backup.batch or 0)}
+    how = " --replace" if exists else " --replace --last-batch N"
+    what_n_is = "" if exists else ". N is the last batch that the sink of the query has"
+    for query_id, newest in newest_by_query.items():
+        of_query = f" of the query {query_id}" if len(newest_by_query) > 1 else ""
+        command = f"ttlsnap copy {shell_word(newest.place)} {shell_word(target)}{how} --stopped"
+        say(
+            f"To restore the newest{of_query}, as of batch {newest.batch}, after you have stopped the query: "
+            f"{command}{what_n_is}"
+        )
 
 
 def _ask(target: str, backup: Backup) -> bool:

@@ -46,6 +46,12 @@ def rollback(
         print_warning(warning)
     if report.kind == "repair":
         say(f"The checkpoint is as it was before the repair. Next: ttlsnap doctor {shell_word(report.target)}")
+    elif report.nothing_left:
+        say(
+            "There was no checkpoint before the run, and there is none now: a query would begin from nothing. Next: "
+            f"ttlsnap copy BACKUP {shell_word(report.target)} --replace --last-batch N --stopped, where N is the last "
+            "batch that the sink of the query has"
+        )
     elif report.set_back_to is not None:
         say(
             f"Next: restart the query. Its state is the one after batch {report.set_back_to}, and batch "

@@ -20,6 +20,7 @@ from ttlsnap.cli.app import run
 from ttlsnap.copies.manifest import MANIFEST, CopyFacts, read_manifest, write_begun
 from ttlsnap.storage.open import open_directory
 
+from ..cli.running import Ttlsnap
 from ..publishing.publishers import drop_some
 from ..samples import bytes_of, sample
 
@@ -72,10 +73,15 @@ def backups_in(folder: Path) -> list[FoundBackup]:
 
 def make_older(backup: Path, made_at: str = "2020-01-01T00:00:00Z") -> None:
     """Change the time at which a backup was made."""
+    change_facts(backup, made_at=made_at)
+
+
+def change_facts(backup: Path, **changed: str) -> None:
+    """Change what the manifest of a backup says of it."""
     files = open_directory(str(backup))
     manifest = read_manifest(files)
     assert manifest is not None
-    facts = CopyFacts.from_json({**manifest.facts.to_json(), "made_at": made_at})
+    facts = CopyFacts.from_json({**manifest.facts.to_json(), **changed})
     (backup / MANIFEST).write_bytes(type(manifest)(facts, manifest.files).to_bytes())
 
 
@@ -348,7 +354,8 @@ def test_the_text_the_metrics_and_the_history_name_the_backups(
         text = capsys.readouterr().out
         how = "--replace --stopped" if is_there else "--replace --last-batch N --stopped. N is the last batch that"
         words = (
-            f"To restore the newest, after you have stopped the query: ttlsnap copy {backup.place} {source.path} {how}"
+            f"To restore the newest, as of batch {backup.batch}, after you have stopped the query: ttlsnap copy "
+            f"{backup.place} {source.path} {how}"
         )
         assert words in " ".join(text.split())
         assert ("does not exist" in text) != is_there
@@ -372,6 +379,22 @@ def test_the_text_the_metrics_and_the_history_name_the_backups(
     assert "--replace --last-batch N, where N is the last batch" in " ".join(capsys.readouterr().err.split())
     assert not diff(str(source.path), backup.place).differs
     assert run(["history", str(source.path), "--backups", str(tmp_path / "nothing")]) == 2
+
+
+def test_the_history_names_the_backup_of_the_last_batch_of_each_query(
+    source: Source, tmp_path: Path, ttlsnap: Ttlsnap
+) -> None:
+    folder = tmp_path / "backups"
+    for name, batch in zip("ab", source.batches, strict=False):
+        source.commit(batch)
+        copy(str(source.path), str(folder / name))
+    copy(str(folder / "a"), str(folder / "copied later"))
+    newest = f"To restore the newest, as of batch {source.batches[1]}, after you have stopped the query: ttlsnap copy"
+    assert f"{newest} {folder}/b " in ttlsnap("history", source.path, "--backups", folder).out
+    change_facts(folder / "copied later", source=str(source.path), query_id="another", source_query_id="another")
+    text = ttlsnap("history", source.path, "--backups", folder).out
+    assert f"the newest of the query another, as of batch {source.batches[0]}," in text
+    assert text.count("To restore the newest of the query") == 2
 
 
 RULE = 'ttl = "7d"\ntimestamp = "value.max"\nnow = "wall"\nmax_drop = "100%"'

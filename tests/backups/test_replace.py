@@ -182,11 +182,16 @@ def test_a_checkpoint_that_lost_files_is_restored_and_no_number_comes_back(
         with pytest.raises(UsageError, match="is not the checkpoint of a stateful query"):
             restore(backup, checkpoint, last_batch=6)
         (checkpoint / "other.txt").unlink()
+        with pytest.raises(UsageError, match=r"last_batch 1: the query has committed batch \d, so its sink has that one"):
+            restore(backup, checkpoint, last_batch=1)
         assert restore(backup, checkpoint, last_batch=6).batch == 6
     else:
         assert restore(backup, checkpoint).batch == 6
     assert diff(str(backup), str(checkpoint)).differs is False
-    rollback(str(checkpoint), stopped=True)
+    is_empty = len(lost.split()) == 4
+    assert rollback(str(checkpoint), stopped=True).nothing_left == is_empty
+    if is_empty:  # Spark refuses a folder of state if the query begins from nothing
+        assert sorted(path.name for path in checkpoint.iterdir()) == [".metadata.crc", "_ttlsnap", "metadata"]
     assert {path: data for path, data in tree(checkpoint).items() if data != "a folder"} == {
         path: data for path, data in before.items() if data != "a folder"
     }
@@ -235,6 +240,16 @@ def test_a_checkpoint_without_an_id_is_restored_only_from_its_own_copy(pair: tup
     (other / "metadata").unlink()
     with pytest.raises(RefusedError, match="has lost the id of its query"):
         restore(moved_clone, other.rename(tmp_path / "moved original"))
+
+
+def test_a_query_that_began_from_nothing_after_a_loss_is_moved_away(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    checkpoint, backup = pair
+    checkpoint.rename(tmp_path / "lost")
+    sample(VISITS, tmp_path).rename(checkpoint)
+    with pytest.raises(RefusedError, match="has begun from nothing. Then stop the query, move"):
+        restore(backup, checkpoint, last_batch=9)
+    checkpoint.rename(tmp_path / "begun again")
+    assert restore(backup, checkpoint, last_batch=9).batch == 9
 
 
 def test_what_cannot_be_restored_is_refused_and_nothing_changes(pair: tuple[Path, Path], tmp_path: Path) -> None:

@@ -41,9 +41,15 @@ def number_batches(
     """Return the numbers for a checkpoint with these ``logs``, and with the state files of ``listing``.
 
     Without a commit log, the number is the highest that any file names. ``last_batch`` is one that the user knows.
-    Raise CorruptionError if no batch can follow.
+    Raise CorruptionError if no batch can follow, and UsageError if the sink must have a later one than ``last_batch``.
     """
     known_batch = -1 if last_batch is None else last_batch
+    sure_batch = max((backup_batch, *logs.commits))
+    if last_batch is not None and last_batch < sure_batch:
+        raise UsageError(
+            f"--last-batch {last_batch}: the query has committed batch {sure_batch}, so its sink has that one. Name the "
+            "last batch that the sink has. Nothing was changed"
+        )
     highest = max((*_named_batches(runs, logs, listing), backup_batch, known_batch))
     if layout.parse_number(str(known_batch + 2)) is None:
         raise UsageError(f"batch {known_batch} is so high that no batch can follow")

@@ -58,6 +58,7 @@ from ttlsnap.errors import (
     explain_errors,
     tidy_after_error,
 )
+from ttlsnap.printable import shell_word
 from ttlsnap.publishing.archives import deliver_all
 from ttlsnap.publishing.first_run import describe_first_run
 from ttlsnap.publishing.in_progress import find_written
@@ -488,9 +489,17 @@ def _require_same_query(
         return None
     if _related_ids(selection.query_id, manifest) & known_ids:
         return target_id
+    advice = "Name a copy of this checkpoint"
+    if manifest is not None and manifest.facts.source == files.root:
+        command = f"ttlsnap copy {shell_word(source.root)} {shell_word(files.root)} --replace --last-batch N"
+        advice = (
+            "It was copied from this place, so the checkpoint was probably lost, and the query has begun from nothing. "
+            f"Then stop the query, move {files.root} to another place, and run: {command}, where N is the last batch "
+            "that the sink has, also from the query that has begun from nothing"
+        )
     raise RefusedError(
         f"{source.root} is of another query (id {selection.query_id}) than {files.root} (id {target_id}). Nothing was "
-        "changed. Name a copy of this checkpoint"
+        f"changed. {advice}"
     )
 
 

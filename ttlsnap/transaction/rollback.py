@@ -55,7 +55,8 @@ class RollbackReport(Result):
 
     ``run`` is the run of the rollback. ``undone`` and ``kind`` are the run that it rolled back and that run's kind.
     ``restored`` is the number of restored files. ``set_back_to`` is the last committed batch if the run's batch was set
-    back, and otherwise None.
+    back, and otherwise None. ``nothing_left`` says that there was nothing of a checkpoint before the run: only a restore
+    can make one from nothing.
     """
 
     target: str
@@ -65,6 +66,7 @@ class RollbackReport(Result):
     warnings: tuple[str, ...] = ()
     kind: str = "compact"
     set_back_to: int | None = None
+    nothing_left: bool = False
 
 
 @public
@@ -92,16 +94,21 @@ def rollback(
         change_in_place(run)
         outcome = f"Run {run.undone.run} is rolled back (as run {run.id})."
         with explain_errors(outcome):
-            _remove_empty_folders(files, run.undone)
+            run.nothing_left = run.undone.kind == "restore" and not _list_rest(files)
+            _remove_empty_folders(files, run.undone, every=run.nothing_left)
         run.warnings += take_back_if_allowed(files, run.undone.run, places)
         with explain_errors(outcome):
+            if run.nothing_left:
+                return run.report
             logs = read_logs(files)
             run.warnings += [*describe_obstacles(files, logs), *warn_of_early_snapshots(files, logs, runs=run.runs)]
         return run.report
 
 
 class Rollback(Run):
-    """A run that undoes the last published one, ``undone``."""
+    """A run that undoes the last published one, ``undone``. ``nothing_left`` is as in the report."""
+
+    nothing_left = False
 
     def __init__(self, runs: Runs, places: AllowedPlaces) -> None:
         files = runs.files
@@ -176,6 +183,7 @@ class Rollback(Run):
             tuple(self.warnings),
             last_run.kind,
             last_committed if last_committed < last_run.batch else None,
+            self.nothing_left,
         )
 
 
@@ -441,8 +449,23 @@ def _plan_moves(
     return [*plan_backup(files, run, paths_in_the_way), *moves_back]
 
 
-def _remove_empty_folders(files: Directory, last_run: Journal) -> None:
-    """Remove empty folders for tables, which the undone run had created."""
+def _list_rest(files: Directory) -> list[str]:
+    """Return the files of a checkpoint in its logs, its state and its sources."""
+    folders = (layout.OFFSETS, layout.COMMITS, layout.STATE, layout.SOURCES)
+    return [path for folder in folders for path in files.list_tree(folder)]
+
+
+def _remove_empty_folders(files: Directory, last_run: Journal, *, every: bool) -> None:
+    """Remove empty folders which the undone run had created: those for tables, or ``every`` one.
+
+    Spark refuses to begin a query if there is a folder of state, even an empty one.
+    """
     folders = {move.target.rpartition("/")[0] for move in last_run.new}
+    if every:
+        names = [folder.split("/") for folder in folders]
+        above = {"/".join(parts[:depth]) for parts in names for depth in range(1, len(parts) + 1)}
+        for folder in sorted(above, key=lambda path: -path.count("/")):
+            files.remove_folder(folder)
+        return
     shared_folders = sorted(folder for folder in folders if folder.rpartition("/")[2] in layout.SHARED)
     each(files, files.remove_folder, shared_folders)
