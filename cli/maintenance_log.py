@@ -60,7 +60,10 @@ class Log:
             dropped=dropped,
             seconds=round(result.seconds, 3),
             error=str(result.error) if result.error else None,
+            policy_backup=result.backup.to_json() if result.backup else None,
         )
+        for warning in result.backup.warnings if result.backup else ():
+            self.warn(f"{result.target}: {warning}")
 
     def done(self, exit_code: int, seconds: float) -> None:
         level = "info" if exit_code == 0 else "error"

@@ -523,6 +523,25 @@ def test_a_backup_is_read_again_if_the_policy_says_so(maintain: Maintain, source
     assert doctor(str(newest.with_name(str(source.batches[0])))).problems
 
 
+def test_a_damaged_backup_is_removed_before_an_older_good_one(
+    maintain: Maintain, source: Source, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, folder = 'to = "backups/{batch}"\nverify = true\nkeep = 2', tmp_path / "backups"
+    good, damaged, newest = (folder / str(batch) for batch in source.batches[:3])
+    assert maintain(text)[0] == 0
+    source.commit(source.batches[1])
+    assert maintain(text)[0] == 0
+    shared = next(path for path in damaged.glob("state/0/0/*.delta") if path.with_name(f".{path.name}.crc").exists())
+    size = shared.stat().st_size
+    shared.unlink()  # the older backup has the same file
+    shared.write_bytes(bytes(size))
+    source.commit(source.batches[2])
+    assert run(["maintain", str(tmp_path / "policy.toml"), "--engine", "local"]) == 0
+    assert [found.place for found in backups_in(folder)] == [str(good), str(newest)]
+    assert f"Warning: {source.path}: {shared} is damaged" in capsys.readouterr().err
+    assert not doctor(str(good)).problems and not doctor(str(newest)).problems
+
+
 def test_the_text_says_that_a_damaged_checkpoint_was_not_backed_up(
     maintain: Maintain, source: Source, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

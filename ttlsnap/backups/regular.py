@@ -179,6 +179,7 @@ class RegularBackups:
         self._target, self._rule, self._dry_run, self._parallelism = target, rule, dry_run, parallelism
         self._listener = _Listener(refuse_if_stopped)
         self._is_regular_done = False
+        self._damaged_places = set[str]()
         self.result = PolicyBackup(dry_run=dry_run)
 
     def make_regular(self) -> None:
@@ -256,6 +257,8 @@ class RegularBackups:
             if not self._dry_run and open_directory(place).stat("") is not None:
                 error.add(f"The unfinished backup {place} stays. The next run continues or removes it.")
             raise
+        if newest is not None and report.onto_is_damaged:
+            self._damaged_places.add(newest.place)
         self.result = replace(
             self.result,
             status="planned" if self._dry_run else "done",
@@ -272,9 +275,10 @@ class RegularBackups:
     def _remove(self, unfinished: list[FoundBackup], others: list[FoundBackup]) -> None:
         """Remove the unfinished backups, and those complete ``others`` that the rule does not keep beside the current.
 
-        The current one stays, also if its time says that it is older than others.
+        The current one stays, also if its time says that it is older than others. One that is damaged goes first.
         """
         keep = self._rule.keep
+        others = sorted(others, key=lambda backup: backup.place not in self._damaged_places)
         old = others[: max(len(others) + 1 - keep, 0)] if keep is not None else []
         for backup in [*old, *unfinished]:
             try:

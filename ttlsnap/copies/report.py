@@ -20,6 +20,7 @@ class CopyReport(Result):
     files, bytes    the size of the copy
     sent, sent_bytes        what was sent in this call
     shared, shared_bytes    what an earlier copy (``onto``) had already
+    onto_is_damaged whether files of the earlier copy are damaged, so that they were sent after all
     kept            files that an earlier call had already sent
     attempts        how often a batch was chosen, because files of the one before were removed
     verified        whether everything in the copy was read again, and is what the manifest says
@@ -42,6 +43,7 @@ class CopyReport(Result):
     sent_bytes: int = 0
     shared: int = 0
     shared_bytes: int = 0
+    onto_is_damaged: bool = False
     kept: int = 0
     attempts: int = 1
     verified: bool = False

@@ -188,7 +188,7 @@ class _Copy:
     """One call of ``copy``. ``copied`` are the files that the copy has already."""
 
     def __init__(self, source: Directory, target: Directory, request: CopyRequest, earlier: EarlierCopy | None) -> None:
-        self._earlier, self._shared = earlier, list[CopiedFile]()
+        self._earlier, self._shared, self._earlier_is_damaged = earlier, list[CopiedFile](), False
         self._source, self._target, self._request = source, target, request
         self._listener = request.listener or SilentCopyListener()
         self._copied: dict[str, CopiedFile] = {}
@@ -386,6 +386,7 @@ class _Copy:
         wrong_paths = {path for path, _ in wrong}
         shared_paths = {file.path for file in self._shared} & wrong_paths
         if self._earlier is not None and shared_paths:
+            self._earlier_is_damaged = True
             earlier = self._earlier.files.root
             warning = (
                 f"{earlier}/{min(shared_paths)} is damaged{such_files(len(shared_paths))}, so it was copied from "
@@ -453,6 +454,7 @@ class _Copy:
             sent_bytes=self._sent_bytes,
             shared=len(self._shared),
             shared_bytes=sum(file.size for file in self._shared),
+            onto_is_damaged=self._earlier_is_damaged,
             kept=self._kept,
             attempts=max(self._attempts, 1),
             verified=manifest is not None and manifest.facts.verify,
