@@ -162,7 +162,13 @@ def copy(
     options: dict[str, Any] = {"batch": batch, "new_id": new_id, "verify": verify, "onto": onto, "dry_run": dry_run}
     question = f"Replace the state of {target} by that of {source}?"
     asks = replacing.asks(dry_run=dry_run)
-    with CopyProgress("preparing" if replacing.replace else "copying", question, consents=replacing.yes, asks=asks, stopped=replacing.stopped) as progress:
+    with CopyProgress(
+        "preparing" if replacing.replace else "copying",
+        question,
+        consents=replacing.yes,
+        asks=asks,
+        stopped=replacing.stopped,
+    ) as progress:
         report = run(source, target, **options, **replacing.arguments(), parallelism=parallelism, listener=progress)
     if report.replaced:
         report = with_question(report, replacing)

@@ -129,6 +129,9 @@ def _show(out: Console, report: DoctorReport) -> None:
     versions = report.to_json()["versions"]
     entries = f"{quantity(report.entries, 'entry', 'entries')} {counted_in(versions)}"
     out.print(f"  query {report.query_id or 'unknown'}, batch {report.batch} committed, {entries}")
+    if report.copy_of is not None:
+        compared = "was compared" if report.is_compared else "was used since, so it cannot be compared"
+        out.print(f"  a copy of {place(report.copy_of)}, which {compared} with its manifest")
     if report.fixed:
         out.print(f"  repaired by run {report.run}: {', '.join(report.fixed)}")
         undo = f"ttlsnap rollback {shell_word(report.target)} --stopped"
@@ -148,7 +151,12 @@ def _show(out: Console, report: DoctorReport) -> None:
                 _show_problem(out, problem)
     if any(problem.severity == "error" for problem in report.problems):
         command = f"ttlsnap copy BACKUP {shell_word(report.target)} --replace --stopped"
-        out.print(Text(f"\nTo restore the whole checkpoint from a backup: {command}"))
+        advice = f"To restore the whole checkpoint from a backup: {command}"
+        if report.is_compared:
+            advice = (
+                "This is a copy that nothing has used yet. If there is another one, use that, and do not repair this"
+            )
+        out.print(Text(f"\n{advice}"))
     if not any(problem.severity != "note" for problem in report.problems):
         out.print()
         out.print("Nothing is wrong.")

@@ -559,6 +559,17 @@ def test_the_text_says_that_a_damaged_checkpoint_was_not_backed_up(
     assert f"no backup is due; the newest backup is of batch {source.batches[0]}" in text
 
 
+def test_the_error_for_a_lost_checkpoint_names_its_newest_backup(
+    maintain: Maintain, source: Source, tmp_path: Path
+) -> None:
+    assert maintain('to = "backups/{batch}"')[0] == 0
+    source.path.rename(tmp_path / "lost")
+    code, target = maintain('to = "backups/{batch}"')
+    place = tmp_path / f"backups/{source.batches[0]}"
+    restore = f"To restore it: ttlsnap copy {place} {source.path} --replace --last-batch N --stopped, where N is"
+    assert code == 2 and restore in target["error"]
+
+
 def test_a_broken_backup_does_not_count(maintain: Maintain, source: Source, tmp_path: Path) -> None:
     folder = tmp_path / "backups"
     copy(str(source.path), str(folder / str(source.batches[0])))

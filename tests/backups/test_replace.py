@@ -182,7 +182,9 @@ def test_a_checkpoint_that_lost_files_is_restored_and_no_number_comes_back(
         with pytest.raises(UsageError, match="is not the checkpoint of a stateful query"):
             restore(backup, checkpoint, last_batch=6)
         (checkpoint / "other.txt").unlink()
-        with pytest.raises(UsageError, match=r"last_batch 1: the query has committed batch \d, so its sink has that one"):
+        with pytest.raises(
+            UsageError, match=r"last_batch 1: the query has committed batch \d, so its sink has that one"
+        ):
             restore(backup, checkpoint, last_batch=1)
         assert restore(backup, checkpoint, last_batch=6).batch == 6
     else:
@@ -246,7 +248,7 @@ def test_a_query_that_began_from_nothing_after_a_loss_is_moved_away(pair: tuple[
     checkpoint, backup = pair
     checkpoint.rename(tmp_path / "lost")
     sample(VISITS, tmp_path).rename(checkpoint)
-    with pytest.raises(RefusedError, match="has begun from nothing. Then stop the query, move"):
+    with pytest.raises(RefusedError, match=r"has begun from nothing\. Then stop the query, move"):
         restore(backup, checkpoint, last_batch=9)
     checkpoint.rename(tmp_path / "begun again")
     assert restore(backup, checkpoint, last_batch=9).batch == 9

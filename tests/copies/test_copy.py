@@ -567,7 +567,7 @@ def test_the_command_says_what_it_did(tmp_path: Path, ttlsnap: Ttlsnap) -> None:
     assert (missing.code, "batch 99 is not retained" in " ".join(missing.err.split())) == (2, True)
 
 
-def test_doctor_compares_a_copy_with_its_manifest_until_somebody_works_on_it(tmp_path: Path) -> None:
+def test_doctor_compares_a_copy_with_its_manifest_until_somebody_works_on_it(tmp_path: Path, ttlsnap: Ttlsnap) -> None:
     source, target = sample(VISITS, tmp_path), tmp_path / "copy"
     copy(str(source), str(target))
     assert doctor(str(target)).problems == ()
@@ -576,6 +576,9 @@ def test_doctor_compares_a_copy_with_its_manifest_until_somebody_works_on_it(tmp
     (target / ".metadata.crc").unlink()
     found = {problem.where: problem.code for problem in doctor(str(target)).problems}
     assert found == {"notes": "altered-copy", ".metadata.crc": "altered-copy"}
+    text = ttlsnap("doctor", target).out
+    assert f"a copy of {source}, which was compared with its manifest" in text
+    assert "copy BACKUP" not in text and "use that, and do not repair this" in text
     manifest = target / MANIFEST
     manifest.write_text(manifest.read_text().replace("}", "]", 1))
     assert "altered-copy" in {problem.code for problem in doctor(str(target)).problems}

@@ -47,8 +47,8 @@ def number_batches(
     sure_batch = max((backup_batch, *logs.commits))
     if last_batch is not None and last_batch < sure_batch:
         raise UsageError(
-            f"--last-batch {last_batch}: the query has committed batch {sure_batch}, so its sink has that one. Name the "
-            "last batch that the sink has. Nothing was changed"
+            f"--last-batch {last_batch}: the query has committed batch {sure_batch}, so its sink has that one. Name "
+            "the last batch that the sink has. Nothing was changed"
         )
     highest = max((*_named_batches(runs, logs, listing), backup_batch, known_batch))
     if layout.parse_number(str(known_batch + 2)) is None:

@@ -19,7 +19,8 @@ from ttlsnap.copies.earlier import EarlierCopy
 from ttlsnap.copies.run import CopyRequest, SilentCopyListener, make_copy
 from ttlsnap.copies.selection import select_files
 from ttlsnap.documents import Document
-from ttlsnap.errors import BusyError, RefusedError, TtlsnapError, UsageError
+from ttlsnap.errors import BusyError, NotACheckpointError, RefusedError, TtlsnapError, UsageError
+from ttlsnap.printable import shell_word
 from ttlsnap.publishing.runs import Runs
 from ttlsnap.storage.directory import Directory
 from ttlsnap.storage.open import for_reading, open_directory
@@ -201,11 +202,32 @@ class RegularBackups:
             self._make(self._find())
 
     def _find(self) -> _Backups:
-        found = _Backups.find(self._target, self._rule)
+        try:
+            found = _Backups.find(self._target, self._rule)
+        except NotACheckpointError as error:
+            if (advice := self._describe_lost()) is not None:
+                error.add(advice)
+            raise
         if self.result.status != "done":
             self.result = replace(self._with_newest(found.newest), backups=len(found.complete))
         self.result = replace(self.result, is_current=found.current is not None)
         return found
+
+    def _describe_lost(self) -> str | None:
+        """Return how to restore a checkpoint that is not there any more; None if there is no backup."""
+        root, found = (
+            open_directory(self._target).root,
+            find_backups(open_directory(self._rule.folder_of(self._target))),
+        )
+        complete = [one for one in found if (one.status, one.source, one.new_id) == ("complete", root, False)]
+        if not complete:
+            return None
+        newest = max(complete, key=lambda backup: backup.batch or 0)
+        return (
+            f"Its newest backup is of batch {newest.batch}: {newest.place}. To restore it: ttlsnap copy "
+            f"{shell_word(newest.place)} {shell_word(root)} --replace --last-batch N --stopped, where N is the last "
+            "batch that the sink of the query has"
+        )
 
     def _with_newest(self, newest: FoundBackup | None) -> PolicyBackup:
         if newest is None:

@@ -36,6 +36,9 @@ class DoctorReport(Result):
 
     ``fixed`` are the codes that the run ``run`` repaired, and ``warnings`` those of this run. The other fields are from
     after the repair.
+
+    ``copy_of`` is the checkpoint from which this one was copied, and ``is_compared`` says whether its files were
+    compared with its manifest: they are until a query or a run works on it.
     """
 
     JSON_ORDER = "target query_id batch entries"
@@ -49,6 +52,8 @@ class DoctorReport(Result):
     fixed: tuple[str, ...] = ()
     run: str | None = None
     warnings: tuple[str, ...] = ()
+    copy_of: str | None = None
+    is_compared: bool = False
 
     @property
     def exit_code(self) -> int:

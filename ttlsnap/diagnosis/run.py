@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 from ttlsnap.checkpoint import Checkpoint, MicroBatch, Operator, layout, open_checkpoint
 from ttlsnap.checkpoint.checkpoint import partition_folders, query_id
@@ -12,9 +14,9 @@ from ttlsnap.checkpoint.listing import list_activity
 from ttlsnap.checkpoint.logs import read_logs, shuffle_partitions
 from ttlsnap.checkpoint.recognize import require_checkpoint
 from ttlsnap.checkpoint.starting import WITHOUT_METADATA
-from ttlsnap.copies.manifest import MANIFEST
+from ttlsnap.copies.manifest import MANIFEST, read_manifest
 from ttlsnap.copies.run import CopyRequest
-from ttlsnap.copies.verify import find_alterations
+from ttlsnap.copies.verify import find_alterations, is_unused
 from ttlsnap.diagnosis.folders import examine_folders, examine_links, examine_own_paths, leftovers
 from ttlsnap.diagnosis.last_run import LastRun, examine_last_run, is_run_lost, judge_newest
 from ttlsnap.diagnosis.logs import LogFindings, examine_logs
@@ -122,7 +124,18 @@ def _examine(files: Directory, parallelism: int | None, scratch: str | None, lis
         versions=tuple(versions),
         problems=tuple(_in_order(problems)),
         entries=sum(findings.entries for _, findings in results),
+        **_copy_facts(files, logs),
     )
+
+
+def _copy_facts(files: Directory, logs: LogFindings) -> dict[str, Any]:
+    """Return what the report says of a copy."""
+    with suppress(CorruptionError, UnsupportedError):  # a problem itself
+        manifest = read_manifest(files)
+        if manifest is not None:
+            is_compared = logs.runs is not None and is_unused(manifest, logs.runs, logs.logs)
+            return {"copy_of": manifest.facts.source, "is_compared": is_compared}
+    return {}
 
 
 def _alterations(files: Directory, logs: LogFindings, reported_paths: Collection[str]) -> Iterator[Problem]:

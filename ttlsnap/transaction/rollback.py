@@ -55,8 +55,8 @@ class RollbackReport(Result):
 
     ``run`` is the run of the rollback. ``undone`` and ``kind`` are the run that it rolled back and that run's kind.
     ``restored`` is the number of restored files. ``set_back_to`` is the last committed batch if the run's batch was set
-    back, and otherwise None. ``nothing_left`` says that there was nothing of a checkpoint before the run: only a restore
-    can make one from nothing.
+    back, and otherwise None. ``nothing_left`` says that there was nothing of a checkpoint before the run: only a
+    restore can make one from nothing.
     """
 
     target: str
