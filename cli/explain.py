@@ -57,7 +57,7 @@ def explain(
     target: Checkpoint,
     *,
     key: Annotated[
-        str,
+        list[str],
         typer.Option(
             "--key",
             metavar="JSON",
@@ -93,6 +93,8 @@ def explain(
 
     operators = OperatorOptions(drop_unmatched, timers)
     factories: Sequence[StateSnapshotTransformerFactory]
+    if len(key) > 1:
+        raise UsageError("--key is given twice, and explain looks for one key. Repeat the command for the other one")
     if policy is None:
         options = CompactOptions(now=now, **states.arguments(), **operators.arguments())
         factories = rules.make_factories()
@@ -103,7 +105,7 @@ def explain(
     with ReadingProgress("reading") as progress:
         report = run(
             target,
-            key,
+            key[0],
             factories,
             now=options.now,
             selection=options.selection,

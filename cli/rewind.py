@@ -119,6 +119,9 @@ def rewind(
     )
 
 
+_FINAL = "No earlier batch can be restored after this run, unless you undo it before the query starts."
+
+
 class _Progress(CopyProgress):
     """The progress of a run, which also says what each source reads again, as long as its log shows that."""
 
@@ -135,8 +138,9 @@ class _Progress(CopyProgress):
         return super().confirm(report)
 
     def ask(self, report: CopyReport) -> bool:
-        for line in self.lines_by_source:
+        for line in (*self.lines_by_source, _FINAL):
             tell(printable(line))
+        self.lines_by_source = ()
         return super().ask(report)
 
 
@@ -158,7 +162,7 @@ def _list(target: str, output_format: Format) -> None:
     rows = table("batch", "began", "input", right=("batch",))
     for batch in batches:
         began = (batch.began_at or MISSING).replace("T", " ")
-        has_input = {True: "yes", False: "none", None: MISSING}[batch.has_input]
+        has_input = {True: "yes", False: "none", None: "unknown"}[batch.has_input]
         if batch.restored_batch is not None:
             has_input = f"state and positions of batch {batch.restored_batch}"
         rows.add_row(str(batch.batch), began, has_input)
@@ -170,10 +174,7 @@ def _lines(report: CopyReport, lines_by_source: Sequence[str]) -> list[str]:
     what = f"{place(report.target)} back to batch {report.source_batch}"
     amount = f"{quantity(report.files, 'file')} of the checkpoint, {size(report.bytes)}"
     reads_again = f"the query reads again what came after batch {report.source_batch}"
-    numbers = (
-        f"Its batches go on with number {report.batch + 1}. No earlier batch can be restored after this run, "
-        "unless you undo it before the query starts."
-    )
+    numbers = f"Its batches go on with number {report.batch + 1}. {_FINAL}"
     if report.dry_run:
         return [f"Would set {what}: {amount}", f"Then {reads_again}. {numbers}", *lines_by_source]
     if not report.complete:

@@ -165,7 +165,7 @@ def test_an_empty_file_closes_the_gap_in_the_log_of_a_file_sink(judge: Judge, tm
         path.unlink()  # nor has the sink ended the batch
     report = rewind(str(checkpoint.path), batch, stopped=True)
     (warning,) = report.warnings
-    assert f"for the numbers up to {last} that come after" in warning and "with the line v1" in warning
+    assert f"from its last .compact file up to {last}" in warning and "with the line v1" in warning
     more = [[event] for events in MORE_WHOLE for event in events]
     entry.write_text("v1\n")
     judge.restart(checkpoint, more[:12])

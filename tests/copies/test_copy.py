@@ -622,6 +622,71 @@ def test_a_damaged_file_of_an_earlier_copy_is_found_by_verify_and_a_changed_one_
     assert copy(str(source), str(tmp_path / "other"), onto=str(last), verify=True).sent == 1
 
 
+def flip_bit(path: Path) -> None:
+    """Change a bit of a file, and neither its size nor its time."""
+    status, data = path.stat(), bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 4
+    path.write_bytes(bytes(data))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+STATE_FILE = "state/0/1/3.delta"
+
+
+@pytest.mark.parametrize("shares", [False, True])
+def test_a_file_that_is_read_again_must_have_the_same_content(tmp_path: Path, shares: bool) -> None:
+    source, last, target = sample(AGG, tmp_path), tmp_path / "last", tmp_path / "copy"
+    for checksum in source.rglob(".*.crc"):  # as in an object store
+        checksum.unlink()
+    copy(str(source), str(last))
+    damaged = iter([last if shares else target, source])
+
+    def damage() -> None:
+        for place in damaged:
+            flip_bit(place / STATE_FILE)
+
+    options = {"verify": True, "onto": str(last) if shares else None}
+    with pytest.raises(StorageError, match=f"{source}/{STATE_FILE} was read twice, and had another content"):
+        copy(str(source), str(target), listener=Doing("arrived", damage), **options)
+    assert "unfinished" in {backup.status for backup in find_backups(open_directory(str(tmp_path)))}
+    flip_bit(source / STATE_FILE)  # this time, it is read as it is
+    assert copy(str(source), str(target)).verified
+    assert (target / STATE_FILE).read_bytes() == (source / STATE_FILE).read_bytes()
+
+
+def test_an_interrupted_copy_still_finds_that_an_earlier_one_is_damaged(tmp_path: Path) -> None:
+    source, last, target = sample(AGG, tmp_path), tmp_path / "last", tmp_path / "copy"
+    copy(str(source), str(last))
+    flip_bit(last / STATE_FILE)
+
+    def end() -> None:
+        raise Interrupted
+
+    with pytest.raises(Interrupted):
+        copy(str(source), str(target), onto=str(last), verify=True, listener=Doing("arrived", end))
+    report = copy(str(source), str(target), onto=str(last))
+    assert report.onto_is_damaged and f"Do not restore from {last}" in report.warnings[0]
+
+
+def test_a_copy_is_verified_from_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, target, events = sample(AGG, tmp_path), tmp_path / "copy", dict[int, str]()
+    sync, advise = os.fsync, os.posix_fadvise
+
+    def note_sync(descriptor: int) -> None:
+        sync(descriptor)
+        events[os.fstat(descriptor).st_ino] = "synced"
+
+    def note_advice(descriptor: int, *rest: int) -> None:
+        advise(descriptor, *rest)
+        events[os.fstat(descriptor).st_ino] = "forgotten"
+
+    monkeypatch.setattr(os, "fsync", note_sync)
+    monkeypatch.setattr(os, "posix_fadvise", note_advice)
+    copy(str(source), str(target), verify=True)
+    files = [path for folder in ("state", "offsets", "commits") for path in (target / folder).rglob("*.*")]
+    assert len(files) > 10 and {events[path.stat().st_ino] for path in files if path.is_file()} == {"forgotten"}
+
+
 def test_the_text_says_if_nothing_is_shared(tmp_path: Path, ttlsnap: Ttlsnap) -> None:
     source, last = sample(AGG, tmp_path), tmp_path / "last"
     copy(str(source), str(last))

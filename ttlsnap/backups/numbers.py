@@ -40,7 +40,8 @@ def number_batches(
 ) -> Numbers:
     """Return the numbers for a checkpoint with these ``logs``, and with the state files of ``listing``.
 
-    Without a commit log, the number is the highest that any file names. ``last_batch`` is one that the user knows.
+    Without a commit log, the number is the highest that any file names, and the next one is blocked. ``last_batch`` is
+    one that the user knows.
     Raise CorruptionError if no batch can follow, and UsageError if the sink must have a later one than ``last_batch``.
     """
     known_batch = -1 if last_batch is None else last_batch
@@ -60,7 +61,8 @@ def number_batches(
             "changed. Move that file out of the checkpoint, and repeat the command"
         )
     if not logs.commits:
-        return Numbers(highest, False, None)
+        named = max(_named_batches(runs, logs, listing), default=None)
+        return Numbers(highest, False, named + 1 if named is not None and named + 1 < highest else None)
     last_committed = logs.commits[-1]
     is_known = max(backup_batch, known_batch) <= last_committed
     if highest <= last_committed + 1 and is_known and find_written(logs, listing) is None:

@@ -95,7 +95,7 @@ def require_replaceable(target: str, last_batch: int | None = None) -> None:
         raise UsageError(f"{files.root} is an unfinished copy. To go on with it, leave out --replace")
     if any(layout.batch_of(path) is not None for path in list_activity(files)) or files.list(layout.RUNS):
         return
-    if last_batch is not None and {info.name for info in files.list("")} <= _REST:
+    if last_batch is not None and {info.name for info in files.list("")} <= {*_REST, *_FOLDERS}:
         return
     with explain_errors(
         "If nothing is left of a checkpoint, add --last-batch N, where N is the last batch that its sink has"
@@ -217,10 +217,21 @@ class Replacement(Run):
         self._listener: CopyListener = request.listener or SilentCopyListener()
         manifest = read_manifest(for_reading(source))
         self._query_id = _require_same_query(self.files, source, selection, manifest)
+        is_copy_of_this = manifest is not None and manifest.facts.source == self.files.root
+        if self._query_id is None and not self.before and not is_copy_of_this:
+            self.warnings.append(
+                f"{source.root} is not a copy of {self.files.root}, and nothing of that checkpoint is left, so nothing "
+                "shows whether they are of the same query"
+            )
         self._logs = read_logs(self.files)
+        if source is not self.files and not self._logs.commits and request.last_batch is None:
+            raise UsageError(
+                f"{self.files.root} has lost its log of commits, which shows what the sink of the query has. Add "
+                "--last-batch N, where N is the last batch that the sink has: a file sink or a Delta table skips new "
+                "batches with numbers that it has, and their rows are lost. Nothing was changed"
+            )
         self._numbers = number_batches(runs, self._logs, self.before, selection.batch, request.last_batch)
-        known_batch = -1 if request.last_batch is None else request.last_batch
-        if self._numbers.batch > max((*self._logs.commits, known_batch)):
+        if self._logs.commits and self._numbers.batch > self._logs.commits[-1]:
             self.warnings.append(self._describe_raised_number())
         positions = named_positions(for_reading(source), selection.batch)
         made_at = None
@@ -242,15 +253,13 @@ class Replacement(Run):
         batch, written = self._numbers.batch, find_written(self._logs, self.before)
         if written is not None:
             reason = f"batch {written} was not committed, but has written state, so the sink may have it"
-        elif self._logs.commits:
-            reason = f"the copy has a later batch than the checkpoint, whose last one is {self._logs.commits[-1]}"
         else:
-            reason = "the checkpoint has lost its log of commits"
+            what = "--last-batch names" if batch == self._request.last_batch else "the copy has"
+            reason = f"{what} a later batch than the last one of the checkpoint, {self._logs.commits[-1]}"
         return (
-            f"{reason}. So the last batch of the checkpoint gets the number {batch}. Only for a file sink: its folder "
-            "has a file of each batch in _spark_metadata. Before you start the query, look there for the numbers up to "
-            f"{batch} that come after the last .compact file. For each number that is missing, create a file with the "
-            "line v1"
+            f"{reason}. So the last batch of the checkpoint gets the number {batch}. If the query writes files, the "
+            "folder _spark_metadata of its output needs a file for each number from its last .compact file up to "
+            f"{batch}. Before you start the query, create each one that is missing, with the line v1"
         )
 
     def refusals(self) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import xxhash
@@ -11,7 +11,7 @@ from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.logs import read_logs
 from ttlsnap.copies.manifest import CopiedFile, Manifest, read_manifest
 from ttlsnap.copies.selection import SelectedFile
-from ttlsnap.copies.verify import is_unused
+from ttlsnap.copies.verify import find_differences, is_unused
 from ttlsnap.errors import RefusedError, UsageError
 from ttlsnap.publishing.runs import Runs
 from ttlsnap.storage.directory import Directory, FileInfo
@@ -52,6 +52,12 @@ class EarlierCopy:
                 f"{self.files.root} is a copy of another query (id {facts.source_query_id}) than {source.root} (id "
                 f"{query_id}). Name an earlier copy of the same checkpoint for --onto"
             )
+
+    def find_damaged(self, files: Iterable[SelectedFile]) -> list[str]:
+        """Return the paths of those files that this copy has, too, and that are not as its manifest says."""
+        known_files = {file.path: self.manifest.files[file.path] for file in files if self.find(file) is not None}
+        differences = find_differences(self.files, Manifest(self.manifest.facts, known_files))
+        return [path for path, _ in differences if path in known_files]
 
     def find(self, file: SelectedFile) -> CopiedFile | None:
         """Return the file of this copy that is the same as ``file``; None if there is none, or if it is not known."""

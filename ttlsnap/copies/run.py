@@ -30,6 +30,7 @@ from ttlsnap.clock import iso_of
 from ttlsnap.copies.access import begin_copy, describe_copy, share_copy
 from ttlsnap.copies.earlier import EarlierCopy
 from ttlsnap.copies.manifest import (
+    DERIVED,
     MANIFEST,
     UNFINISHED,
     CopiedFile,
@@ -327,6 +328,7 @@ class _Copy:
         first_part = max(part_numbers(self._target), default=-1) + 1
         for number, start in enumerate(range(0, len(files), PART), first_part):
             copied_files, changed_paths = sender.send(files[start : start + PART])
+            self._refuse_other_content(copied_files)
             sync_names(self._target, [file.path for file in copied_files])
             self._copied |= {file.path: file for file in copied_files}
             write_part(self._target, number, copied_files)
@@ -338,6 +340,19 @@ class _Copy:
             if changed_paths:
                 return changed_paths[0]
         return None
+
+    def _refuse_other_content(self, copied_files: Sequence[CopiedFile]) -> None:
+        """Raise StorageError if a file that has not changed in the source has another content than when it was sent."""
+        for file in copied_files:
+            earlier = self._copied.get(file.path)
+            if earlier is None or file.changed_ns == DERIVED or earlier.digest == file.digest:
+                continue
+            if (earlier.size, earlier.changed_ns) == (file.size, file.changed_ns):
+                raise StorageError(
+                    f"{self._source.root}/{file.path} was read twice, and had another content the second time, "
+                    "although it was not changed. The copy is not complete. Check the disk and the memory, and name "
+                    "another place for the copy"
+                )
 
     def _find_missing(self, selection: Selection) -> list[SelectedFile]:
         infos = stat_files(self._target, [file.path for file in selection.files if file.path in self._copied])
@@ -384,7 +399,8 @@ class _Copy:
         path, words = wrong[0]
         warning = f"{target.root}/{path} {words}{such_files(len(wrong))}. It was copied again. Check the disk"
         wrong_paths = {path for path, _ in wrong}
-        shared_paths = {file.path for file in self._shared} & wrong_paths
+        wrong_files = [file for file in selection.files if file.path in wrong_paths]
+        shared_paths = set(self._earlier.find_damaged(wrong_files)) if self._earlier is not None else set()
         if self._earlier is not None and shared_paths:
             self._earlier_is_damaged = True
             earlier = self._earlier.files.root
@@ -394,8 +410,7 @@ class _Copy:
                 f"{shell_word(earlier)}"
             )
         self._earlier = None
-        self._shared = [file for file in self._shared if file.path not in shared_paths]
-        wrong_files = [file for file in selection.files if file.path in wrong_paths]
+        self._shared = [file for file in self._shared if file.path not in wrong_paths]
         changed_path = self._send_files(wrong_files) or find_changed(self._source, selection)
         if changed_path is not None:
             raise BusyError(f"{self._source.root}/{changed_path} was removed or replaced")

@@ -33,7 +33,7 @@ def find_differences(
         if info.size != file.size:
             return f"has {info.size:,} bytes, and the manifest says {file.size:,}"
         try:
-            digest = (digests or {}).get(file.path) or digest_of(files, file.path)
+            digest = (digests or {}).get(file.path) or digest_of(files, file.path, from_disk=True)
             return None if digest == file.digest else "has another content than the manifest says"
         except StorageError as error:
             return f"cannot be read: {error.message}"

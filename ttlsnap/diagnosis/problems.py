@@ -149,9 +149,9 @@ CODES: dict[str, Kind] = {
     ),
     "last-batch-lost": Kind(
         "error",
-        "If there is no copy to restore from, go back to batch {batch}: ttlsnap doctor {target} --fix last-batch-lost "
-        "(add --yes without a terminal). What the later batches had read is read again, so the sink gets their rows a "
-        "second time, in batches with new numbers",
+        "If there is no copy to restore from, stop the query, and go back to batch {batch}: ttlsnap doctor {target} "
+        "--fix last-batch-lost --stopped (add --yes without a terminal). What the later batches had read is read "
+        "again, so the sink gets their rows a second time, in batches with new numbers",
         True,
     ),
     "nothing-restorable": Kind(

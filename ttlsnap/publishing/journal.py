@@ -31,6 +31,7 @@ from ttlsnap.documents import ReadableDocument
 from ttlsnap.errors import CorruptionError
 from ttlsnap.schema.strict_json import parse_json
 from ttlsnap.storage.directory import OWN, Directory, FileInfo, each
+from ttlsnap.storage.local import forget_cached
 from ttlsnap.storage.trees import stat_files
 
 Status = Literal["open", "done", "undone"]
@@ -210,10 +211,15 @@ def is_same(files: Directory, facts: FileFacts, info: FileInfo | None) -> bool:
     return info.mtime_ns == facts.mtime_ns or facts.digest is None or digest_of(files, facts.path) == facts.digest
 
 
-def digest_of(files: Directory, path: str) -> str:
-    """Return the XXH3 (128 bits, hexadecimal) of a file's bytes."""
+def digest_of(files: Directory, path: str, *, from_disk: bool = False) -> str:
+    """Return the XXH3 (128 bits, hexadecimal) of a file's bytes.
+
+    ``from_disk`` reads a local file from its disk, and not from memory, which has what was written lately.
+    """
     digest = xxhash.xxh3_128()
     with files.open(path) as file:
+        if from_disk:
+            forget_cached(file)
         while piece := file.read(_PIECE):
             digest.update(piece)
     return digest.hexdigest()
