@@ -15,6 +15,7 @@ from ttlsnap.cli.groups import given, separate
 from ttlsnap.cli.help import Command
 from ttlsnap.cli.output import print_json, tell, write_whole
 from ttlsnap.cli.written_files import files_of_functions, require_files
+from ttlsnap.printable import shell_word
 
 if TYPE_CHECKING:
     from ttlsnap.contract import Contract, TableContract
@@ -178,6 +179,8 @@ def contract(
 
     if target is None and query.script is None:
         raise UsageError("name one of these: a checkpoint or table, a module:function, or --script FILE")
+    if target is not None and target.endswith(".py") and Path(target).is_file():
+        raise UsageError(f"{target} is a script. To make its contract: ttlsnap contract --script {shell_word(target)}")
     if query.script is not None and (query.joined_with is not None or (target is not None and is_function(target))):
         raise UsageError("a contract is of one query: name a module:function or --script FILE, not both")
     query.check()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ttlsnap.publishing.history import HistoryEntry
     from ttlsnap.transaction.pruning import Backup
 
-_SPARE = ("rule", "now", "backup", "rewritten", "of", "batch", "version", "kind")
+_SPARE = ("rule", "now", "old files", "rewritten", "of", "batch", "version", "kind")
 """Columns to leave out on a narrow terminal, first to last."""
 
 PRUNE = (
@@ -294,7 +294,7 @@ def _row(entry: HistoryEntry) -> dict[str, str]:
         "dropped": MISSING if entry.kind == "import" else number(totals.get("dropped")),
         "of": number(totals.get("entries")),
         "rewritten": number(totals.get("rewritten")),
-        "backup": "yes" if entry.backup else "no",
+        "old files": "kept" if entry.backup else "no",
         "now": _now(report),
         "rule": _describe_rules(report),
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -568,6 +569,21 @@ def test_the_error_for_a_lost_checkpoint_names_its_newest_backup(
     place = tmp_path / f"backups/{source.batches[0]}"
     restore = f"To restore it: ttlsnap copy {place} {source.path} --replace --last-batch N --stopped, where N is"
     assert code == 2 and restore in target["error"]
+
+
+def test_a_notification_names_the_newest_backup(source: Source, tmp_path: Path) -> None:
+    got = tmp_path / "got.json"
+    policy = tmp_path / "policy.toml"
+    code = f"import sys; open({str(got)!r}, 'w').write(sys.stdin.read())"
+    hook = f"[on_failure]\ncommand = {json.dumps([sys.executable, '-c', code])}\n"
+    policy.write_text(f'[[target]]\npath = "ck"\nbackup = {{to = "backups/{{batch}}"}}\n{hook}')
+    assert run(["maintain", str(policy), "--engine", "local"]) == 0
+    source.commit(source.batches[1])
+    (source.path / "state/0/0").rename(tmp_path / "lost")
+    assert run(["maintain", str(policy), "--engine", "local"]) == 5
+    (failed,) = json.loads(got.read_text())["targets"]
+    newest = failed["newest_backup"]
+    assert (newest["place"], newest["batch"]) == (str(tmp_path / f"backups/{source.batches[0]}"), source.batches[0])
 
 
 def test_a_broken_backup_does_not_count(maintain: Maintain, source: Source, tmp_path: Path) -> None:

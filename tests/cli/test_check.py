@@ -340,3 +340,15 @@ def test_the_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
         'the page "checks"',
     ):
         assert words in shown, words
+
+
+def test_a_script_is_named_with_the_command_that_makes_its_contract(ttlsnap: Ttlsnap, repository: Path) -> None:
+    (repository / "job.py").write_text("print()\n")
+    wrong = ttlsnap("state.json", "job.py")
+    assert (wrong.code, "ttlsnap contract --script job.py" in wrong.err) == (2, True)
+
+
+def test_a_contract_of_a_script_needs_its_option(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (repository / "job.py").write_text("print()\n")
+    assert run(["contract", "job.py"]) == 2
+    assert "ttlsnap contract --script job.py" in capsys.readouterr().err

@@ -39,9 +39,9 @@ def compacted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
 def test_history_shows_when_by_which_rule_and_how_much(compacted: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["history", str(compacted)]) == 0
     header, line, *_ = capsys.readouterr().out.splitlines()
-    assert header.split() == ["run", "when", "kind", "status", "batch", "dropped", "of", "backup", "now", "rule"]
+    assert header.split() == ["run", "when", "kind", "status", "batch", "dropped", "of", "old", "files", "now", "rule"]
     assert re.search(
-        rf" 20\d\d-\d\d-\d\d \d\d:\d\d:\d\dZ  compact  done +6 +369  480  yes +{NOW}  ttl 7d by value\.max$", line
+        rf" 20\d\d-\d\d-\d\d \d\d:\d\d:\d\dZ  compact  done +6 +369  480  kept +{NOW}  ttl 7d by value\.max$", line
     )
 
 
@@ -53,7 +53,7 @@ def test_history_says_what_a_migration_changed(
     assert run(["migrate", target.name, "--partitions", "3", "--stopped", "--yes", "--engine", "local"]) == 0
     assert f"\n{target.name}, batch 6\n" in f"\n{capsys.readouterr().out}"  # a path in the current folder is relative
     assert run(["history", str(target)]) == 0
-    assert capsys.readouterr().out.splitlines()[1].endswith("  yes     shuffle.partitions = 3")
+    assert capsys.readouterr().out.splitlines()[1].endswith("  kept       shuffle.partitions = 3")
 
 
 def test_history_shows_the_steps_of_a_migration_and_its_clock(ttlsnap: Ttlsnap, tmp_path: Path) -> None:

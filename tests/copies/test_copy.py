@@ -645,9 +645,9 @@ def test_a_file_that_is_read_again_must_have_the_same_content(tmp_path: Path, sh
         for place in damaged:
             flip_bit(place / STATE_FILE)
 
-    options = {"verify": True, "onto": str(last) if shares else None}
+    listener, onto = Doing("arrived", damage), str(last) if shares else None
     with pytest.raises(StorageError, match=f"{source}/{STATE_FILE} was read twice, and had another content"):
-        copy(str(source), str(target), listener=Doing("arrived", damage), **options)
+        copy(str(source), str(target), onto=onto, verify=True, listener=listener)
     assert "unfinished" in {backup.status for backup in find_backups(open_directory(str(tmp_path)))}
     flip_bit(source / STATE_FILE)  # this time, it is read as it is
     assert copy(str(source), str(target)).verified

@@ -90,7 +90,8 @@ def test_the_command_and_the_webhook_get_the_failed_targets(tmp_path: Path, serv
     summary, line = document.pop("text").splitlines()
     host = socket.gethostname()
     assert summary == f"ttlsnap maintain {policy} on {host}: 1 of 2 targets failed, exit code 5"
-    reason = line.removeprefix(f"{target}: failed: ")
+    reason, command = line.removeprefix(f"{target}: failed: ").rsplit(" - ", 1)
+    assert command == failed["next"] == f"ttlsnap doctor {target}" and failed["newest_backup"] is None
     assert reason.endswith("do not match the checksum in state/0/0/.7.delta.crc") and reason in failed["error"]
     seconds_ago = (datetime.now(UTC) - datetime.fromisoformat(document.pop("time"))).total_seconds()
     assert document == {"policy": policy, "exit_code": 5, "host": host} and 0 <= seconds_ago < 600

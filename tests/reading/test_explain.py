@@ -442,3 +442,9 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     rule = ["--transformer", "ttl", "--set", "ttl=1d", "--set", "timestamp=value.max"]
     assert run(["explain", target, "--key", '"user-0034"', *rule]) == 0
     assert "rule: ttl 1d by value.max: " in capsys.readouterr().out
+
+
+def test_a_second_key_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    target = str(SAMPLES / "agg-deltas-lz4-4.2")
+    assert run(["explain", target, "--key", '"a"', "--key", '"b"', "--ttl", "7d", "--timestamp", "value.max"]) == 2
+    assert "--key is given twice" in capsys.readouterr().err

@@ -231,8 +231,8 @@ class Replacement(Run):
                 "batches with numbers that it has, and their rows are lost. Nothing was changed"
             )
         self._numbers = number_batches(runs, self._logs, self.before, selection.batch, request.last_batch)
-        if self._logs.commits and self._numbers.batch > self._logs.commits[-1]:
-            self.warnings.append(self._describe_raised_number())
+        if self._numbers.blocked is not None:
+            self.warnings.append(self._describe_raised_number(self._numbers.blocked - 1))
         positions = named_positions(for_reading(source), selection.batch)
         made_at = None
         if source is not self.files:
@@ -249,13 +249,13 @@ class Replacement(Run):
         self._staged: list[StagedFile] = []
         self.published = not request.dry_run
 
-    def _describe_raised_number(self) -> str:
+    def _describe_raised_number(self, last_batch: int) -> str:
         batch, written = self._numbers.batch, find_written(self._logs, self.before)
         if written is not None:
             reason = f"batch {written} was not committed, but has written state, so the sink may have it"
         else:
             what = "--last-batch names" if batch == self._request.last_batch else "the copy has"
-            reason = f"{what} a later batch than the last one of the checkpoint, {self._logs.commits[-1]}"
+            reason = f"{what} a later batch than the last one of the checkpoint, {last_batch}"
         return (
             f"{reason}. So the last batch of the checkpoint gets the number {batch}. If the query writes files, the "
             "folder _spark_metadata of its output needs a file for each number from its last .compact file up to "

@@ -10,6 +10,7 @@ from ttlsnap.contract.model import MAX_BYTES
 from ttlsnap.delta import is_table
 from ttlsnap.errors import UsageError
 from ttlsnap.keywords import public
+from ttlsnap.printable import shell_word
 from ttlsnap.storage.open import open_directory, read_given
 
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
@@ -35,5 +36,10 @@ def load_contract(target: str) -> Contract | TableContract:
         raise UsageError(
             f"{target} does not exist. Name the folder of a checkpoint or table, or a file that "
             f"`ttlsnap contract{f' {target}' if _FUNCTION.fullmatch(target) else ''}` wrote"
+        )
+    if target.endswith(".py"):
+        raise UsageError(
+            f"{target} is a script, and not a contract. To make its contract: ttlsnap contract --script "
+            f"{shell_word(target)} --output FILE"
         )
     return parse_contract(read_given(target, MAX_BYTES, "a contract"), target)

@@ -50,6 +50,7 @@ from ttlsnap.maintenance.workers import Workers
 from ttlsnap.migration.report import MigrationReport
 from ttlsnap.migration.run import migrate
 from ttlsnap.pages.words import for_policy
+from ttlsnap.printable import shell_word
 from ttlsnap.publishing.preflight import WOULD_BE_REFUSED
 from ttlsnap.publishing.recover import recover
 from ttlsnap.storage.open import open_directory
@@ -186,10 +187,24 @@ def describe_failures(policy: str, results: Sequence[TargetResult]) -> dict[str,
                 "exit_code": result.exit_code,
                 "error": result.error.text.without_keys if result.error else None,
                 "error_type": type(result.error).__name__ if result.error else None,
+                "next": _next_command(result),
+                "newest_backup": _newest_backup(result),
             }
             for result in failed_results
         ],
     }
+
+
+def _next_command(result: TargetResult) -> str | None:
+    """Return the command that shows what is wrong with a damaged target; None for another failure."""
+    return f"ttlsnap doctor {shell_word(result.target)}" if isinstance(result.error, CorruptionError) else None
+
+
+def _newest_backup(result: TargetResult) -> dict[str, Any] | None:
+    backup = result.backup
+    if backup is None or backup.place is None or backup.status == "planned":
+        return None
+    return {"place": backup.place, "batch": backup.batch, "made_at": backup.made_at}
 
 
 def _describe_failure(result: TargetResult) -> str:
@@ -199,7 +214,9 @@ def _describe_failure(result: TargetResult) -> str:
         return line
     reason = for_policy(result.error.text.without_keys, result.target).partition("\n")[0]
     sentence = re.split(r"(?<=[.?!])\s", reason, maxsplit=1)[0]
-    return f"{line}: {sentence if len(sentence) <= _MOST_OF_A_REASON else sentence[:_MOST_OF_A_REASON] + ' ...'}"
+    line = f"{line}: {sentence if len(sentence) <= _MOST_OF_A_REASON else sentence[:_MOST_OF_A_REASON] + ' ...'}"
+    command = _next_command(result)
+    return line if command is None else f"{line} - {command}"
 
 
 class _Runner:
