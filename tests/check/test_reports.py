@@ -362,6 +362,11 @@ def test_annotations_keep_to_the_limits_and_have_the_worst_first() -> None:
     assert shown[-1].startswith("verdict: incompatible")
 
 
+@pytest.mark.parametrize("findings", [[UNKNOWN, MIGRATE], [UNKNOWN], [MIGRATE]])
+def test_the_text_says_what_comes_before_a_migration(findings: list[Finding]) -> None:
+    assert ("Settle what is unknown before you migrate" in REPORTS["text"](report(*findings))) == (len(findings) == 2)
+
+
 @pytest.mark.parametrize(
     ("fail_on", "levels"),
     [(Verdict.RECONFIGURATION, ["error", "error", "notice"]), (Verdict.INCOMPATIBLE, ["error", "warning", "notice"])],

@@ -58,6 +58,10 @@ def lines(report: CheckReport, fail_on: Verdict = MILDEST) -> Iterator[Line]:
     for label, command in next_commands(report):
         yield [(f"{label}: ", "bold"), (printable(command), "")]
         yield []
+    is_repaired = any(finding.verdict is Verdict.AFTER_MIGRATION for finding in report.findings)
+    if report.verdict is Verdict.UNKNOWN and is_repaired:
+        yield [("Settle what is unknown before you migrate: until then, ttlsnap migrate refuses it, too.", "")]
+        yield []
     yield [(printable(summary(report, fail_on)), _STYLES[level(report.verdict)])]
 
 
