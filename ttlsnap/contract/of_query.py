@@ -147,7 +147,8 @@ def contract_of_script(
 
 _DESCRIBE_ITS_QUERY = (
     "Describe the query that wrote the state as it is now: ttlsnap contract CHECKPOINT --with MODULE:FUNCTION --schema "
-    "FILE (or --script FILE). If the checkpoint was migrated, that is the new query"
+    "FILE (or --script FILE). If the checkpoint was migrated, that is the new query. To migrate it in another way, "
+    "undo that run first: ttlsnap rollback CHECKPOINT --stopped"
 )
 
 
