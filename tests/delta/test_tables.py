@@ -59,7 +59,7 @@ def test_rollback_restores_the_rows_and_history_lists_it(delta_server: Server, t
         table.compact()
         table.put([1], at=NOW)
         table.merge()
-        with pytest.raises(SparkFailed, match="would be lost"):
+        with pytest.raises(SparkFailed, match="would lose their changes"):
             table.call("rollback", path=table.path)
 
 
@@ -83,7 +83,7 @@ if FULL:
         assert set(table.users()) == ALL - expired() | {"late"}
         # A second rollback has undone the first one.
         assert [run.kind for run in table_history(table.path)] == ["compact", "rollback", "rollback"]
-        with pytest.raises(SparkFailed, match="would be lost"):
+        with pytest.raises(SparkFailed, match="would lose their changes"):
             table.call("rollback", path=table.path)
 
 
