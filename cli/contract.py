@@ -15,7 +15,6 @@ from ttlsnap.cli.groups import given, separate
 from ttlsnap.cli.help import Command
 from ttlsnap.cli.output import print_json, tell, write_whole
 from ttlsnap.cli.written_files import files_of_functions, require_files
-from ttlsnap.printable import shell_word
 
 if TYPE_CHECKING:
     from ttlsnap.contract import Contract, TableContract
@@ -171,6 +170,7 @@ def contract(
     Commit it beside the code. ttlsnap reads a checkpoint without a JVM. It executes a function or a script, on empty
     sources. The page "contract" of the documentation explains more.
     """
+    from ttlsnap.check.targets import refuse_script
     from ttlsnap.contract import contract_of_checkpoint, contract_of_table
     from ttlsnap.delta import is_table
     from ttlsnap.errors import UsageError
@@ -179,8 +179,8 @@ def contract(
 
     if target is None and query.script is None:
         raise UsageError("name one of these: a checkpoint or table, a module:function, or --script FILE")
-    if target is not None and target.endswith(".py") and Path(target).is_file():
-        raise UsageError(f"{target} is a script. To make its contract: ttlsnap contract --script {shell_word(target)}")
+    if target is not None:
+        refuse_script(target)
     if query.script is not None and (query.joined_with is not None or (target is not None and is_function(target))):
         raise UsageError("a contract is of one query: name a module:function or --script FILE, not both")
     query.check()

@@ -201,6 +201,8 @@ def _print_backups_only(target: str, backups: Sequence[FoundBackup], output_form
 def _show_backups(target: str, backups: Sequence[FoundBackup] | None, *, exists: bool = True) -> None:
     if backups is None:
         return
+    from ttlsnap.backups.found import restorable
+
     if not backups:
         say("No folder in that of --backups is a backup of this checkpoint. Perhaps they are one level above or below.")
         return
@@ -219,9 +221,7 @@ def _show_backups(target: str, backups: Sequence[FoundBackup] | None, *, exists:
     for backup in backups:
         if backup.error is not None:
             say(f"{place(backup.place)}: {backup.error}")
-    # A backup that was copied has the time of that copy, but batches are numbered in the order of time.
-    complete = [backup for backup in backups if backup.status == "complete" and not backup.new_id]
-    newest_by_query = {backup.query_id: backup for backup in sorted(complete, key=lambda backup: backup.batch or 0)}
+    newest_by_query = {backup.query_id: backup for backup in restorable(backups)}
     how = " --replace" if exists else " --replace --last-batch N"
     what_n_is = "" if exists else ". N is the last batch that the sink of the query has"
     for query_id, newest in newest_by_query.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -94,6 +95,15 @@ def find_backups(folder: Directory) -> list[FoundBackup]:
     return sorted(found, key=age)
 
 
+def restorable(backups: Iterable[FoundBackup]) -> list[FoundBackup]:
+    """Return the complete backups, that of the newest batch last. Clones are left out.
+
+    A backup that was copied has the time of that copy, but batches are numbered in the order of time.
+    """
+    complete = [backup for backup in backups if backup.status == "complete" and not backup.new_id]
+    return sorted(complete, key=lambda backup: backup.batch or 0)
+
+
 def _find(place: str) -> FoundBackup | None:
     try:
         return _look_at(open_for_reading(place), place)
@@ -175,9 +185,8 @@ def _find_foreign(files: Directory, manifest: Manifest | None) -> list[str]:
         return [path for path in find_others(files, manifest.files) if path != fence]
     begun = read_begun(files)
     metadata = (layout.METADATA, *layout.checksum_files(layout.METADATA))
-    folders = (layout.OFFSETS, layout.COMMITS, layout.STATE, layout.SOURCES)
     others = find_others(files, begun[1] if begun is not None else {})
-    return [path for path in others if path not in metadata and path.split("/")[0] not in folders]
+    return [path for path in others if path not in metadata and path.split("/")[0] not in layout.CONTENT]
 
 
 def _remove_folder(files: Directory, backup: FoundBackup) -> None:

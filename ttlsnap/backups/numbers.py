@@ -51,7 +51,8 @@ def number_batches(
             f"--last-batch {last_batch}: the query has committed batch {sure_batch}, so its sink has that one. Name "
             "the last batch that the sink has. Nothing was changed"
         )
-    highest = max((*_named_batches(runs, logs, listing), backup_batch, known_batch))
+    named = max(_named_batches(runs, logs, listing), default=-1)
+    highest = max(named, backup_batch, known_batch)
     if layout.parse_number(str(known_batch + 2)) is None:
         raise UsageError(f"batch {known_batch} is so high that no batch can follow")
     if layout.parse_number(str(highest + 2)) is None:  # the planned batch, or the fence after a batch that was begun
@@ -61,8 +62,7 @@ def number_batches(
             "changed. Move that file out of the checkpoint, and repeat the command"
         )
     if not logs.commits:
-        named = max(_named_batches(runs, logs, listing), default=None)
-        return Numbers(highest, False, named + 1 if named is not None and named + 1 < highest else None)
+        return Numbers(highest, False, named + 1 if 0 <= named < highest - 1 else None)
     last_committed = logs.commits[-1]
     is_known = max(backup_batch, known_batch) <= last_committed
     if highest <= last_committed + 1 and is_known and find_written(logs, listing) is None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal
 
-from ttlsnap.backups.found import FoundBackup, find_backups, remove_backup
+from ttlsnap.backups.found import FoundBackup, find_backups, remove_backup, restorable
 from ttlsnap.checkpoint.checkpoint import query_id
 from ttlsnap.checkpoint.logs import read_logs
 from ttlsnap.checkpoint.recognize import require_checkpoint
@@ -214,15 +214,12 @@ class RegularBackups:
         return found
 
     def _describe_lost(self) -> str | None:
-        """Return how to restore a checkpoint that is not there any more; None if there is no backup."""
-        root, found = (
-            open_directory(self._target).root,
-            find_backups(open_directory(self._rule.folder_of(self._target))),
-        )
-        complete = [one for one in found if (one.status, one.source, one.new_id) == ("complete", root, False)]
-        if not complete:
+        """Return the command that restores a lost checkpoint; None if it has no backup."""
+        root = open_directory(self._target).root
+        found = restorable(find_backups(open_directory(self._rule.folder_of(self._target))))
+        newest = next((backup for backup in reversed(found) if backup.source == root), None)
+        if newest is None:
             return None
-        newest = max(complete, key=lambda backup: backup.batch or 0)
         return (
             f"Its newest backup is of batch {newest.batch}: {newest.place}. To restore it: ttlsnap copy "
             f"{shell_word(newest.place)} {shell_word(root)} --replace --last-batch N --stopped, where N is the last "

@@ -82,7 +82,6 @@ from ttlsnap.transaction.steps import Run, WorkPlace, change_in_place
 from ttlsnap.written.ledger import list_ledgers
 
 _REST = {OWN, layout.METADATA, *layout.checksum_files(layout.METADATA)}
-_FOLDERS = (layout.OFFSETS, layout.COMMITS, layout.STATE, layout.SOURCES)
 
 
 def require_replaceable(target: str, last_batch: int | None = None) -> None:
@@ -95,7 +94,7 @@ def require_replaceable(target: str, last_batch: int | None = None) -> None:
         raise UsageError(f"{files.root} is an unfinished copy. To go on with it, leave out --replace")
     if any(layout.batch_of(path) is not None for path in list_activity(files)) or files.list(layout.RUNS):
         return
-    if last_batch is not None and {info.name for info in files.list("")} <= {*_REST, *_FOLDERS}:
+    if last_batch is not None and {info.name for info in files.list("")} <= {*_REST, *layout.CONTENT}:
         return
     with explain_errors(
         "If nothing is left of a checkpoint, add --last-batch N, where N is the last batch that its sink has"
@@ -380,7 +379,7 @@ class Replacement(Run):
     def _old_paths(self) -> list[str]:
         """What moves to the run's backup: the logs, the state, and each folder that the copy has, too."""
         files = self.files
-        folders = {*_FOLDERS, *(file.path.split("/")[0] for file in self._others if "/" in file.path)}
+        folders = {*layout.CONTENT, *(file.path.split("/")[0] for file in self._others if "/" in file.path)}
         paths = [path for folder in sorted(folders) for path in files.list_tree(folder)]
         return [*paths, *list_ledgers(files)]
 

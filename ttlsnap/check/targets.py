@@ -26,6 +26,12 @@ def is_folder(target: str) -> bool:
 
 
 @public
+def refuse_script(target: str) -> None:
+    """Raise UsageError for a script: its contract has to be made first."""
+    if target.endswith(".py") and Path(target).is_file():
+        raise UsageError(f"{target} is a script. To make its contract: ttlsnap contract --script {shell_word(target)}")
+
+
 def load_contract(target: str) -> Contract | TableContract:
     """Return the contract in the file ``target``, or that of the checkpoint or Delta table in the folder ``target``."""
     if is_folder(target):
@@ -37,9 +43,5 @@ def load_contract(target: str) -> Contract | TableContract:
             f"{target} does not exist. Name the folder of a checkpoint or table, or a file that "
             f"`ttlsnap contract{f' {target}' if _FUNCTION.fullmatch(target) else ''}` wrote"
         )
-    if target.endswith(".py"):
-        raise UsageError(
-            f"{target} is a script, and not a contract. To make its contract: ttlsnap contract --script "
-            f"{shell_word(target)} --output FILE"
-        )
+    refuse_script(target)
     return parse_contract(read_given(target, MAX_BYTES, "a contract"), target)

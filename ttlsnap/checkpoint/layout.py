@@ -33,6 +33,8 @@ MAX_PARTITIONS = 1 << 20
 """The most partitions of an operator. The number is read from an untrusted file, and each partition is a folder."""
 SHARED = (SSTS, LOGS)
 """Folders, within a store's folder, with the files that its RocksDB snapshots share."""
+CONTENT = (OFFSETS, COMMITS, STATE, SOURCES)
+"""The folders in which Spark keeps what it continues from."""
 
 # Spark writes no leading zeros, but takes any name that Java parses as a long for a batch
 # (HDFSMetadataLog.isBatchFile). ``starting`` looks for such names.

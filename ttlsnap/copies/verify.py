@@ -46,18 +46,6 @@ def find_differences(
         yield path, NOT_LISTED
 
 
-def find_alterations(
-    files: Directory, runs: Runs, logs: Logs, digests: Mapping[str, str] | None = None
-) -> Iterator[tuple[str, str]]:
-    """Yield the differences of a copy from its manifest, if neither a query nor a run has worked on it since.
-
-    ``digests`` are as for ``find_differences``. Raise CorruptionError if the manifest is damaged.
-    """
-    manifest = read_manifest(files)
-    if manifest is not None and is_unused(manifest, runs, logs):
-        yield from find_differences(files, manifest, digests)
-
-
 def refuse_altered(
     files: Directory, selection: Selection, consequence: str, digests: Mapping[str, str] | None = None
 ) -> list[str]:
@@ -66,10 +54,12 @@ def refuse_altered(
     A query that has started on it, and has begun no batch, may have added snapshots, and removed what older versions
     need. ``consequence`` is a sentence for the message. ``digests`` are as for ``find_differences``.
     """
+    manifest = read_manifest(files)
+    if manifest is None or not is_unused(manifest, selection.runs, selection.checkpoint.logs):
+        return []
     taken_paths = {file.path for file in selection.files}
-    found = find_alterations(files, selection.runs, selection.checkpoint.logs, digests)
     differences, added_paths = list[tuple[str, str]](), list[str]()
-    for path, words in found:
+    for path, words in find_differences(files, manifest, digests):
         is_taken, is_listed, is_state = path in taken_paths, words != NOT_LISTED, layout.is_state_file(path)
         if is_taken and is_state and not is_listed:
             added_paths.append(path)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from ttlsnap.checkpoint import Checkpoint, MicroBatch, Operator, layout, open_checkpoint
 from ttlsnap.checkpoint.checkpoint import partition_folders, query_id
@@ -16,7 +14,7 @@ from ttlsnap.checkpoint.recognize import require_checkpoint
 from ttlsnap.checkpoint.starting import WITHOUT_METADATA
 from ttlsnap.copies.manifest import MANIFEST, read_manifest
 from ttlsnap.copies.run import CopyRequest
-from ttlsnap.copies.verify import find_alterations, is_unused
+from ttlsnap.copies.verify import find_differences, is_unused
 from ttlsnap.diagnosis.folders import examine_folders, examine_links, examine_own_paths, leftovers
 from ttlsnap.diagnosis.last_run import LastRun, examine_last_run, is_run_lost, judge_newest
 from ttlsnap.diagnosis.logs import LogFindings, examine_logs
@@ -104,7 +102,8 @@ def _examine(files: Directory, parallelism: int | None, scratch: str | None, lis
         problems = last_run.explain(problems)
     versions = _versions(logs, unopened, [findings for _, findings in results])
     versions[0] = judge_newest(versions[0], last_run, problems)
-    problems += _alterations(files, logs, {found.where for found in problems})
+    copy_of, is_compared, alterations = _examine_copy(files, logs, {found.where for found in problems})
+    problems += alterations
     if is_cut_off(problems):
         problems = [_after_recovery(files, found) for found in problems]
     else:
@@ -124,30 +123,32 @@ def _examine(files: Directory, parallelism: int | None, scratch: str | None, lis
         versions=tuple(versions),
         problems=tuple(_in_order(problems)),
         entries=sum(findings.entries for _, findings in results),
-        **_copy_facts(files, logs),
+        copy_of=copy_of,
+        is_compared=is_compared,
     )
 
 
-def _copy_facts(files: Directory, logs: LogFindings) -> dict[str, Any]:
-    """Return what the report says of a copy."""
-    with suppress(CorruptionError, UnsupportedError):  # a problem itself
-        manifest = read_manifest(files)
-        if manifest is not None:
-            is_compared = logs.runs is not None and is_unused(manifest, logs.runs, logs.logs)
-            return {"copy_of": manifest.facts.source, "is_compared": is_compared}
-    return {}
+def _examine_copy(
+    files: Directory, logs: LogFindings, reported_paths: Collection[str]
+) -> tuple[str | None, bool, list[Problem]]:
+    """Return of what this is a copy, whether it was compared with its manifest, and what differs.
 
-
-def _alterations(files: Directory, logs: LogFindings, reported_paths: Collection[str]) -> Iterator[Problem]:
-    """Yield what differs from the manifest, if this is a copy that nobody has used yet."""
-    if logs.runs is None:
-        return
+    It is compared if nobody has used it yet.
+    """
     try:
-        for path, words in find_alterations(files, logs.runs, logs.logs):
-            if path not in reported_paths:
-                yield problem(files.root, "altered-copy", path, f"{files.root}/{path} {words}")
+        manifest = read_manifest(files)
+        if manifest is None:
+            return None, False, []
+        is_compared = logs.runs is not None and is_unused(manifest, logs.runs, logs.logs)
+        differences = find_differences(files, manifest) if is_compared else ()
+        alterations = [
+            problem(files.root, "altered-copy", path, f"{files.root}/{path} {words}")
+            for path, words in differences
+            if path not in reported_paths
+        ]
     except (CorruptionError, UnsupportedError) as error:
-        yield problem(files.root, "altered-copy", MANIFEST, error)
+        return None, False, [problem(files.root, "altered-copy", MANIFEST, error)] if logs.runs is not None else []
+    return manifest.facts.source, is_compared, alterations
 
 
 def _query_id(files: Directory, problems: list[Problem]) -> str | None:

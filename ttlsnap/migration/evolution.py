@@ -33,7 +33,7 @@ class Step(Document):
 
     @property
     def can_drop(self) -> bool:
-        """Whether it can drop values."""
+        """Whether this step can drop values."""
         return self.change in ("drop", "drop-state", "drop-unused", "switch-ttl", "change-ttl")
 
     def __str__(self) -> str:

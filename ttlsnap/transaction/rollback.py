@@ -94,7 +94,7 @@ def rollback(
         change_in_place(run)
         outcome = f"Run {run.undone.run} is rolled back (as run {run.id})."
         with explain_errors(outcome):
-            run.nothing_left = run.undone.kind == "restore" and not _list_rest(files)
+            run.nothing_left = run.undone.kind == "restore" and not _has_content(files)
             _remove_empty_folders(files, run.undone, every=run.nothing_left)
         run.warnings += take_back_if_allowed(files, run.undone.run, places)
         with explain_errors(outcome):
@@ -449,10 +449,8 @@ def _plan_moves(
     return [*plan_backup(files, run, paths_in_the_way), *moves_back]
 
 
-def _list_rest(files: Directory) -> list[str]:
-    """Return the files of a checkpoint in its logs, its state and its sources."""
-    folders = (layout.OFFSETS, layout.COMMITS, layout.STATE, layout.SOURCES)
-    return [path for folder in folders for path in files.list_tree(folder)]
+def _has_content(files: Directory) -> bool:
+    return any(files.list_tree(folder, most=1) for folder in layout.CONTENT)
 
 
 def _remove_empty_folders(files: Directory, last_run: Journal, *, every: bool) -> None:
