@@ -8,7 +8,7 @@ from typing import Any
 from ttlsnap.amounts import MISSING, number, share, size
 from ttlsnap.pages.model import Table
 from ttlsnap.pages.svg import Bar, Chart, CutOff, bar_chart
-from ttlsnap.pages.words import field_words, place
+from ttlsnap.pages.words import age_labels, field_words, place
 
 Document = Mapping[str, Any]
 
@@ -27,7 +27,9 @@ def age_histogram(title: str, ages: Document) -> tuple[Chart, Table]:
     ``ages`` has ``buckets`` with ``up_to`` (None: what is older), ``entries`` and perhaps ``bytes``, the entries in the
     ``future`` and without a time (``null``), and perhaps ``cutoff_seconds``; then the buckets have ``up_to_seconds``.
     """
-    buckets = ages["buckets"]
+    buckets = [
+        {**bucket, "label": label} for bucket, label in zip(ages["buckets"], age_labels(ages["buckets"]), strict=True)
+    ]
     filled_buckets = [place for place, bucket in enumerate(buckets) if bucket["entries"]]
     # Empty buckets at the ends say nothing.
     buckets = buckets[filled_buckets[0] : filled_buckets[-1] + 1] if filled_buckets else []
@@ -36,8 +38,8 @@ def age_histogram(title: str, ages: Document) -> tuple[Chart, Table]:
     future, timeless = {"entries": ages["future"]}, {"entries": ages["null"]}
     groups = [
         *([("in the future", future, "accent")] if ages["future"] else []),
-        *((_label(bucket), bucket, "accent") for bucket in kept),
-        *((_label(bucket), bucket, "drop") for bucket in buckets[len(kept) :]),
+        *((bucket["label"], bucket, "accent") for bucket in kept),
+        *((bucket["label"], bucket, "drop") for bucket in buckets[len(kept) :]),
         *([("no timestamp", timeless, "accent")] if ages["null"] else []),
     ]
     total = sum(group["entries"] for _, group, _ in groups)
@@ -60,7 +62,3 @@ def age_histogram(title: str, ages: Document) -> tuple[Chart, Table]:
 
 def _is_older(bucket: Document, cutoff: float) -> bool:
     return bucket["up_to_seconds"] is None or bucket["up_to_seconds"] > cutoff
-
-
-def _label(bucket: Document) -> str:
-    return f"up to {bucket['up_to']}" if bucket["up_to"] else "older"

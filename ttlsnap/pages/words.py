@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any
 
 from ttlsnap.amounts import MISSING, number, quantity, share
@@ -149,8 +150,16 @@ def at(milliseconds: int | None) -> str:
 
 def age_groups(age: Document) -> list[tuple[str, int]]:
     """Return the groups of ``--age`` from the youngest to the oldest, each with its number of entries."""
-    buckets = [(f"up to {bucket['up_to']}", bucket["entries"]) for bucket in age["buckets"]]
-    return [("in the future", age["future"]), *buckets, ("older", age["older"]), ("no timestamp", age["null"])]
+    buckets = age["buckets"]
+    counts = zip(age_labels(buckets), (bucket["entries"] for bucket in buckets), strict=True)
+    return [("in the future", age["future"]), *counts, ("older", age["older"]), ("no timestamp", age["null"])]
+
+
+def age_labels(buckets: Sequence[Document]) -> list[str]:
+    """Return the name of each bucket of ages: ``up to 1h``, ``1h to 6h``, ``older``."""
+    ends = [bucket["up_to"] for bucket in buckets]
+    first = [f"up to {end}" for end in ends[:1]]
+    return [*first, *(f"{start} to {end}" if end else "older" for start, end in pairwise(ends))]
 
 
 TIMES = ("--timestamp", "--time", "oldest", "newest", "--ttl 7d would drop")
