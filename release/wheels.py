@@ -23,7 +23,12 @@ ROOT = Path(__file__).parents[1]
 LIBRARY = "ttlsnap/native/kernels.so.1"
 SAMPLE = ROOT / "sample_checkpoints" / "agg-deltas-lz4-4.2"
 
-TARGETS = {"manylinux_2_17_x86_64": "x86_64-linux-gnu.2.17", "manylinux_2_17_aarch64": "aarch64-linux-gnu.2.17"}
+TARGETS = {
+    "manylinux_2_17_x86_64": "x86_64-linux-gnu.2.17",
+    "manylinux_2_17_aarch64": "aarch64-linux-gnu.2.17",
+    "macosx_12_0_x86_64": "x86_64-macos.12.0",
+    "macosx_12_0_arm64": "aarch64-macos.12.0",
+}
 """Zig's name of the system for each platform tag."""
 
 GLIBC = 17
@@ -31,6 +36,12 @@ GLIBC = 17
 
 MACHINES = {62: "x86_64", 183: "aarch64"}
 """The processors by their numbers in a file of the format ELF (``e_machine``)."""
+
+MACH_O, MACH_O_MACHINES = 0xFEEDFACF, {0x0100_0007: "x86_64", 0x0100_000C: "arm64"}
+"""What begins a file of the format Mach-O with 64 bits, and the processors by their numbers there (``cputype``)."""
+
+SIGNATURE, VERSION = 0x1D, 0x32
+"""Load commands of Mach-O (``mach-o/loader.h``): the signature, which arm64 needs, and the oldest system."""
 
 
 def main() -> None:
@@ -44,7 +55,7 @@ def main() -> None:
         for tag, target in TARGETS.items():
             wheel = build_wheel(sdist, tag, target, folder, Path(place, tag))
             print(f"{wheel.name}: {check_wheel(wheel, tag)}")
-        (own,) = folder.glob(f"*_{platform.machine()}.whl")
+        (own,) = folder.glob(f"*manylinux*_{platform.machine()}.whl")
         python = make_environment(Path(place, "environment"))
         print(f"{own.name}: {try_out(python, own, with_library=True)}")
         print(f"{sdist.name}: {try_out(python, sdist, with_library=False)}")
@@ -67,15 +78,34 @@ def build_wheel(sdist: Path, tag: str, target: str, folder: Path, place: Path) -
 
 
 def check_wheel(wheel: Path, tag: str) -> str:
-    """Return what ``auditwheel`` says of a wheel. Stop if its library is for another processor or a newer glibc."""
+    """Return what the library of a wheel is for. Stop if that is another processor, or a newer system."""
     with zipfile.ZipFile(wheel) as archive:
         library = archive.read(LIBRARY)
+    size = f"{wheel.stat().st_size >> 10} KiB"
+    if tag.startswith("macosx"):
+        return f"{size}, for {check_mach_o(library, tag)}"
     (number,) = struct.unpack_from("<H", library, 18)
     require(library[:4] == b"\x7fELF" and tag.endswith(MACHINES.get(number, "?")), f"{wheel} has another library")
     words = " ".join(run(sys.executable, "-m", "auditwheel", "show", wheel).split())
     found = re.search(r'consistent with the following platform tag: "manylinux_2_([0-9]+)_', words)
     require(found is not None and int(found[1]) <= GLIBC, words)
-    return f"{wheel.stat().st_size >> 10} KiB, for {MACHINES[number]} and glibc 2.{GLIBC} or newer"
+    return f"{size}, for {MACHINES[number]} and glibc 2.{GLIBC} or newer"
+
+
+def check_mach_o(library: bytes, tag: str) -> str:
+    """Return the system of a library for macOS. Stop if its tag is another one, or if it is not signed."""
+    magic, number, _, _, count = struct.unpack_from("<5I", library)
+    commands, place = {}, 32
+    for _ in range(count):
+        command, size = struct.unpack_from("<2I", library, place)
+        commands[command] = place
+        place += size
+    needed = {VERSION, SIGNATURE} if tag.endswith("arm64") else {VERSION}
+    require(magic == MACH_O and needed <= commands.keys(), f"{tag}: the library has the commands {sorted(commands)}")
+    (oldest,) = struct.unpack_from("<I", library, commands[VERSION] + 12)
+    version = f"{oldest >> 16}_{oldest >> 8 & 255}"
+    require(tag == f"macosx_{version}_{MACH_O_MACHINES.get(number)}", f"{tag} has a library for {number}, {version}")
+    return f"{MACH_O_MACHINES[number]} and macOS {version.replace('_', '.')} or newer"
 
 
 def make_environment(folder: Path) -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -19,6 +18,7 @@ from ttlsnap.compaction.options import CompactOptions
 from ttlsnap.compaction.plan import Plan
 from ttlsnap.compaction.report import CompactionReport, shown_in, summarize
 from ttlsnap.compaction.task import PartitionResult, PartitionTask
+from ttlsnap.cores import available_cores
 from ttlsnap.errors import Foreseen, RefusedError, TtlsnapError
 from ttlsnap.publishing.runs import Runs
 from ttlsnap.storage.access import own_access, umask
@@ -57,7 +57,7 @@ class Runner:
         return run_tasks(self._engine, tasks, self._listener.partition_done, self._listener.progress)
 
     def _run_in_turns(self, tasks: Sequence[PartitionTask]) -> list[PartitionResult]:
-        self._visits = Visits(tasks, self._options.parts, self._visited, len(os.sched_getaffinity(0)))
+        self._visits = Visits(tasks, self._options.parts, self._visited, available_cores())
         waves, results = self._visits.waves(), []
         with contextlib.suppress(StopIteration):
             wave = next(waves)

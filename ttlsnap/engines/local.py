@@ -7,7 +7,6 @@ has processes. Figures: ``docs/performance.md``.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed, wait
@@ -17,6 +16,7 @@ from typing import Any, Protocol, TypeVar
 from ttlsnap.compaction.engine import Done
 from ttlsnap.compaction.partition import compact_partition
 from ttlsnap.compaction.task import PartitionResults, PartitionTask, Progress
+from ttlsnap.cores import available_cores
 from ttlsnap.engines.moving import Move, Moved, Part
 from ttlsnap.engines.progress import WorkListener
 from ttlsnap.engines.spill import Room, Spills
@@ -156,7 +156,7 @@ def read_all(
 
 def useful_threads(root: str, size: int) -> int:
     """Return how many threads are useful for so many bytes of state at a place."""
-    cores = len(os.sched_getaffinity(0))
+    cores = available_cores()
     return cores if is_local(root) or size > _SMALL else max(cores, _WAITING)
 
 

@@ -25,6 +25,7 @@ from ttlsnap.publishing.runs import Runs
 from ttlsnap.publishing.stale_snapshots import refuse_stale_snapshots
 from ttlsnap.storage.access import Access, own_access
 from ttlsnap.storage.directory import OWN, Directory, each, scratch_name
+from ttlsnap.storage.lease import refuse_other_systems
 from ttlsnap.storage.new_access import access_of_new
 from ttlsnap.storage.uris import is_local
 
@@ -70,9 +71,12 @@ def refuse_in_place(
 ) -> tuple[str, ...]:
     """Raise RefusedError if ``new_files`` or a planned batch cannot be put in place; in a dry run, return warnings.
 
+    Nothing is put in place on another system than Linux.
+
     Raise it, too, if the query would restart with the state schemas of another checkpoint (``moved``).
     """
     checks = [
+        partial(refuse_other_systems, checkpoint.files.root),
         *([partial(refuse_moved, moved)] if moved is not None else []),
         partial(require_ownership, checkpoint.files, new_files, dry_run=dry_run),
         *([partial(refuse_planned_batch, checkpoint)] if planned_batch else []),

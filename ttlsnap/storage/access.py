@@ -104,8 +104,13 @@ def own_access(mode: int) -> Access:
 
 
 def umask() -> int:
-    """Return this process's umask, without changing it."""
-    words = Path("/proc/self/status").read_text().split()
+    """Return this process's umask. Linux says it; elsewhere it is changed for a moment, to the strictest one."""
+    status = Path("/proc/self/status")
+    if not status.exists():
+        mask = os.umask(0o077)
+        os.umask(mask)
+        return mask
+    words = status.read_text().split()
     return int(words[words.index("Umask:") + 1], 8)
 
 

@@ -49,6 +49,7 @@ from ttlsnap.storage.directory import (
     scratch_name,
     walk,
 )
+from ttlsnap.storage.lease import refuse_other_systems
 from ttlsnap.storage.new_access import access_of_new, access_of_new_folder
 from ttlsnap.storage.spool import open_spool
 from ttlsnap.storage.unsynced import Unsynced
@@ -342,6 +343,7 @@ class HdfsDirectory:
                     self._take_lock(client, make=False).close()
             yield
             return
+        refuse_other_systems(self.root)
         self.mkdirs(OWN)
         self._lock = _Lock(self, client, self._take_lock(client, make=True))
         try:

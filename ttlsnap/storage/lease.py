@@ -24,7 +24,7 @@ from secrets import token_hex
 from typing import Generic, Protocol, TypeVar
 
 from ttlsnap.documents import to_json
-from ttlsnap.errors import BusyError, LockLostError, StorageError
+from ttlsnap.errors import BusyError, LockLostError, RefusedError, StorageError
 from ttlsnap.interrupts import defer_signals
 
 LEASE = 120.0
@@ -65,6 +65,7 @@ class Lease(Generic[Version]):
         self._data = owner_text.encode().ljust(_LOCK_BYTES)
 
     def __enter__(self) -> Lease[Version]:
+        refuse_other_systems(self._lock.root)
         asked_at = _now()
         self._version = self._lock.take_lock(self._data)
         self._held_until = asked_at + LEASE
@@ -156,6 +157,16 @@ def refuse_if_alive(root: str, owner: Owner | None, age_s: float) -> None:
         raise BusyError(
             f"another ttlsnap is working on {root} ({owner or 'unknown process'}); wait until it ends. If it has died, "
             f"its lock expires in {LEASE - age_s:.0f} s"
+        )
+
+
+def refuse_other_systems(root: str) -> None:
+    """Raise RefusedError on a system that has no clock for a lease. Only Linux has it, and only there all is tested."""
+    if not hasattr(time, "CLOCK_BOOTTIME"):
+        raise RefusedError(
+            f"{root}: ttlsnap changes and copies state only on Linux, because it is not tested on this system. Nothing "
+            "was changed. Here it reads checkpoints (inspect, explain, diff, export, check, contract, doctor, and dry "
+            "runs). For other commands, use a container"
         )
 
 
