@@ -70,8 +70,8 @@ class ReplacingOptions(ConsentOptions):
             "--last-batch",
             metavar="N",
             min=0,
-            help="The last batch of the query that its sink has. It is needed if nothing is left of the checkpoint: "
-            "otherwise the sink would skip new batches with old numbers.",
+            help="The last batch of the query that its sink has. It is needed if the checkpoint is lost, or older than "
+            "the copy: otherwise the sink would skip new batches with old numbers.",
             rich_help_panel=REPLACE,
         ),
     ] = None

@@ -190,7 +190,7 @@ class DroppedOptions(RuleOptions):
             "--max-drop",
             metavar="SHARE",
             help="Refuse to drop more than this share of a state's entries (30% or 0.3) when nobody can be asked: "
-            "without a terminal, or with --yes. Default: refuse only to drop all of them; 100% allows that.",
+            "without a terminal, or with --yes. Default: 99%. 100% allows everything.",
             rich_help_panel=DROPPED,
         ),
     ] = None

@@ -160,10 +160,45 @@ def test_a_newer_backup_raises_the_numbers_and_blocks_the_next_batch(pair: tuple
     checkpoint, older, newer = pair[0], tmp_path / "older", tmp_path / "newer"
     copy(str(checkpoint), str(older), batch=3)
     copy(str(checkpoint), str(newer))
-    assert restore(newer, older).batch == 6
+    before = tree(older)
+    with pytest.raises(UsageError, match=r"ends with batch 3, and the copy with batch 6.* Add last_batch N"):
+        restore(newer, older)
+    assert tree(older) == before
+    assert restore(newer, older, last_batch=6).batch == 6
     # An idle query at batch 3 would begin batch 4.
     assert read_logs(open_directory(str(older))).offsets == (4, 5, 6, 7)
     assert diff(str(newer), str(older)).differs is False
+
+
+@pytest.mark.parametrize("after", ["another restore", "a commit is lost", "undone, commits lost"])
+def test_the_next_batch_of_an_idle_query_stays_taken(pair: tuple[Path, Path], tmp_path: Path, after: str) -> None:
+    """A query that is idle at batch 6 would begin batch 7, and go on with the state in its memory."""
+    checkpoint, backup = pair
+    if after == "a commit is lost":
+        (checkpoint / "commits/6").unlink()
+    else:
+        assert restore(backup, checkpoint, last_batch=20).batch == 20
+    if after == "another restore":
+        assert restore(backup, checkpoint).batch == 20
+    else:
+        if after == "undone, commits lost":
+            rollback(str(checkpoint), stopped=True)
+            (checkpoint / "commits").rename(tmp_path / "lost")
+        report = restore(backup, checkpoint, last_batch=12)
+        # The numbers of a run that was undone are not used again either.
+        assert report.batch == (21 if after == "undone, commits lost" else 12)
+        assert any("a file for each number" in warning for warning in report.warnings)
+    assert 7 in read_logs(open_directory(str(checkpoint))).offsets
+    assert {problem.code for problem in doctor(str(checkpoint)).problems} == {"planned-batch"}
+
+
+def test_a_batch_that_never_came_to_the_sink_leaves_a_gap_in_its_log(pair: tuple[Path, Path]) -> None:
+    checkpoint, backup = pair
+    shutil.rmtree(checkpoint / "commits")
+    (checkpoint / "offsets/7").write_bytes((checkpoint / "offsets/6").read_bytes())
+    report = restore(backup, checkpoint, last_batch=6)
+    (warning,) = (warning for warning in report.warnings if "a file for each number" in warning)
+    assert report.batch == 7 and "names batch 7, and the sink may have none of that number" in warning
 
 
 @pytest.mark.parametrize("lost", ["commits", "offsets commits", "state", "offsets commits state sources"])

@@ -16,7 +16,7 @@ import pytest
 
 from ttlsnap import SilentListener, compact, migrate
 from ttlsnap.cli.app import run as command
-from ttlsnap.clock import MAX_INT64
+from ttlsnap.clock import MAX_INT64, iso
 from ttlsnap.compaction.drop_limit import StateDrop, describe_excess, warn_of_far_future, warn_of_lag
 from ttlsnap.compaction.incremental import Incremental
 from ttlsnap.compaction.report import CompactionReport
@@ -101,6 +101,30 @@ def test_a_run_with_the_suggested_unit_is_accepted(tmp_path: Path) -> None:
     assert 0 < report.totals.dropped < (report.totals.entries or 0)
 
 
+def test_one_entry_with_an_odd_time_does_not_let_a_wrong_rule_through(tmp_path: Path) -> None:
+    almost = StateDrop("s", 1000, 991)
+    assert almost.exceeds(None) and not replace(almost, dropped=990).exceeds(None)
+    assert not replace(almost, whole=False).exceeds(None) and not almost.exceeds(1.0)
+    target = sample("agg-deltas-lz4-4.2", tmp_path)
+    newest = run(target, "value.max", "1h", dry_run=True, now="2026-11-21T08:00:00Z").states[0].newest_us
+    assert newest is not None
+    with pytest.raises(RefusedError, match=r"would drop 4\d\d of 480 entries \(99\.\d%\) .* max_drop allows 99%\."):
+        run(target, "value.max", "1h", now=iso(newest + 3_600 * _S - 1))
+    assert run(target, "value.max", "1h", now=iso(newest + 3_600 * _S - 1), max_drop=1.0).published
+
+
+def test_variables_that_stay_when_another_one_of_their_keys_is_dropped_are_named(tmp_path: Path) -> None:
+    target = sample("visits-4.2", tmp_path)
+    (warning,) = run(target, "value.seen:s", dry_run=True).warnings
+    assert warning.startswith(
+        "this run drops 4 entries of 0.default.last, and nothing of 0.default.numbers. A key that"
+    )
+    assert not run(target, "value.seen:s", dry_run=True, selection=Selection(state="last")).warnings
+    lists = sample("lists-4.2", tmp_path)
+    expired = compact(str(lists), [TtlTransformerFactory()], now="2026-11-22T21:56:05Z", dry_run=True, stopped=True)
+    assert expired.totals.dropped and not expired.warnings, "Spark itself drops what has expired by its own TTL"
+
+
 def test_max_drop_of_one_allows_dropping_every_entry(tmp_path: Path) -> None:
     report = run(sample("visits-4.2", tmp_path), SECONDS_AS_MILLIS, max_drop=1.0)
     assert report.published and report.totals.dropped == report.totals.entries == 8
@@ -138,7 +162,18 @@ def test_values_outside_zero_to_one_are_refused(tmp_path: Path, share: float) ->
 def test_a_dry_run_warns_instead_of_refusing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = sample("visits-4.2", tmp_path)
     before = bytes_of(target)
-    words = ["compact", str(target), "--ttl", "7d", "--timestamp", SECONDS_AS_MILLIS, "--dry-run", *QUICK]
+    words = [
+        "compact",
+        str(target),
+        "--ttl",
+        "7d",
+        "--timestamp",
+        SECONDS_AS_MILLIS,
+        "--state",
+        "last",
+        "--dry-run",
+        *QUICK,
+    ]
     assert command([*words, "--format", "json"]) == 0
     captured = capsys.readouterr()
     (warning,) = json.loads(captured.out)["warnings"]
@@ -226,7 +261,7 @@ def test_maintain_refuses_unless_the_policy_allows_it(maintain: Maintain, tmp_pa
     sample("visits-4.2", tmp_path)
     target = f'[[target]]\npath = "visits-4.2"\ntimestamp = "{SECONDS_AS_MILLIS}"\n'
     code, (planned,) = maintain(target, "--plan")
-    assert code == 0 and "a run refuses this" in planned["warnings"][0]
+    assert code == 0 and "a run refuses this" in planned["warnings"][-1]
     code, (found,) = maintain(target)
     assert (code, found["status"], "Read in seconds (s)" in found["error"]) == (4, "refused", True)
     code, (found,) = maintain(f'{target}max_drop = "100%"\n')

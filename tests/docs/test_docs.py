@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from pyarrow.dataset import dataset
 
 from ttlsnap.cli.app import run
 from ttlsnap.contract import contract_of_checkpoint
@@ -103,3 +104,31 @@ def test_the_transformers_of_the_page_work_as_described(tmp_path: Path, monkeypa
     below = ("--transformer", "batch_rules:DropBelowFactory", "--set", "least=10")
     assert run(["compact", str(target), *below, *quick]) == 0
     assert len(entries()) == sum(v["sum"] >= 10 for v in before) < len(before)
+
+
+@pytest.mark.parametrize(("name", "age"), [("visits-4.2", "7d"), ("alarms-4.2", "3d")])
+def test_the_recipe_for_whole_keys_drops_every_entry_of_a_key(
+    name: str, age: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The keys are those of the variable ``last``. One sample has a list beside it, the other a list and a map."""
+    (code,) = re.findall(r"```python\n# old_keys\.py\n(.*?)```", (ROOT / "docs/operators.md").read_text(), re.DOTALL)
+    (tmp_path / "old_keys.py").write_text(code)
+    monkeypatch.chdir(tmp_path)
+    sample(name, tmp_path)
+    chosen = ["--state", "last", "--timestamp", "value.seen:s", "--where", f"age > {age}", "--columns", "key"]
+    assert run(["export", name, *chosen, "--to", "old"]) == 0
+    settings = ["--set", "table=old/0.last", "--set", "column=key"]
+    rule = ["--transformer", "old_keys:OldKeys", *settings, *(["--timers", "follow"] if name == "alarms-4.2" else [])]
+    before = keys_of(name, "before")
+    assert run(["compact", name, *rule, "--stopped", "--engine", "local"]) == 0
+    old = {row["key"]["key"] for row in dataset("old/0.last").to_table().to_pylist()}
+    after = keys_of(name, "after")
+    assert old and len(before) > 1
+    assert after == {table: keys - old for table, keys in before.items()}
+
+
+def keys_of(checkpoint: str, place: str) -> dict[str, set[str]]:
+    """Return the keys in each state."""
+    assert run(["export", checkpoint, "--to", place]) == 0
+    tables = [folder for folder in Path(place).iterdir() if folder.is_dir()]
+    return {folder.name: {row["key"]["key"] for row in dataset(folder).to_table().to_pylist()} for folder in tables}

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from ttlsnap import migrate, rollback
+from ttlsnap.backups.run import copy
 from ttlsnap.checkpoint.logs import PROVIDER, SHUFFLE_PARTITIONS
 
 from ..samples import bytes_of, sample, without_own
@@ -56,3 +57,12 @@ def test_the_planned_batch_reads_nothing(tmp_path: Path) -> None:
     assert offsets == same
     times = [json.loads(text)["batchTimestampMs"] for text in (last, planned)]
     assert times[0] == times[1]
+
+
+def test_the_numbers_that_a_restore_has_blocked_stay_taken(tmp_path: Path) -> None:
+    """A query that was idle at batch 6 would begin batch 7, and go on with the state in its memory."""
+    target, backup = sample(AGG, tmp_path), tmp_path / "backup"
+    copy(str(target), str(backup))
+    copy(str(backup), str(target), replace=True, last_batch=20, stopped=True)
+    migrate(str(target), partitions=3, stopped=True)
+    assert sorted(conf_of(target)) == [7, 19, 20, 21]

@@ -7,7 +7,7 @@ committed, even if not all of its state is there: what is missing may have been 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ttlsnap.checkpoint import Logs, layout
@@ -16,18 +16,23 @@ from ttlsnap.errors import CorruptionError, UsageError
 from ttlsnap.publishing.in_progress import find_written
 from ttlsnap.publishing.runs import Runs
 
+_EACH_END = 100
+"""How many numbers are blocked from the first, and up to the last, that an idle query may begin. Spark retains 100."""
+
 
 @dataclass(frozen=True)
 class Numbers:
     """The numbers in the restored checkpoint. ``batch`` gets the backup's state and offsets, and counts as committed.
 
     The next one is planned. ``begun`` says that a batch of that number was begun, and not committed: its offsets are
-    replaced. ``blocked`` is the number that an idle query would begin, if it is below ``batch``.
+    replaced. ``blocked`` are the numbers below ``batch`` that an idle query may begin next. ``known`` is the last batch
+    that the sink is sure to have: it may have none of those between it and ``batch``.
     """
 
     batch: int
     begun: bool
-    blocked: int | None
+    blocked: tuple[int, ...]
+    known: int
 
     @property
     def planned(self) -> int:
@@ -40,8 +45,7 @@ def number_batches(
 ) -> Numbers:
     """Return the numbers for a checkpoint with these ``logs``, and with the state files of ``listing``.
 
-    Without a commit log, the number is the highest that any file names, and the next one is blocked. ``last_batch`` is
-    one that the user knows.
+    Without a commit log, the number is the highest that any file names. ``last_batch`` is one that the user knows.
     Raise CorruptionError if no batch can follow, and UsageError if the sink must have a later one than ``last_batch``.
     """
     known_batch = -1 if last_batch is None else last_batch
@@ -51,8 +55,8 @@ def number_batches(
             f"--last-batch {last_batch}: the query has committed batch {sure_batch}, so its sink has that one. Name "
             "the last batch that the sink has. Nothing was changed"
         )
-    named = max(_named_batches(runs, logs, listing), default=-1)
-    highest = max(named, backup_batch, known_batch)
+    in_files = [*logs.offsets, *logs.commits, *_batches_of(listing)]
+    highest = max((*in_files, *_batches_of_runs(runs), backup_batch, known_batch))
     if layout.parse_number(str(known_batch + 2)) is None:
         raise UsageError(f"batch {known_batch} is so high that no batch can follow")
     if layout.parse_number(str(highest + 2)) is None:  # the planned batch, or the fence after a batch that was begun
@@ -61,21 +65,40 @@ def number_batches(
             f"{runs.files.root}/{path} names batch {highest}, which is so high that no batch can follow. Nothing was "
             "changed. Move that file out of the checkpoint, and repeat the command"
         )
-    if not logs.commits:
-        return Numbers(highest, False, named + 1 if 0 <= named < highest - 1 else None)
-    last_committed = logs.commits[-1]
-    is_known = max(backup_batch, known_batch) <= last_committed
-    if highest <= last_committed + 1 and is_known and find_written(logs, listing) is None:
-        return Numbers(last_committed, logs.offsets[-1:] == (last_committed + 1,), None)
-    return Numbers(highest, False, last_committed + 1)
+    last_committed = max(logs.commits, default=None)
+    known = min(known_batch, max(in_files, default=-1)) if last_committed is None else last_committed
+    if (
+        last_committed is not None
+        and max(highest - 1, backup_batch, known_batch) <= last_committed
+        and find_written(logs, listing) is None
+    ):
+        return Numbers(last_committed, logs.offsets[-1:] == (last_committed + 1,), (), known)
+    blocked = _may_be_next(logs, in_files)
+    return Numbers(highest, False, tuple(number for number in blocked if number < highest), known)
 
 
-def _named_batches(runs: Runs, logs: Logs, listing: Listing) -> Iterator[int]:
-    yield from (*logs.offsets, *logs.commits)
+def _may_be_next(logs: Logs, in_files: Sequence[int]) -> list[int]:
+    """Return the numbers that an idle query may begin next, also if a part of the logs is lost.
+
+    It has committed at least the batch before its newest offsets, and at most the highest batch that a file names. The
+    journals of runs do not count: numbers of a restore that was undone are higher.
+    """
+    if not in_files:
+        return []
+    highest = max(in_files)
+    first = logs.commits[-1] + 1 if logs.commits else max(logs.offsets, default=highest)
+    numbers = range(first, highest + 2)
+    return sorted({*numbers[:_EACH_END], *numbers[-_EACH_END:]})
+
+
+def _batches_of(listing: Listing) -> Iterator[int]:
     for path in listing:
         batch = layout.batch_of(path)
         if batch is not None:
             yield batch
+
+
+def _batches_of_runs(runs: Runs) -> Iterator[int]:
     for journal in runs.journals:
         yield journal.batch
         if journal.planned is not None and journal.status == "done" and journal.fence_batch is not None:

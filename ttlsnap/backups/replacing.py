@@ -223,15 +223,11 @@ class Replacement(Run):
                 "shows whether they are of the same query"
             )
         self._logs = read_logs(self.files)
-        if source is not self.files and not self._logs.commits and request.last_batch is None:
-            raise UsageError(
-                f"{self.files.root} has lost its log of commits, which shows what the sink of the query has. Add "
-                "--last-batch N, where N is the last batch that the sink has: a file sink or a Delta table skips new "
-                "batches with numbers that it has, and their rows are lost. Nothing was changed"
-            )
+        if source is not self.files and request.last_batch is None:
+            self._refuse_unknown_sink(selection.batch)
         self._numbers = number_batches(runs, self._logs, self.before, selection.batch, request.last_batch)
-        if self._numbers.blocked is not None:
-            self.warnings.append(self._describe_raised_number(self._numbers.blocked - 1))
+        if self._numbers.batch > self._numbers.known:
+            self.warnings.append(self._describe_raised_number())
         positions = named_positions(for_reading(source), selection.batch)
         made_at = None
         if source is not self.files:
@@ -248,13 +244,30 @@ class Replacement(Run):
         self._staged: list[StagedFile] = []
         self.published = not request.dry_run
 
-    def _describe_raised_number(self, last_batch: int) -> str:
+    def _refuse_unknown_sink(self, source_batch: int) -> None:
+        """Raise UsageError if the checkpoint lacks commits, so that nothing shows what the sink of the query has."""
+        last_committed = max(self._logs.commits, default=-1)
+        if source_batch <= last_committed:
+            return
+        lost = (
+            "has lost its log of commits, which shows what the sink of the query has"
+            if last_committed < 0
+            else f"ends with batch {last_committed}, and the copy with batch {source_batch}, so the checkpoint is from "
+            "before the copy, or has lost a part of its logs. Nothing shows what the sink of the query has"
+        )
+        raise UsageError(
+            f"{self.files.root} {lost}. Add --last-batch N, where N is the last batch that the sink has: a file sink "
+            "or a Delta table skips new batches with numbers that it has, and their rows are lost. Nothing was changed"
+        )
+
+    def _describe_raised_number(self) -> str:
         batch, written = self._numbers.batch, find_written(self._logs, self.before)
         if written is not None:
             reason = f"batch {written} was not committed, but has written state, so the sink may have it"
+        elif batch == self._request.last_batch:
+            reason = f"--last-batch names a later batch than the last one of the checkpoint, {self._numbers.known}"
         else:
-            what = "--last-batch names" if batch == self._request.last_batch else "the copy has"
-            reason = f"{what} a later batch than the last one of the checkpoint, {last_batch}"
+            reason = f"a file or a run of the checkpoint names batch {batch}, and the sink may have none of that number"
         return (
             f"{reason}. So the last batch of the checkpoint gets the number {batch}. If the query writes files, the "
             "folder _spark_metadata of its output needs a file for each number from its last .compact file up to "
@@ -381,7 +394,13 @@ class Replacement(Run):
         files = self.files
         folders = {*layout.CONTENT, *(file.path.split("/")[0] for file in self._others if "/" in file.path)}
         paths = [path for folder in sorted(folders) for path in files.list_tree(folder)]
-        return [*paths, *list_ledgers(files)]
+        staying = set(map(layout.offset_file, self._staying))
+        return [*(path for path in paths if layout.strip_checksum(path) not in staying), *list_ledgers(files)]
+
+    @cached_property
+    def _staying(self) -> list[int]:
+        """The batches that an earlier restore has blocked: their offsets stay where they are."""
+        return [batch for batch in self._logs.blocked if batch < self._numbers.batch - 1]
 
     def _build_state(self, place: WorkPlace) -> None:
         def build(partition: _Partition, progress: Progress) -> Written:
@@ -414,8 +433,8 @@ class Replacement(Run):
         documents = {layout.offset_file(numbers.batch): offsets}
         if numbers.batch > 0:  # a query that restarts after a batch also reads the offsets before it
             documents[layout.offset_file(numbers.batch - 1)] = earlier_offsets
-        if numbers.blocked is not None:
-            documents.setdefault(layout.offset_file(numbers.blocked), offsets)
+        for blocked in set(numbers.blocked).difference(self._staying):
+            documents.setdefault(layout.offset_file(blocked), offsets)
         documents[layout.commit_file(numbers.batch)] = with_unique_ids(source, batch, self._unique_ids).encode()
         return documents
 

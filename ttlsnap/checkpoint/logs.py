@@ -85,6 +85,15 @@ class Logs:
     commits: tuple[int, ...]
     fence: str | None
 
+    @property
+    def blocked(self) -> tuple[int, ...]:
+        """The batches that were never run, and whose offsets keep an idle query from beginning them.
+
+        A restore writes them (see ``backups.numbers``). They must stay as long as such a query may be there.
+        """
+        last_committed = max(self.commits, default=0)
+        return tuple(batch for batch in self.offsets if batch < last_committed and batch not in self.commits)
+
 
 def read_logs(files: Directory) -> Logs:
     """List both logs. The newest offset file is a fence if its first line begins with ttlsnap's mark."""

@@ -1,8 +1,8 @@
 """The limit on what a run may drop of a state when nobody is asked.
 
-A wrong field, unit or clock makes every entry look expired. So a run refuses to drop every entry of a state, or more
-than a share that the user named, unless a person agrees to it on a terminal. A unit that is too large makes every entry
-look far too young, so a run that drops nothing for this reason warns.
+A wrong field, unit or clock makes every entry look expired, except a few with odd times. So a run refuses to drop more
+than 99 % of a state, or more than a share that the user named, unless a person agrees to it on a terminal. A unit that
+is too large makes every entry look far too young, so a run that drops nothing for this reason warns.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from ttlsnap.entries.timestamps import UNITS
 from ttlsnap.errors import Foreseen, RefusedError, UsageError
 
 _MOST_LISTED = 5
+_ALMOST_ALL = 0.99
+"""The share of a state that a run may drop by default."""
 _LARGE_LAG = 4
 """The part of the time to live that is a large lag: one of so many."""
 _PLAUSIBLE_US = 30 * 365 * 86_400_000_000
@@ -46,16 +48,16 @@ class StateDrop:
     cutoff_us: int | None = None
 
     def exceeds(self, limit: float | None) -> bool:
-        """Return whether the share is above ``limit``; without one, whether every entry is dropped.
+        """Return whether the share is above ``limit``; without one, whether almost every entry is dropped.
 
-        An incremental run may well drop every entry of a few partitions. There it counts only if the timestamps are far
+        An incremental run may well drop all entries of a few partitions. There it counts only if the timestamps are far
         from the clock, because they are if they are read in a wrong unit.
         """
         if not self.dropped:
             return False
         if limit is not None:
             return self.dropped / self.entries > limit
-        return self.dropped >= self.entries and (self.whole or self._is_far_off)
+        return self.dropped > _ALMOST_ALL * self.entries and (self.whole or self._is_far_off)
 
     @property
     def is_in_far_future(self) -> bool:
@@ -134,7 +136,7 @@ def warn_of_far_future(drops: Sequence[StateDrop]) -> tuple[str, ...]:
 
 
 def _advise(limit: float | None) -> str:
-    """Return what to do about an excess. Without a ``limit``, it is one of all entries, which only 100% allows."""
+    """Return what to do about an excess. Without a ``limit``, it is one of almost all, which 100% allows."""
     option = (
         'add --max-drop 100% (in a policy: max_drop = "100%")'
         if limit is None
@@ -156,13 +158,14 @@ def _describe(drop: StateDrop, limit: float | None) -> list[str]:
     share_text = (
         f"{drop.dropped:,} of {quantity(drop.entries, 'entry', 'entries')} ({_percent(drop.dropped / drop.entries)})"
     )
-    dropped_part = (
-        ("the only entry" if drop.entries == 1 else f"all {drop.entries:,} entries")
-        if drop.dropped >= drop.entries
-        else share_text
-    )
-    limit_text = "" if limit is None else f", and --max-drop allows {_percent(limit)}"
-    return [f"this run would drop {dropped_part} of {drop.where}{limit_text}.", *_describe_times(drop)]
+    is_all = drop.dropped >= drop.entries
+    all_text = "the only entry" if drop.entries == 1 else f"all {drop.entries:,} entries"
+    allowed = f", and --max-drop allows {_percent(_ALMOST_ALL if limit is None else limit)}"
+    limit_text = "" if is_all and limit is None else allowed
+    return [
+        f"this run would drop {all_text if is_all else share_text} of {drop.where}{limit_text}.",
+        *_describe_times(drop),
+    ]
 
 
 def _describe_times(drop: StateDrop) -> list[str]:

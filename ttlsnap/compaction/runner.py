@@ -15,6 +15,7 @@ from ttlsnap.compaction.engine import Engine, reason_of, run_tasks
 from ttlsnap.compaction.incremental import Visits, read_visited, write_visited
 from ttlsnap.compaction.listener import Listener
 from ttlsnap.compaction.options import CompactOptions
+from ttlsnap.compaction.partial_keys import warn_of_partial_keys
 from ttlsnap.compaction.plan import Plan
 from ttlsnap.compaction.report import CompactionReport, shown_in, summarize
 from ttlsnap.compaction.task import PartitionResult, PartitionTask
@@ -97,9 +98,8 @@ class Runner:
             visited=self._visits.counts if self._visits else None,
             expired_to=self._archive.name if self._archive is not None else None,
         )
-        return replace(
-            report, warnings=(*report.warnings, *warn_of_far_future(report.drops), *warn_of_lag(report.drops))
-        )
+        cautions = (*warn_of_far_future(report.drops), *warn_of_lag(report.drops), *warn_of_partial_keys(report.states))
+        return replace(report, warnings=(*report.warnings, *cautions))
 
     def refuse_unwanted(
         self, files: Directory, report: CompactionReport, results: Sequence[PartitionResult], *, asks: bool
