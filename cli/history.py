@@ -207,13 +207,15 @@ def _show_backups(target: str, backups: Sequence[FoundBackup] | None, *, exists:
         say("No folder in that of --backups is a backup of this checkpoint. Perhaps they are one level above or below.")
         return
     out = console()
-    rows = table("backup", "status", "batch", "made", "files", "size", right=("batch", "files", "size"))
+    columns = ("backup", "status", "batch", "made", "after run", "files", "size")
+    rows = table(*columns, right=("batch", "files", "size"), spare=("files", "after run"))
     for backup in backups:
         rows.add_row(
             place(backup.place),
             backup.status,
             number(backup.batch),
             (backup.made_at or MISSING).replace("T", " "),
+            backup.last_run or MISSING,
             number(backup.files),
             size(backup.bytes),
         )
@@ -221,7 +223,8 @@ def _show_backups(target: str, backups: Sequence[FoundBackup] | None, *, exists:
     for backup in backups:
         if backup.error is not None:
             say(f"{place(backup.place)}: {backup.error}")
-    newest_by_query = {backup.query_id: backup for backup in restorable(backups)}
+    usable = restorable(backups)
+    newest_by_query = {backup.query_id: backup for backup in usable}
     how = " --replace" if exists else " --replace --last-batch N"
     what_n_is = "" if exists else ". N is the last batch that the sink of the query has"
     for query_id, newest in newest_by_query.items():
@@ -231,6 +234,11 @@ def _show_backups(target: str, backups: Sequence[FoundBackup] | None, *, exists:
             f"To restore the newest{of_query}, as of batch {newest.batch}, after you have stopped the query: "
             f"{command}{what_n_is}"
         )
+        of_same_query = (one for one in reversed(usable) if one.query_id == query_id)
+        before = next((one for one in of_same_query if one.last_run != newest.last_run), None)
+        if before is not None and newest.last_run is not None:
+            command = f"ttlsnap copy {shell_word(before.place)} {shell_word(target)}{how} --stopped"
+            say(f"To go back to before run {newest.last_run}, as of batch {before.batch}: {command}")
 
 
 def _ask(target: str, backup: Backup) -> bool:

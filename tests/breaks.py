@@ -582,8 +582,8 @@ BREAKS = (
     Break(
         "the current backup is removed if another one seems to be newer",
         "backups/regular.py",
-        "if backup != found.current]",
-        "]",
+        "if backup != found.current and backup.place != made]",
+        "if backup.place != made]",
         "test_regular.py",
     ),
     Break(
@@ -657,10 +657,10 @@ BREAKS = (
         "test_replace.py",
     ),
     Break(
-        "a policy removes an older good backup before one that is damaged",
-        "backups/regular.py",
-        "key=lambda backup: backup.place not in self._damaged_places",
-        "key=lambda backup: 0",
+        "a backup that a later one has found damaged takes the place of an older good one",
+        "backups/found.py",
+        "if one.place in found_by else one",
+        "if False else one",
         "test_regular.py",
     ),
     Break(

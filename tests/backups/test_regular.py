@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from ttlsnap import copy, diff, doctor, rollback
-from ttlsnap.backups.found import FoundBackup, find_backups
+from ttlsnap import copy, diff, doctor, history, rollback
+from ttlsnap.backups.found import FoundBackup, find_backups, restorable
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.logs import read_logs
 from ttlsnap.cli.app import run
@@ -24,6 +24,7 @@ from ttlsnap.storage.open import open_directory
 from ..cli.running import Ttlsnap
 from ..publishing.publishers import drop_some
 from ..samples import bytes_of, sample
+from ..transaction.killing import killed
 
 AGG = "agg-deltas-lz4-4.2"
 Maintain = Callable[..., tuple[int, dict[str, Any]]]
@@ -398,6 +399,27 @@ def test_the_history_names_the_backup_of_the_last_batch_of_each_query(
     assert text.count("To restore the newest of the query") == 2
 
 
+def test_the_newest_backup_is_not_that_of_a_restore_which_was_undone(
+    source: Source, tmp_path: Path, ttlsnap: Ttlsnap
+) -> None:
+    folder, old = tmp_path / "backups", tmp_path / "old"
+    source.commit(source.batches[0])
+    copy(str(source.path), str(old))
+    source.commit(source.batches[1])
+    copy(str(old), str(source.path), replace=True, stopped=True, last_batch=source.batches[1] + 20)
+    copy(str(source.path), str(folder / "undone"))
+    run_of_restore = history(str(source.path))[-1].run
+    rollback(str(source.path), stopped=True)
+    copy(str(source.path), str(folder / "after"))
+    text = ttlsnap("history", source.path, "--backups", folder).out
+    assert (
+        f"To restore the newest, as of batch {source.batches[1]}," in text and f"ttlsnap copy {folder}/after " in text
+    )
+    undoing = history(str(source.path))[-1].run
+    undone = f"To go back to before run {undoing}, as of batch {source.batches[1] + 20}: ttlsnap copy {folder}/undone "
+    assert undone in text and run_of_restore in text
+
+
 RULE = 'ttl = "7d"\ntimestamp = "value.max"\nnow = "wall"\nmax_drop = "100%"'
 
 
@@ -524,8 +546,9 @@ def test_a_backup_is_read_again_if_the_policy_says_so(maintain: Maintain, source
     assert doctor(str(newest.with_name(str(source.batches[0])))).problems
 
 
-def test_a_damaged_backup_is_removed_before_an_older_good_one(
-    maintain: Maintain, source: Source, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_backup_that_a_later_one_has_found_damaged_does_not_count(
+    is_killed: bool, maintain: Maintain, source: Source, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text, folder = 'to = "backups/{batch}"\nverify = true\nkeep = 2', tmp_path / "backups"
     good, damaged, newest = (folder / str(batch) for batch in source.batches[:3])
@@ -537,10 +560,16 @@ def test_a_damaged_backup_is_removed_before_an_older_good_one(
     shared.unlink()  # the older backup has the same file
     shared.write_bytes(bytes(size))
     source.commit(source.batches[2])
-    assert run(["maintain", str(tmp_path / "policy.toml"), "--engine", "local"]) == 0
-    assert [found.place for found in backups_in(folder)] == [str(good), str(newest)]
-    assert f"Warning: {source.path}: {shared} is damaged" in capsys.readouterr().err
+    command = ["maintain", str(tmp_path / "policy.toml"), "--engine", "local"]
+    if is_killed:
+        killed("ttlsnap.copies.run:write_manifest", f"from ttlsnap.cli.app import run; run({command!r})")
+    assert run(command) == 0
+    where = damaged if is_killed else shared
+    assert f"Warning: {source.path}: {where} is" in capsys.readouterr().err
     assert not doctor(str(good)).problems and not doctor(str(newest)).problems
+    statuses = {Path(found.place).name: found.status for found in backups_in(folder)}
+    assert statuses == {good.name: "complete", damaged.name: "damaged", newest.name: "complete"}
+    assert restorable(backups_in(folder))[-1].place == str(newest)
 
 
 def test_the_text_says_that_a_damaged_checkpoint_was_not_backed_up(

@@ -201,6 +201,20 @@ def test_a_batch_that_never_came_to_the_sink_leaves_a_gap_in_its_log(pair: tuple
     assert report.batch == 7 and "names batch 7, and the sink may have none of that number" in warning
 
 
+def test_a_killed_rollback_of_a_restore_from_nothing_leaves_nothing_either(
+    pair: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """Spark does not begin a query where a folder of state is left."""
+    checkpoint, backup = pair
+    shutil.rmtree(checkpoint)
+    restore(backup, checkpoint, last_batch=6)
+    killed("ttlsnap.transaction.rollback:remove_if_nothing", f"rollback({str(checkpoint)!r}, stopped=True)")
+    assert (checkpoint / "state").is_dir()
+    assert recover(str(checkpoint)).outcome == "nothing"
+    assert [path.name for path in checkpoint.iterdir()] == ["_ttlsnap"]
+    assert recover(str(checkpoint)).outcome == "nothing"
+
+
 @pytest.mark.parametrize("lost", ["commits", "offsets commits", "state", "offsets commits state sources"])
 def test_a_checkpoint_that_lost_files_is_restored_and_no_number_comes_back(
     pair: tuple[Path, Path], tmp_path: Path, lost: str

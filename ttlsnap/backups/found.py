@@ -43,9 +43,12 @@ class FoundBackup(Result):
 
     place           its folder
     status          ``complete``; ``unfinished``; ``used``: a query or a run of ttlsnap has worked on it since;
-                    ``damaged``: its manifest cannot be read, or files are missing, and ``error`` says what is wrong
+                    ``damaged``: its manifest cannot be read, files are missing, or a later backup has found others,
+                    and ``error`` says what is wrong
     batch           the batch that it continues from
     made_at         when it was made
+    began_at        when its batch began
+    found_damaged   an earlier backup that was found damaged when this one was made
     source          the checkpoint
     query_id        the id of the query in the checkpoint; with ``new_id``, the copy has another one
     last_run        the run that was published there last
@@ -59,7 +62,9 @@ class FoundBackup(Result):
     source: str | None = None
     query_id: str | None = None
     new_id: bool = False
-    last_run: str | None = field(default=None, metadata=in_json(hidden=True))
+    last_run: str | None = None
+    began_at: str | None = field(default=None, metadata=in_json(hidden=True))
+    found_damaged: str | None = field(default=None, metadata=in_json(hidden=True))
     files: int | None = None
     bytes: int | None = None
     error: str | None = None
@@ -85,6 +90,8 @@ def find_backups(folder: Directory) -> list[FoundBackup]:
     """
     names = [info.name for info in folder.list("") if info.is_dir and not folder.is_link(info.name)]
     found = list(filter(None, each(folder, lambda name: _find(f"{folder.root}/{name}"), names)))
+    found_by = {one.found_damaged: one.place for one in found if one.found_damaged is not None}
+    found = [_with_damage(one, found_by[one.place]) if one.place in found_by else one for one in found]
 
     def age(backup: FoundBackup) -> tuple[float, int, str]:
         batch, made_at_s = backup.batch or 0, backup.made_at_s
@@ -96,12 +103,21 @@ def find_backups(folder: Directory) -> list[FoundBackup]:
 
 
 def restorable(backups: Iterable[FoundBackup]) -> list[FoundBackup]:
-    """Return the complete backups, that of the newest batch last. Clones are left out.
+    """Return the complete backups, that of the batch that began last is the last. Clones are left out.
 
-    A backup that was copied has the time of that copy, but batches are numbered in the order of time.
+    A backup that was copied has the time of that copy. A number of a restore that was undone is too high. Two backups
+    of one batch are from before and after a run.
     """
     complete = [backup for backup in backups if backup.status == "complete" and not backup.new_id]
-    return sorted(complete, key=lambda backup: backup.batch or 0)
+    return sorted(complete, key=lambda one: (one.began_at or "", one.batch or 0, one.made_at or ""))
+
+
+def _with_damage(backup: FoundBackup, later: str) -> FoundBackup:
+    """Return a backup with the damage that ``later`` has found."""
+    if backup.status != "complete":
+        return backup
+    error = f"files of it are damaged, as was found when {later} was made. Remove it"
+    return replace(backup, status="damaged", error=error)
 
 
 def _find(place: str) -> FoundBackup | None:
@@ -141,6 +157,8 @@ def _describe(place: str, status: BackupStatus, facts: CopyFacts, manifest: Mani
         query_id=facts.source_query_id,
         new_id=facts.query_id != facts.source_query_id,
         last_run=facts.last_run,
+        began_at=facts.began_at,
+        found_damaged=facts.found_damaged,
         files=None if manifest is None else len(manifest.files),
         bytes=None if manifest is None else manifest.size,
     )

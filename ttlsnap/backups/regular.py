@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal
@@ -119,12 +119,13 @@ class _Backups:
 
     A copy of the same query elsewhere, which has the same id, is another checkpoint. ``current`` is the one that has
     what the checkpoint has: this batch, and not another one with the same number, from before a restore; and no run has
-    changed the checkpoint since. None if there is none. ``taken`` are the places in use.
+    changed the checkpoint since. None if there is none. ``damaged`` ones do not count. ``taken`` are the places in use.
     """
 
     batch: int | None
     complete: list[FoundBackup]
     unfinished: list[FoundBackup]
+    damaged: list[FoundBackup]
     current: FoundBackup | None
     taken: frozenset[str]
 
@@ -141,13 +142,14 @@ class _Backups:
         own = [backup for backup in found if (backup.source, backup.query_id, backup.new_id) == identity]
         complete = [backup for backup in own if backup.status == "complete"]
         unfinished = [backup for backup in own if backup.status == "unfinished"]
+        damaged = [backup for backup in own if backup.status == "damaged"]
         commits = read_logs(source).commits
         batch = commits[-1] if commits else None
         last_run = Runs.read(source).last_published
         same = [backup for backup in complete if (backup.batch, backup.last_run) == (batch, last_run)]
         current = next((backup for backup in reversed(same) if _has_what_is_there(source, backup)), None)
         taken = frozenset(backup.place for backup in found if backup not in unfinished)
-        return cls(batch, complete, unfinished, current, taken)
+        return cls(batch, complete, unfinished, damaged, current, taken)
 
 
 def _has_what_is_there(source: Directory, backup: FoundBackup) -> bool:
@@ -180,7 +182,6 @@ class RegularBackups:
         self._target, self._rule, self._dry_run, self._parallelism = target, rule, dry_run, parallelism
         self._listener = _Listener(refuse_if_stopped)
         self._is_regular_done = False
-        self._damaged_places = set[str]()
         self.result = PolicyBackup(dry_run=dry_run)
 
     def make_regular(self) -> None:
@@ -244,8 +245,19 @@ class RegularBackups:
             self._note("current")
         else:
             self._copy(found, self._free_place(found))
-        others = [backup for backup in found.complete if backup != found.current]
+            if not self._dry_run:
+                found = self._find()  # the new backup may have shown that another one is damaged
+        made = self.result.place if self.result.status == "done" else None
+        others = [backup for backup in found.complete if backup != found.current and backup.place != made]
         self._remove(found.unfinished, others)
+        self._warn_of_damage(found.damaged)
+
+    def _warn_of_damage(self, damaged: Iterable[FoundBackup]) -> None:
+        """Warn of damaged backups, which do not count and are never removed, unless a warning names them already."""
+        for backup in damaged:
+            if not any(backup.place in warning for warning in self.result.warnings):
+                warnings = (*self.result.warnings, f"{backup.place} is no backup any more: {backup.error}")
+                self.result = replace(self.result, warnings=warnings)
 
     def _note(self, status: _Status) -> None:
         """Set the status, unless a backup was made in this run."""
@@ -276,8 +288,6 @@ class RegularBackups:
             if not self._dry_run and open_directory(place).stat("") is not None:
                 error.add(f"The unfinished backup {place} stays. The next run continues or removes it.")
             raise
-        if newest is not None and report.onto_is_damaged:
-            self._damaged_places.add(newest.place)
         self.result = replace(
             self.result,
             status="planned" if self._dry_run else "done",
@@ -294,10 +304,9 @@ class RegularBackups:
     def _remove(self, unfinished: list[FoundBackup], others: list[FoundBackup]) -> None:
         """Remove the unfinished backups, and those complete ``others`` that the rule does not keep beside the current.
 
-        The current one stays, also if its time says that it is older than others. One that is damaged goes first.
+        The current one stays, also if its time says that it is older than others. One that is damaged does not count.
         """
         keep = self._rule.keep
-        others = sorted(others, key=lambda backup: backup.place not in self._damaged_places)
         old = others[: max(len(others) + 1 - keep, 0)] if keep is not None else []
         for backup in [*old, *unfinished]:
             try:

@@ -65,7 +65,8 @@ class CopyFacts(ReadableDocument):
     """What a copy is of. ``source`` is the place of the checkpoint, and ``query_id`` the id that the copy has.
 
     ``source_query_id`` is the id of the query in the source, and ``last_run`` the run that was published there last.
-    ``verify`` is whether everything is read again before the copy is complete.
+    ``verify`` is whether everything is read again before the copy is complete. ``began_at`` is when the batch began. A
+    verified copy may have found files of the earlier copy ``found_damaged`` that are not as its manifest says.
     """
 
     format: int = FORMAT
@@ -77,6 +78,8 @@ class CopyFacts(ReadableDocument):
     source_query_id: str | None
     last_run: str | None = None
     verify: bool = False
+    began_at: str | None = None
+    found_damaged: str | None = None
 
 
 @dataclass(frozen=True)

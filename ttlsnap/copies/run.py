@@ -26,7 +26,7 @@ from ttlsnap.amounts import such_files
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.logs import COPY_MARK, fenced, is_copy_fence, read_logs
 from ttlsnap.checkpoint.starting import WITHOUT_METADATA
-from ttlsnap.clock import iso_of
+from ttlsnap.clock import iso, iso_of
 from ttlsnap.copies.access import begin_copy, describe_copy, share_copy
 from ttlsnap.copies.earlier import EarlierCopy
 from ttlsnap.copies.manifest import (
@@ -189,7 +189,7 @@ class _Copy:
     """One call of ``copy``. ``copied`` are the files that the copy has already."""
 
     def __init__(self, source: Directory, target: Directory, request: CopyRequest, earlier: EarlierCopy | None) -> None:
-        self._earlier, self._shared, self._earlier_is_damaged = earlier, list[CopiedFile](), False
+        self._earlier, self._shared = earlier, list[CopiedFile]()
         self._source, self._target, self._request = source, target, request
         self._listener = request.listener or SilentCopyListener()
         self._copied: dict[str, CopiedFile] = {}
@@ -305,6 +305,8 @@ class _Copy:
             source_query_id=selection.checkpoint.query_id,
             last_run=selection.runs.last_published,
             verify=self._request.verify or (facts is not None and facts.verify),
+            began_at=iso(selection.checkpoint.batch.timestamp_ms * 1000),
+            found_damaged=None if facts is None else facts.found_damaged,
         )
         write_begun(target, facts)
         fence = layout.offset_file(selection.batch + 1)
@@ -378,7 +380,9 @@ class _Copy:
         for path in other_paths:
             target.remove(path)
         sync_names(target, other_paths)
-        warnings = self._replace_wrong(selection, facts, fence) if facts.verify else []
+        warnings: list[str] = []
+        if facts.verify:
+            warnings, facts = self._replace_wrong(selection, facts, fence)
         unchanged = (file.path for file in selection.files if file.content is None and not file.parts)
         digests = {path: self._copied[path].digest for path in unchanged}
         warnings += refuse_altered(self._source, selection, "The copy is not complete.", digests)
@@ -390,20 +394,25 @@ class _Copy:
     def _manifest(self, selection: Selection, facts: CopyFacts) -> Manifest:
         return Manifest(facts, {file.path: self._copied[file.path] for file in selection.files})
 
-    def _replace_wrong(self, selection: Selection, facts: CopyFacts, fence: str) -> list[str]:
-        """Read everything in the copy, and send what is wrong once more. Return warnings."""
+    def _replace_wrong(self, selection: Selection, facts: CopyFacts, fence: str) -> tuple[list[str], CopyFacts]:
+        """Read everything in the copy, and send what is wrong once more.
+
+        Return warnings, and the facts, which name an earlier copy that is damaged. They are recorded first: a repeated
+        command finds the right files in this copy.
+        """
         target = self._target
         wrong = self._find_wrong(selection, facts, fence)
         if not wrong:
-            return []
+            return self._describe_damaged(facts), facts
         path, words = wrong[0]
         warning = f"{target.root}/{path} {words}{such_files(len(wrong))}. It was copied again. Check the disk"
         wrong_paths = {path for path, _ in wrong}
         wrong_files = [file for file in selection.files if file.path in wrong_paths]
         shared_paths = set(self._earlier.find_damaged(wrong_files)) if self._earlier is not None else set()
         if self._earlier is not None and shared_paths:
-            self._earlier_is_damaged = True
             earlier = self._earlier.files.root
+            facts = replace(facts, found_damaged=earlier)
+            write_begun(target, facts)
             warning = (
                 f"{earlier}/{min(shared_paths)} is damaged{such_files(len(shared_paths))}, so it was copied from "
                 f"{self._source.root}. Do not restore from {earlier}. To see what is wrong with it: ttlsnap doctor "
@@ -421,7 +430,14 @@ class _Copy:
                 f"{target.root}/{path} {words}, although it was copied twice{such_files(len(wrong))}. The copy is not "
                 "complete. Check the disk, and repeat the command"
             )
-        return [warning]
+        return [warning], facts
+
+    def _describe_damaged(self, facts: CopyFacts) -> list[str]:
+        """Return a warning if an interrupted command has found that the earlier copy is damaged."""
+        place = facts.found_damaged
+        if place is None:
+            return []
+        return [f"{place} is damaged. Do not restore from it. To see what is wrong: ttlsnap doctor {shell_word(place)}"]
 
     def _find_wrong(self, selection: Selection, facts: CopyFacts, fence: str) -> list[tuple[str, str]]:
         """Read everything in the copy. Return the files that differ from what was sent, and what is wrong with each."""
@@ -469,7 +485,7 @@ class _Copy:
             sent_bytes=self._sent_bytes,
             shared=len(self._shared),
             shared_bytes=sum(file.size for file in self._shared),
-            onto_is_damaged=self._earlier_is_damaged,
+            onto_is_damaged=manifest is not None and manifest.facts.found_damaged is not None,
             kept=self._kept,
             attempts=max(self._attempts, 1),
             verified=manifest is not None and manifest.facts.verify,

@@ -168,6 +168,17 @@ def _folders_above(paths: Iterable[str]) -> set[str]:
     return {"/".join(names[:end]) for names in split_paths for end in range(1, len(names))}
 
 
+def remove_if_nothing(files: Directory, undone: Journal) -> bool:
+    """Remove the empty folders that are left if a restore is undone, and nothing of a checkpoint was there before.
+
+    Spark refuses to begin a query if there is a folder of state, even an empty one. Return whether nothing is left.
+    """
+    if undone.kind != "restore" or any(files.list_tree(folder, most=1) for folder in layout.CONTENT):
+        return False
+    remove_if_empty(files, layout.CONTENT)
+    return True
+
+
 def remove_empty_folders(files: Directory, journal: Journal) -> None:
     """Remove the folders of state and of sources that are empty after such a run, or after its undoing or rollback.
 

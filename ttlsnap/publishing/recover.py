@@ -35,6 +35,7 @@ from ttlsnap.publishing.moves import (
     is_untouched,
     refuse_unclear,
     remove_empty_folders,
+    remove_if_nothing,
 )
 from ttlsnap.publishing.preflight import require_ownership
 from ttlsnap.publishing.recording import close_journal
@@ -85,7 +86,10 @@ def recover(
     advice = f"Nothing is lost. After fixing the storage error, run: ttlsnap recover {shell_word(root)}"
     with explain_errors(advice, StorageError), ExitStack() as stack:
         with explain_errors("Nothing was changed, and Spark may refuse to start.", StorageError):
-            files = open_existing(target)
+            files = open_directory(target)
+            # After a restore from nothing, there may be runs and nothing else.
+            if not files.list(layout.RUNS):
+                files = open_existing(target)
             if not files.list(OWN) and read_logs(files).fence is None:
                 return RecoverReport(files.root, "nothing", None)
             places = allowed_places(target, expired_to, confirm)
@@ -120,6 +124,10 @@ def _tidied(files: Directory, places: AllowedPlaces, report: RecoverReport) -> R
         folder = f"{files.root}/{layout.run_directory(journal.run)}"
         kept_warnings = [f"files that overwrote those of run {journal.run} are kept in {folder}"]
     runs = discard_leftovers(Runs.read(files))
+    for ended in runs.journals[-1:]:
+        undone = ended if ended.status == "undone" else runs.find(ended.undoes or "")
+        if undone is not None:
+            remove_if_nothing(files, undone)
     unsettled_before = _list_unsettled_runs(runs)
     warnings = (*kept_warnings, *warn_of_only_copies(runs), *deliver_all(runs, places))
     unsettled_after = _list_unsettled_runs(Runs.read(files))

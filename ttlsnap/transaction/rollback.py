@@ -40,7 +40,7 @@ from ttlsnap.publishing.journal import (
 )
 from ttlsnap.publishing.late_logs import find_late_logs
 from ttlsnap.publishing.liveness import refuse_if_running
-from ttlsnap.publishing.moves import find_rewritten, plan_backup
+from ttlsnap.publishing.moves import find_rewritten, plan_backup, remove_if_nothing
 from ttlsnap.publishing.runs import Runs, new_run_id, open_existing, refuse_if_interrupted
 from ttlsnap.publishing.stale_snapshots import warn_of_early_snapshots
 from ttlsnap.storage.directory import Directory, each
@@ -94,8 +94,8 @@ def rollback(
         change_in_place(run)
         outcome = f"Run {run.undone.run} is rolled back (as run {run.id})."
         with explain_errors(outcome):
-            run.nothing_left = run.undone.kind == "restore" and not _has_content(files)
-            _remove_empty_folders(files, run.undone, every=run.nothing_left)
+            _remove_empty_folders(files, run.undone)
+            run.nothing_left = remove_if_nothing(files, run.undone)
         run.warnings += take_back_if_allowed(files, run.undone.run, places)
         with explain_errors(outcome):
             if run.nothing_left:
@@ -449,21 +449,8 @@ def _plan_moves(
     return [*plan_backup(files, run, paths_in_the_way), *moves_back]
 
 
-def _has_content(files: Directory) -> bool:
-    return any(files.list_tree(folder, most=1) for folder in layout.CONTENT)
-
-
-def _remove_empty_folders(files: Directory, last_run: Journal, *, every: bool) -> None:
-    """Remove empty folders which the undone run had created: those for tables, or ``every`` one.
-
-    Spark refuses to begin a query if there is a folder of state, even an empty one.
-    """
+def _remove_empty_folders(files: Directory, last_run: Journal) -> None:
+    """Remove empty folders for tables which the undone run had created."""
     folders = {move.target.rpartition("/")[0] for move in last_run.new}
-    if every:
-        names = [folder.split("/") for folder in folders]
-        above = {"/".join(parts[:depth]) for parts in names for depth in range(1, len(parts) + 1)}
-        for folder in sorted(above, key=lambda path: -path.count("/")):
-            files.remove_folder(folder)
-        return
     shared_folders = sorted(folder for folder in folders if folder.rpartition("/")[2] in layout.SHARED)
     each(files, files.remove_folder, shared_folders)
