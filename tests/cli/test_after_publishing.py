@@ -39,6 +39,10 @@ def test_a_run_names_the_earlier_run_that_it_makes_final(
     target = sample("agg-deltas-lz4-4.2", tmp_path)
     (tmp_path / "policy.toml").write_text(POLICY)
     first = drop_older_than(target, "14d")
+    if words[0] == "compact":
+        assert run([*(word.format(target) for word in words), "--dry-run"]) == 0
+        foreseen = f"Run {first} could then no longer be rolled back: its backup would be removed"
+        assert foreseen in capsys.readouterr().out
     assert run([word.format(target) for word in words]) == 0
     out = capsys.readouterr().out
     assert FINAL.format(first) in out

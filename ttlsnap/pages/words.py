@@ -104,6 +104,8 @@ def describe_made_final(document: Document) -> str | None:
     """Return a sentence about the run that can no longer be rolled back because of this one; None if there is none."""
     if document.get("made_final") is None:
         return None
+    if document.get("dry_run"):
+        return f"Run {document['made_final']} could then no longer be rolled back: its backup would be removed"
     return f"The backup of run {document['made_final']} was removed, so that run can no longer be rolled back."
 
 

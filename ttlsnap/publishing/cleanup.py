@@ -66,6 +66,14 @@ def tidy_up(runs: Runs, run: str) -> Tidied:
         return Tidied(("an older backup could not be removed; the next run will try again: " + reason,))
 
 
+def foresee_final(runs: Runs, batch: int) -> str | None:
+    """Return the run that a new one on the last committed ``batch`` would make final; None if there is none."""
+    last = next((journal for journal in reversed(runs.journals) if journal.status == "done"), None)
+    if last is None or last.kind == "rollback" or last.batch != batch or not runs.has_folders(last.run):
+        return None
+    return last.run
+
+
 def _made_final(runs: Runs, run: str, removed: Sequence[str]) -> str | None:
     """Return the run before ``run`` if its backup is ``removed``, and no batch was committed between the two."""
     done_journals = [journal for journal in runs.journals if journal.status == "done"]

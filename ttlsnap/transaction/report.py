@@ -19,7 +19,7 @@ class RunReport(Result):
     warnings       cautions, and problems after publishing; the published state stays
     destination    the new checkpoint that the run, or in a dry run a run, writes; None if it publishes in place
     refused        in a dry run, whether a run with the same options would be refused now; the warnings say why
-    made_final     the run before, if only its backup could undo it and this run removed that
+    made_final     the run before, if only its backup could undo it and this run removed that, or would remove it
     first_run      what to expect of the query's next run, if its first batch may be the only one
     """
 
@@ -36,6 +36,11 @@ class RunReport(Result):
     refused: bool = False
     made_final: str | None = None
     first_run: str | None = None
+
+    @property
+    def changed(self) -> bool:
+        """Whether something was, or in a dry run may be, changed."""
+        return self.published or self.dry_run
 
     def unpublished(self) -> Self:
         """Return the report of the same run, which publishes nothing."""

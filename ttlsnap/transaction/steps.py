@@ -35,6 +35,7 @@ from ttlsnap.publishing.cleanup import (
     discard_after_error,
     discard_leftovers,
     discard_run,
+    foresee_final,
     tidy_up,
     warn_of_only_copies,
 )
@@ -233,6 +234,8 @@ class StateRun(Run, Generic[AnyReport]):
             backup=backup_folder if report.published else None,
             destination=self.options.output,
         )
+        if report.changed and self.options.output is None:
+            self.made_final = foresee_final(self.runs, self.checkpoint.batch.id)
 
     @abstractmethod
     def refuse_unwanted(self, files: Directory) -> None:
