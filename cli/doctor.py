@@ -153,9 +153,7 @@ def _show(out: Console, report: DoctorReport) -> None:
         command = f"ttlsnap copy BACKUP {shell_word(report.target)} --replace --stopped"
         advice = f"To restore the whole checkpoint from a backup: {command}"
         if report.is_compared:
-            advice = (
-                "This is a copy that nothing has used yet. If there is another one, use that, and do not repair this"
-            )
+            advice = "This is a copy that no query has used yet. Do not repair it: use another copy if there is one"
         out.print(Text(f"\n{advice}"))
     if not any(problem.severity != "note" for problem in report.problems):
         out.print()

@@ -269,6 +269,8 @@ def _describe_migration(result: TargetResult) -> Iterator[str]:
 
 def _describe_backups(result: TargetResult) -> Iterator[str]:
     """Yield lines about the backups of a target."""
+    from ttlsnap.maintenance.runs import restore_command
+
     backup = result.backup
     if backup is None:
         return
@@ -283,6 +285,8 @@ def _describe_backups(result: TargetResult) -> Iterator[str]:
     else:
         reason = {"failed": "not backed up; ", "waiting": "no backup is due; "}.get(backup.status, "")
         yield f"{reason}the newest backup is of batch {backup.batch}, made {backup.made_at}: {backup.place}"
+        if (command := restore_command(result)) is not None:
+            yield f"if doctor cannot repair it, restore it, with the query stopped: {command}"
     for place_of_backup in backup.removed:
         yield f"{'a run removes' if backup.dry_run else 'removed'} the backup {place_of_backup}"
     yield from backup.warnings

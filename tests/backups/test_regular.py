@@ -581,6 +581,8 @@ def test_the_text_says_that_a_damaged_checkpoint_was_not_backed_up(
     assert run(["maintain", str(tmp_path / "policy.toml"), "--engine", "local"]) == 5
     text = " ".join(capsys.readouterr().out.split())
     assert f"not backed up; the newest backup is of batch {source.batches[0]}" in text
+    place = tmp_path / f"backups/{source.batches[0]}"
+    assert f"if doctor cannot repair it, restore it, with the query stopped: ttlsnap copy {place} {source.path}" in text
     source.commit(source.batches[1])
     policy = tmp_path / "policy.toml"
     policy.write_text(policy.read_text().replace('{batch}"', '{batch}"\nevery = "1d"', 1))
@@ -610,8 +612,11 @@ def test_a_notification_names_the_newest_backup(source: Source, tmp_path: Path) 
     source.commit(source.batches[1])
     (source.path / "state/0/0").rename(tmp_path / "lost")
     assert run(["maintain", str(policy), "--engine", "local"]) == 5
-    (failed,) = json.loads(got.read_text())["targets"]
+    document = json.loads(got.read_text())
+    (failed,) = document["targets"]
     newest = failed["newest_backup"]
+    assert newest["restore"] == f"ttlsnap copy {newest['place']} {source.path} --replace --stopped"
+    assert document["text"].endswith(f" - {failed['next']} - {newest['restore']}")
     assert (newest["place"], newest["batch"]) == (str(tmp_path / f"backups/{source.batches[0]}"), source.batches[0])
 
 

@@ -578,7 +578,7 @@ def test_doctor_compares_a_copy_with_its_manifest_until_somebody_works_on_it(tmp
     assert found == {"notes": "altered-copy", ".metadata.crc": "altered-copy"}
     text = ttlsnap("doctor", target).out
     assert f"a copy of {source}, which was compared with its manifest" in text
-    assert "copy BACKUP" not in text and "use that, and do not repair this" in text
+    assert "copy BACKUP" not in text and "use another copy if there is one" in text
     manifest = target / MANIFEST
     manifest.write_text(manifest.read_text().replace("}", "]", 1))
     assert "altered-copy" in {problem.code for problem in doctor(str(target)).problems}

@@ -297,6 +297,10 @@ def test_missing_files_are_named_before_anything_is_read(tmp_path: Path) -> None
     for version, missing in ((3, "3.delta"), (4, "3.delta"), (9, "3.delta")):
         with pytest.raises(CorruptionError, match=f"0/{missing} is missing: version {version} needs every delta after"):
             store.batches(version)
+    for path in store.folder.iterdir():
+        path.rename(path.with_name(path.name.replace("4.delta", "gone")))
+    with pytest.raises(CorruptionError, match=r"0/4\.snapshot is missing: without it, .* after 2\.snapshot, and none"):
+        store.batches(4)
     (store.folder / "2.snapshot").unlink()
     with pytest.raises(CorruptionError, match=r"2\.delta is missing: .* as there is no snapshot \(1 missing\)"):
         store.batches(2)

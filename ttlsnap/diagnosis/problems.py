@@ -156,8 +156,8 @@ CODES: dict[str, Kind] = {
     ),
     "nothing-restorable": Kind(
         "error",
-        "Restore the files named above from a copy. Without one, start the query on a copy of this checkpoint: some "
-        "versions of Spark do not read every file",
+        "Restore the files named above from a copy. Without one, the last chance is to copy this folder, and to start "
+        "the query on the copy: Spark may not need the damaged file",
     ),
     "extra-partition": Kind("warning", "If nothing uses it, move the folder out of the checkpoint"),
     "broken-link": Kind("warning", "Remove the link, or replace it by the file that it should name"),

@@ -204,7 +204,16 @@ def _newest_backup(result: TargetResult) -> dict[str, Any] | None:
     backup = result.backup
     if backup is None or backup.place is None or backup.status == "planned":
         return None
-    return {"place": backup.place, "batch": backup.batch, "made_at": backup.made_at}
+    facts = {"place": backup.place, "batch": backup.batch, "made_at": backup.made_at}
+    return {**facts, "restore": restore_command(result)}
+
+
+def restore_command(result: TargetResult) -> str | None:
+    """Return the command that restores a damaged target from its newest backup; None for others."""
+    backup = result.backup
+    if backup is None or backup.place is None or not isinstance(result.error, CorruptionError):
+        return None
+    return f"ttlsnap copy {shell_word(backup.place)} {shell_word(result.target)} --replace --stopped"
 
 
 def _describe_failure(result: TargetResult) -> str:
@@ -215,8 +224,8 @@ def _describe_failure(result: TargetResult) -> str:
     reason = for_policy(result.error.text.without_keys, result.target).partition("\n")[0]
     sentence = re.split(r"(?<=[.?!])\s", reason, maxsplit=1)[0]
     line = f"{line}: {sentence if len(sentence) <= _MOST_OF_A_REASON else sentence[:_MOST_OF_A_REASON] + ' ...'}"
-    command = _next_command(result)
-    return line if command is None else f"{line} - {command}"
+    commands = filter(None, [_next_command(result), restore_command(result)])
+    return " - ".join([line, *commands])
 
 
 class _Runner:

@@ -69,10 +69,14 @@ def base_of(folder: str, version: int, snapshots: Collection[int], deltas: Colle
     if missing_count:
         first_missing = next(number for number in range(base_version + 1, version + 1) if number not in deltas)
         start = f"after {base_version}.{snapshot}" if base_version else f"from 1 on, as there is no {snapshot}"
-        raise CorruptionError(
-            quotes_nothing(
-                f"{folder}/{first_missing}.{delta} is missing: version {version} needs every {delta} {start} "
-                f"({missing_count} missing)"
-            )
+        message = (
+            f"{folder}/{first_missing}.{delta} is missing: version {version} needs every {delta} {start} "
+            f"({missing_count} missing)"
         )
+        if 1 < missing_count == version - base_version:  # probably there was a snapshot, as after a run of ttlsnap
+            message = (
+                f"{folder}/{version}.{snapshot} is missing: without it, version {version} needs every {delta} {start}, "
+                "and none of them is there"
+            )
+        raise CorruptionError(quotes_nothing(message))
     return base_version
