@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import gzip
 import json
 import linecache
@@ -21,7 +22,7 @@ from ttlsnap.errors import UsageError
 from ttlsnap.new_query.answers import Answers
 from ttlsnap.new_query.plan import find_evolution
 from ttlsnap.schema.literals import parse_literal
-from ttlsnap.schema.types import DoubleType, TimestampType
+from ttlsnap.schema.types import DoubleType, StructField, StructType, TimestampType
 from ttlsnap.storage.local import LocalDirectory
 
 from ..check.quality import KEPT
@@ -333,3 +334,16 @@ def test_any_now_is_accepted_if_no_ttl_changes(ttlsnap: Ttlsnap, tmp_path: Path)
     (tmp_path / "new.json").write_text(json.dumps(contract(target, lambda d: add(d, nullable=True))))
     ended = ttlsnap("migrate", target, "--to", tmp_path / "new.json", "--dry-run", "--now", "2000-01-01")
     assert ended.code == 0, ended.err
+
+
+def test_a_struct_is_an_object_of_literals() -> None:
+    window = StructType((StructField("start", TimestampType(), False), StructField("end", TimestampType(), False)))
+    found = parse_literal(
+        '{"start": "2026-01-31T00:00:00Z", "end": "2026-02-01T00:00:00Z"}', window, "--fill key.window"
+    )
+    assert found["end"] - found["start"] == datetime.timedelta(days=1)
+    for wrong in ("2026-01-31", '{"start": "2026-01-31T00:00:00Z"}', '{"start": 1, "end": 2, "more": 3}', "[1, 2]"):
+        with pytest.raises(UsageError, match=r'such as \{"start": "2026-01-31T00:00:00Z", "end": "2026-'):
+            parse_literal(wrong, window, "--fill key.window")
+    with pytest.raises(UsageError, match=r"--fill key.window, field end: this is not a timestamp, such as 2026-01-31T"):
+        parse_literal('{"start": "2026-01-31T00:00:00Z", "end": "soon"}', window, "--fill key.window")

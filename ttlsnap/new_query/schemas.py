@@ -344,4 +344,6 @@ def _show(value: Any) -> str:
         return "null"
     if isinstance(value, bytes):
         return value.hex()
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{name}: {_show(part)}' for name, part in value.items())}}}"
     return str(value) if not isinstance(value, str | datetime.date) else f"'{value}'"

@@ -10,15 +10,15 @@ import pyarrow as pa  # type: ignore[import-untyped, unused-ignore]
 
 from ttlsnap.errors import UsageError
 from ttlsnap.schema.arrow import arrow_type
-from ttlsnap.schema.types import DataType
+from ttlsnap.schema.types import DataType, StructType
 
 
 def parse_literal(text: str, kind: DataType, where: str, *, assume_utc: bool = False) -> Any:
     """Return the value of a literal that a user wrote, as PyArrow takes it; None for ``null``.
 
     A literal is JSON (``5``, ``true``, ``"text"``). A text, a date or a time needs no quotes. A timestamp needs its
-    zone, unless ``assume_utc``; it is then ISO 8601, also a date. Raise UsageError if it is not of the type ``kind``;
-    the message begins with ``where``.
+    zone, unless ``assume_utc``; it is then ISO 8601, also a date. A struct is a JSON object with such literals. Raise
+    UsageError if it is not of the type ``kind``; the message begins with ``where``.
     """
     arrow = arrow_type(kind)
     try:
@@ -27,6 +27,8 @@ def parse_literal(text: str, kind: DataType, where: str, *, assume_utc: bool = F
         value = text
     if value is None:
         return None
+    if isinstance(kind, StructType):
+        return _parse_struct(value, kind, where, assume_utc)
     is_text = pa.types.is_large_string(arrow) or pa.types.is_temporal(arrow)
     try:
         if is_text and not isinstance(value, str):
@@ -45,8 +47,46 @@ def parse_literal(text: str, kind: DataType, where: str, *, assume_utc: bool = F
             raise ValueError("a whole number has no fraction")
         return pa.scalar(value, arrow).as_py()
     except (pa.ArrowException, ValueError, ArithmeticError, TypeError, OverflowError) as error:
-        example = ", such as 2026-01-31T00:00:00Z" if getattr(arrow, "tz", None) else ""
-        raise UsageError(f"{where}: this is not a {kind.simple_string}{example}") from error
+        raise UsageError(f"{where}: this is not a {kind.simple_string}, such as {example_of(kind)}") from error
+
+
+def _parse_struct(value: Any, kind: StructType, where: str, assume_utc: bool) -> dict[str, Any]:
+    if not isinstance(value, dict) or value.keys() != set(kind.names):
+        raise UsageError(f"{where}: this is not a {kind.simple_string}, such as {example_of(kind)}")
+    return {
+        field.name: parse_literal(
+            part if isinstance(part := value[field.name], str) else json.dumps(part),
+            field.type,
+            f"{where}, field {field.name}",
+            assume_utc=assume_utc,
+        )
+        for field in kind.fields
+    }
+
+
+def example_of(kind: DataType) -> str:
+    """Return a literal of a type, as ``parse_literal`` takes it; for a type that has none in JSON, the word LITERAL."""
+    arrow = arrow_type(kind)
+    if isinstance(kind, StructType):
+        parts = (f"{json.dumps(field.name)}: {_in_json(example_of(field.type))}" for field in kind.fields)
+        return f"{{{', '.join(parts)}}}"
+    if pa.types.is_timestamp(arrow):
+        return "2026-01-31T00:00:00Z" if arrow.tz else "2026-01-31T00:00:00"
+    if pa.types.is_date(arrow):
+        return "2026-01-31"
+    if pa.types.is_boolean(arrow):
+        return "true"
+    if pa.types.is_integer(arrow) or pa.types.is_decimal(arrow):
+        return "0"
+    if pa.types.is_floating(arrow):
+        return "0.5"
+    return "text" if pa.types.is_large_string(arrow) else "LITERAL"
+
+
+def _in_json(example: str) -> str:
+    """Return an example as a part of a JSON object."""
+    is_json = example in ("true", "0", "0.5") or example.startswith("{")
+    return example if is_json else json.dumps(example)
 
 
 def _parse_time(text: str, kind: pa.DataType, assume_utc: bool) -> pa.Scalar:
