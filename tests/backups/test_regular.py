@@ -567,6 +567,8 @@ def test_a_backup_that_a_later_one_has_found_damaged_does_not_count(
     where = damaged if is_killed else shared
     assert f"Warning: {source.path}: {where} is" in capsys.readouterr().err
     assert not doctor(str(good)).problems and not doctor(str(newest)).problems
+    warning = f"Warning: {source.path}: {damaged} does not count as a backup: files of it are damaged"
+    assert run(command) == 0 and warning in capsys.readouterr().err
     statuses = {Path(found.place).name: found.status for found in backups_in(folder)}
     assert statuses == {good.name: "complete", damaged.name: "damaged", newest.name: "complete"}
     assert restorable(backups_in(folder))[-1].place == str(newest)

@@ -212,6 +212,7 @@ class RegularBackups:
         if self.result.status != "done":
             self.result = replace(self._with_newest(found.newest), backups=len(found.complete))
         self.result = replace(self.result, is_current=found.current is not None)
+        self._warn_of_damage(found.damaged)
         return found
 
     def _describe_lost(self) -> str | None:
@@ -250,13 +251,12 @@ class RegularBackups:
         made = self.result.place if self.result.status == "done" else None
         others = [backup for backup in found.complete if backup != found.current and backup.place != made]
         self._remove(found.unfinished, others)
-        self._warn_of_damage(found.damaged)
 
     def _warn_of_damage(self, damaged: Iterable[FoundBackup]) -> None:
         """Warn of damaged backups, which do not count and are never removed, unless a warning names them already."""
         for backup in damaged:
             if not any(backup.place in warning for warning in self.result.warnings):
-                warnings = (*self.result.warnings, f"{backup.place} is no backup any more: {backup.error}")
+                warnings = (*self.result.warnings, f"{backup.place} does not count as a backup: {backup.error}")
                 self.result = replace(self.result, warnings=warnings)
 
     def _note(self, status: _Status) -> None:

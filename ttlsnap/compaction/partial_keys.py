@@ -11,7 +11,7 @@ from ttlsnap.operators.transform_with_state import NAMES, TIMERS
 
 
 def warn_of_partial_keys(states: Sequence[StateReport]) -> list[str]:
-    """Return a warning for each operator of which a rule drops some variables of a key and leaves others alone.
+    """Return a warning for each operator if a rule drops some variables of a key and leaves others alone.
 
     A user who chose the variables does not need it. Nor does one who only drops what has expired by Spark's own TTL:
     Spark drops the same, variable by variable.
