@@ -50,7 +50,7 @@ def test_commands_give_the_same_results_as_on_a_disk(
     old = objects_of(uri)
     assert old == files_of(local)
     # All entries expire, except the newest ones.
-    words = ("--ttl", "1s", "--time", "processing", "--timestamp", COMPACTABLE[name])
+    words = ("--ttl", "1s", "--time", "processing", "--timestamp", COMPACTABLE[name], "--max-drop", "100%")
     dry = compact(capsys, uri, *words, "--dry-run")
     assert objects_of(uri) == old
     now = next(store["newest"] for store in dry["stores"] if store["newest"] is not None)
@@ -275,8 +275,9 @@ def test_errors_explain_missing_and_unsupported_places(
     assert code == 2
     assert "does not name a bucket" in words
     code, words = said("inspect", "s3://no-such-bucket-here/checkpoint")
-    assert code == 5
-    assert "cannot look at s3://no-such-bucket-here/checkpoint" in words and "there is no such bucket" in words
+    assert code == 5 and "cannot look at s3://no-such-bucket-here/checkpoint" in words
+    is_s3 = bucket.startswith("s3:")  # otherwise, nothing is there to ask
+    assert ("there is no such bucket" if is_s3 else "no credentials were found") in words
     code, words = said("compact", "ftp://name/checkpoint", "--ttl", "1h")
     assert code == 3
     assert "the scheme 'ftp' is not supported" in words
