@@ -97,6 +97,11 @@ class PolicyBackup(Document):
     warnings: tuple[str, ...] = ()
 
     @property
+    def is_there(self) -> bool:
+        """Whether ``place`` has a backup."""
+        return self.place is not None and self.status != "planned"
+
+    @property
     def made_at_s(self) -> float | None:
         """When the newest one was made, in seconds since the epoch; None if there is none."""
         return None if self.made_at is None else datetime.fromisoformat(self.made_at).timestamp()

@@ -202,7 +202,7 @@ def _next_command(result: TargetResult) -> str | None:
 
 def _newest_backup(result: TargetResult) -> dict[str, Any] | None:
     backup = result.backup
-    if backup is None or backup.place is None or backup.status == "planned":
+    if backup is None or not backup.is_there:
         return None
     facts = {"place": backup.place, "batch": backup.batch, "made_at": backup.made_at}
     return {**facts, "restore": restore_command(result)}
@@ -211,7 +211,7 @@ def _newest_backup(result: TargetResult) -> dict[str, Any] | None:
 def restore_command(result: TargetResult) -> str | None:
     """Return the command that restores a damaged target from its newest backup; None for others."""
     backup = result.backup
-    if backup is None or backup.place is None or not isinstance(result.error, CorruptionError):
+    if backup is None or backup.place is None or not (backup.is_there and isinstance(result.error, CorruptionError)):
         return None
     return f"ttlsnap copy {shell_word(backup.place)} {shell_word(result.target)} --replace --stopped"
 
