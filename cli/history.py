@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
@@ -139,7 +139,7 @@ def history(
         elif entry.waiting:
             say(f"The entries that run {entry.run} dropped are not archived yet. The next run will try again.")
     _show_removal(pruned, removable if dry_run else None)
-    _show_backups(target, found_backups)
+    _show_backups(target, found_backups, runs=[entry.run for entry in entries if entry.kind != "rollback"])
 
 
 def _undo_command(target: str, entries: Sequence[HistoryEntry], run: str) -> str:
@@ -198,7 +198,10 @@ def _print_backups_only(target: str, backups: Sequence[FoundBackup], output_form
     _show_backups(target, backups, exists=False)
 
 
-def _show_backups(target: str, backups: Sequence[FoundBackup] | None, *, exists: bool = True) -> None:
+def _show_backups(
+    target: str, backups: Sequence[FoundBackup] | None, *, exists: bool = True, runs: Collection[str] = ()
+) -> None:
+    """Print the backups, and commands that restore one. ``runs`` are those that are published and not rollbacks."""
     if backups is None:
         return
     from ttlsnap.backups.found import restorable
@@ -236,7 +239,7 @@ def _show_backups(target: str, backups: Sequence[FoundBackup] | None, *, exists:
         )
         of_same_query = (one for one in reversed(usable) if one.query_id == query_id)
         before = next((one for one in of_same_query if one.last_run != newest.last_run), None)
-        if before is not None and newest.last_run is not None:
+        if before is not None and newest.last_run in runs:
             command = f"ttlsnap copy {shell_word(before.place)} {shell_word(target)}{how} --stopped"
             say(f"To go back to before run {newest.last_run}, as of batch {before.batch}: {command}")
 

@@ -408,16 +408,31 @@ def test_the_newest_backup_is_not_that_of_a_restore_which_was_undone(
     source.commit(source.batches[1])
     copy(str(old), str(source.path), replace=True, stopped=True, last_batch=source.batches[1] + 20)
     copy(str(source.path), str(folder / "undone"))
-    run_of_restore = history(str(source.path))[-1].run
     rollback(str(source.path), stopped=True)
     copy(str(source.path), str(folder / "after"))
     text = ttlsnap("history", source.path, "--backups", folder).out
     assert (
         f"To restore the newest, as of batch {source.batches[1]}," in text and f"ttlsnap copy {folder}/after " in text
     )
-    undoing = history(str(source.path))[-1].run
-    undone = f"To go back to before run {undoing}, as of batch {source.batches[1] + 20}: ttlsnap copy {folder}/undone "
-    assert undone in text and run_of_restore in text
+    assert "To go back to before run" not in text
+
+
+def test_the_backup_from_before_a_run_is_named(source: Source, tmp_path: Path, ttlsnap: Ttlsnap) -> None:
+    folder = tmp_path / "backups"
+    source.commit(source.batches[0])
+    copy(str(source.path), str(folder / "before"))
+    drop_some(source.path, stopped=True)
+    copy(str(source.path), str(folder / "after"))
+    text, run_id = ttlsnap("history", source.path, "--backups", folder).out, history(str(source.path))[-1].run
+    assert f"ttlsnap copy {folder}/after {source.path}" in text
+    batch = source.batches[0]
+    assert f"To go back to before run {run_id}, as of batch {batch}: ttlsnap copy {folder}/before {source.path}" in text
+    copy(str(folder / "before"), str(source.path), replace=True, stopped=True)
+    copy(str(source.path), str(folder / "restored"))
+    newest = (
+        f"To restore the newest, as of batch {batch}, after you have stopped the query: ttlsnap copy {folder}/restored"
+    )
+    assert newest in ttlsnap("history", source.path, "--backups", folder).out
 
 
 RULE = 'ttl = "7d"\ntimestamp = "value.max"\nnow = "wall"\nmax_drop = "100%"'
@@ -564,10 +579,10 @@ def test_a_backup_that_a_later_one_has_found_damaged_does_not_count(
     if is_killed:
         killed("ttlsnap.copies.run:write_manifest", f"from ttlsnap.cli.app import run; run({command!r})")
     assert run(command) == 0
-    where = damaged if is_killed else shared
-    assert f"Warning: {source.path}: {where} is" in capsys.readouterr().err
+    told = f"{damaged} does not count" if is_killed else f"{shared} is damaged"
+    assert f"Warning: {source.path}: {told}" in capsys.readouterr().err
     assert not doctor(str(good)).problems and not doctor(str(newest)).problems
-    warning = f"Warning: {source.path}: {damaged} does not count as a backup: files of it are damaged"
+    warning = f"Warning: {source.path}: {damaged} does not count as a backup: files of this copy are damaged"
     assert run(command) == 0 and warning in capsys.readouterr().err
     statuses = {Path(found.place).name: found.status for found in backups_in(folder)}
     assert statuses == {good.name: "complete", damaged.name: "damaged", newest.name: "complete"}

@@ -232,7 +232,7 @@ def test_a_checkpoint_that_lost_files_is_restored_and_no_number_comes_back(
             restore(backup, checkpoint, last_batch=6)
         (checkpoint / "other.txt").unlink()
         with pytest.raises(
-            UsageError, match=r"last_batch 1: the query has committed batch \d, so its sink has that one"
+            UsageError, match=r"last_batch 1: the checkpoint or the copy has batch \d, and numbers do not go back"
         ):
             restore(backup, checkpoint, last_batch=1)
         assert restore(backup, checkpoint, last_batch=6).batch == 6

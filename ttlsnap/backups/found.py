@@ -15,6 +15,7 @@ from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.logs import COPY_MARK, is_copy_fence, read_logs
 from ttlsnap.copies.manifest import (
     BEGUN,
+    DAMAGED,
     MANIFEST,
     UNFINISHED,
     CopyFacts,
@@ -26,11 +27,14 @@ from ttlsnap.copies.manifest import (
 from ttlsnap.copies.verify import find_others, is_unused
 from ttlsnap.documents import Result, in_json
 from ttlsnap.errors import RefusedError, TtlsnapError
+from ttlsnap.printable import printable
 from ttlsnap.publishing.runs import Runs
 from ttlsnap.storage.directory import OWN, Directory, each
 from ttlsnap.storage.open import open_directory, open_for_reading
 from ttlsnap.storage.trees import stat_files
 
+_MOST_WORDS = 10_000
+"""The bytes of what a mark says."""
 _CLOCKS_DIFFER_S = 300
 """A time that is later by more than this, in seconds, is that of a wrong clock."""
 
@@ -47,8 +51,7 @@ class FoundBackup(Result):
                     and ``error`` says what is wrong
     batch           the batch that it continues from
     made_at         when it was made
-    began_at        when its batch began
-    found_damaged   an earlier backup that was found damaged when this one was made
+    state_at        the last time at which the checkpoint is known to have had this state
     source          the checkpoint
     query_id        the id of the query in the checkpoint; with ``new_id``, the copy has another one
     last_run        the run that was published there last
@@ -63,8 +66,7 @@ class FoundBackup(Result):
     query_id: str | None = None
     new_id: bool = False
     last_run: str | None = None
-    began_at: str | None = field(default=None, metadata=in_json(hidden=True))
-    found_damaged: str | None = field(default=None, metadata=in_json(hidden=True))
+    state_at: str | None = field(default=None, metadata=in_json(hidden=True))
     files: int | None = None
     bytes: int | None = None
     error: str | None = None
@@ -90,8 +92,6 @@ def find_backups(folder: Directory) -> list[FoundBackup]:
     """
     names = [info.name for info in folder.list("") if info.is_dir and not folder.is_link(info.name)]
     found = list(filter(None, each(folder, lambda name: _find(f"{folder.root}/{name}"), names)))
-    found_by = {one.found_damaged: one.place for one in found if one.found_damaged is not None}
-    found = [_with_damage(one, found_by[one.place]) if one.place in found_by else one for one in found]
 
     def age(backup: FoundBackup) -> tuple[float, int, str]:
         batch, made_at_s = backup.batch or 0, backup.made_at_s
@@ -103,21 +103,13 @@ def find_backups(folder: Directory) -> list[FoundBackup]:
 
 
 def restorable(backups: Iterable[FoundBackup]) -> list[FoundBackup]:
-    """Return the complete backups, that of the batch that began last is the last. Clones are left out.
+    """Return the complete backups, that of the newest state last. Clones are left out.
 
-    A backup that was copied has the time of that copy. A number of a restore that was undone is too high. Two backups
-    of one batch are from before and after a run.
+    The numbers of batches do not show which is the newest: that of a restore may have been undone. Nor do the times at
+    which they were made: a backup can be copied later.
     """
     complete = [backup for backup in backups if backup.status == "complete" and not backup.new_id]
-    return sorted(complete, key=lambda one: (one.began_at or "", one.batch or 0, one.made_at or ""))
-
-
-def _with_damage(backup: FoundBackup, later: str) -> FoundBackup:
-    """Return a backup with the damage that ``later`` has found."""
-    if backup.status != "complete":
-        return backup
-    error = f"files of it are damaged, as was found when {later} was made. Remove it"
-    return replace(backup, status="damaged", error=error)
+    return sorted(complete, key=lambda one: (one.state_at or "", one.batch or 0, one.made_at or ""))
 
 
 def _find(place: str) -> FoundBackup | None:
@@ -138,6 +130,9 @@ def _look_at(files: Directory, place: str) -> FoundBackup | None:
         return None
     if not is_unused(manifest, Runs.read(files), read_logs(files)):
         return _describe(place, "used", manifest.facts, manifest)
+    if files.stat(DAMAGED) is not None:
+        words = printable(files.read(DAMAGED, _MOST_WORDS).decode("utf-8", "replace").strip())
+        return replace(_describe(place, "damaged", manifest.facts, manifest), error=f"{words}. Remove it")
     infos = stat_files(files, manifest.files)
     wrong = [path for path, file in manifest.files.items() if path not in infos or infos[path].size != file.size]
     if wrong:
@@ -157,8 +152,7 @@ def _describe(place: str, status: BackupStatus, facts: CopyFacts, manifest: Mani
         query_id=facts.source_query_id,
         new_id=facts.query_id != facts.source_query_id,
         last_run=facts.last_run,
-        began_at=facts.began_at,
-        found_damaged=facts.found_damaged,
+        state_at=facts.state_at,
         files=None if manifest is None else len(manifest.files),
         bytes=None if manifest is None else manifest.size,
     )

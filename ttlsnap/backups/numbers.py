@@ -52,8 +52,8 @@ def number_batches(
     sure_batch = max((backup_batch, *logs.commits))
     if last_batch is not None and last_batch < sure_batch:
         raise UsageError(
-            f"--last-batch {last_batch}: the query has committed batch {sure_batch}, so its sink has that one. Name "
-            "the last batch that the sink has. Nothing was changed"
+            f"--last-batch {last_batch}: the checkpoint or the copy has batch {sure_batch}, and numbers do not go "
+            f"back. Name {sure_batch}, or a later batch if the sink has one. Nothing was changed"
         )
     in_files = [*logs.offsets, *logs.commits, *_batches_of(listing)]
     highest = max((*in_files, *_batches_of_runs(runs), backup_batch, known_batch))
@@ -66,7 +66,7 @@ def number_batches(
             "changed. Move that file out of the checkpoint, and repeat the command"
         )
     last_committed = max(logs.commits, default=None)
-    known = min(known_batch, max(in_files, default=-1)) if last_committed is None else last_committed
+    known = min(known_batch, max(in_files, default=known_batch)) if last_committed is None else last_committed
     if (
         last_committed is not None
         and max(highest - 1, backup_batch, known_batch) <= last_committed

@@ -253,6 +253,7 @@ class RegularBackups:
             self._copy(found, self._free_place(found))
             if not self._dry_run:
                 found = self._find()  # the new backup may have shown that another one is damaged
+                self.result = replace(self.result, backups=len(found.complete))
         made = self.result.place if self.result.status == "done" else None
         others = [backup for backup in found.complete if backup != found.current and backup.place != made]
         self._remove(found.unfinished, others)

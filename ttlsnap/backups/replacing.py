@@ -262,10 +262,10 @@ class Replacement(Run):
 
     def _describe_raised_number(self) -> str:
         batch, written = self._numbers.batch, find_written(self._logs, self.before)
-        if written is not None:
-            reason = f"batch {written} was not committed, but has written state, so the sink may have it"
-        elif batch == self._request.last_batch:
+        if batch == self._request.last_batch:
             reason = f"--last-batch names a later batch than the last one of the checkpoint, {self._numbers.known}"
+        elif written is not None:
+            reason = f"batch {written} was not committed, but has written state, so the sink may have it"
         else:
             reason = f"a file or a run of the checkpoint names batch {batch}, and the sink may have none of that number"
         return (
@@ -399,8 +399,9 @@ class Replacement(Run):
 
     @cached_property
     def _staying(self) -> list[int]:
-        """The batches that an earlier restore has blocked: their offsets stay where they are."""
-        return [batch for batch in self._logs.blocked if batch < self._numbers.batch - 1]
+        """The batches that an earlier restore has blocked: their offsets stay. Without commits, any may be one."""
+        blocked = self._logs.blocked if self._logs.commits else self._logs.offsets
+        return [batch for batch in blocked if batch < self._numbers.batch - 1]
 
     def _build_state(self, place: WorkPlace) -> None:
         def build(partition: _Partition, progress: Progress) -> Written:

@@ -92,7 +92,7 @@ class Logs:
         A restore writes them (see ``backups.numbers``). They must stay as long as such a query may be there.
         """
         last_committed = max(self.commits, default=0)
-        return tuple(batch for batch in self.offsets if batch < last_committed and batch not in self.commits)
+        return tuple(batch for batch in sorted({*self.offsets} - {*self.commits}) if batch < last_committed)
 
 
 def read_logs(files: Directory) -> Logs:

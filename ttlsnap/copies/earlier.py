@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 import xxhash
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.logs import read_logs
-from ttlsnap.copies.manifest import CopiedFile, Manifest, read_manifest
+from ttlsnap.copies.manifest import DAMAGED, CopiedFile, Manifest, read_manifest
 from ttlsnap.copies.selection import SelectedFile
 from ttlsnap.copies.verify import find_differences, is_unused
-from ttlsnap.errors import RefusedError, UsageError
+from ttlsnap.errors import RefusedError, StorageError, UsageError
 from ttlsnap.publishing.runs import Runs
 from ttlsnap.storage.directory import Directory, FileInfo
 from ttlsnap.storage.trees import stat_files
@@ -58,6 +59,16 @@ class EarlierCopy:
         known_files = {file.path: self.manifest.files[file.path] for file in files if self.find(file) is not None}
         differences = find_differences(self.files, Manifest(self.manifest.facts, known_files))
         return [path for path, _ in differences if path in known_files]
+
+    def mark_damaged(self, found_by: str) -> None:
+        """Record in this copy that it is damaged, as the copy ``found_by`` has found, if this user may do that."""
+        words = f"files of this copy are damaged, as was found when {found_by} was made\n"
+        with suppress(StorageError):
+            self.files.replace(DAMAGED, words.encode())
+
+    def is_marked(self) -> bool:
+        """Return whether it is recorded that this copy is damaged."""
+        return self.files.stat(DAMAGED) is not None
 
     def find(self, file: SelectedFile) -> CopiedFile | None:
         """Return the file of this copy that is the same as ``file``; None if there is none, or if it is not known."""

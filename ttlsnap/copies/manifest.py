@@ -25,6 +25,8 @@ from ttlsnap.storage.directory import OWN, Directory
 from ttlsnap.versions import VERSION, refuse_newer
 
 MANIFEST = f"{OWN}/copy.json"
+DAMAGED = f"{OWN}/damaged"
+"""A mark in a complete copy. A later copy that had shared its files has found damage in them."""
 UNFINISHED = f"{OWN}/copying"
 BEGUN = f"{UNFINISHED}/begun.json"
 FORMAT = 2
@@ -65,8 +67,8 @@ class CopyFacts(ReadableDocument):
     """What a copy is of. ``source`` is the place of the checkpoint, and ``query_id`` the id that the copy has.
 
     ``source_query_id`` is the id of the query in the source, and ``last_run`` the run that was published there last.
-    ``verify`` is whether everything is read again before the copy is complete. ``began_at`` is when the batch began. A
-    verified copy may have found files of the earlier copy ``found_damaged`` that are not as its manifest says.
+    ``verify`` is whether everything is read again before the copy is complete. ``state_at`` is the last time at which
+    the checkpoint is known to have had this state.
     """
 
     format: int = FORMAT
@@ -78,8 +80,7 @@ class CopyFacts(ReadableDocument):
     source_query_id: str | None
     last_run: str | None = None
     verify: bool = False
-    began_at: str | None = None
-    found_damaged: str | None = None
+    state_at: str | None = None
 
 
 @dataclass(frozen=True)

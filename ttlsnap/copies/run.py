@@ -46,7 +46,7 @@ from ttlsnap.copies.manifest import (
 from ttlsnap.copies.report import CopyReport
 from ttlsnap.copies.selection import SelectedFile, Selection, find_changed, select_files
 from ttlsnap.copies.transfer import Sender
-from ttlsnap.copies.verify import find_differences, find_others, refuse_altered
+from ttlsnap.copies.verify import find_differences, find_others, is_unused, refuse_altered
 from ttlsnap.errors import (
     BusyError,
     CorruptionError,
@@ -189,7 +189,8 @@ class _Copy:
     """One call of ``copy``. ``copied`` are the files that the copy has already."""
 
     def __init__(self, source: Directory, target: Directory, request: CopyRequest, earlier: EarlierCopy | None) -> None:
-        self._earlier, self._shared = earlier, list[CopiedFile]()
+        self._onto = self._earlier = earlier
+        self._shared = list[CopiedFile]()
         self._source, self._target, self._request = source, target, request
         self._listener = request.listener or SilentCopyListener()
         self._copied: dict[str, CopiedFile] = {}
@@ -305,8 +306,7 @@ class _Copy:
             source_query_id=selection.checkpoint.query_id,
             last_run=selection.runs.last_published,
             verify=self._request.verify or (facts is not None and facts.verify),
-            began_at=iso(selection.checkpoint.batch.timestamp_ms * 1000),
-            found_damaged=None if facts is None else facts.found_damaged,
+            state_at=self._state_at(selection),
         )
         write_begun(target, facts)
         fence = layout.offset_file(selection.batch + 1)
@@ -314,6 +314,15 @@ class _Copy:
         target.mkdirs(layout.OFFSETS)
         target.replace(fence, f"{COPY_MARK}; run `{command}`\n".encode())
         return facts
+
+    def _state_at(self, selection: Selection) -> str | None:
+        """Return the last time at which the checkpoint is known to have had this state; that of a copy is recorded."""
+        manifest = read_manifest(for_reading(self._source))
+        if manifest is not None and is_unused(manifest, selection.runs, selection.checkpoint.logs):
+            return manifest.facts.state_at
+        if read_logs(self._source).commits[-1:] == (selection.batch,):
+            return iso(time.time_ns() // 1000)
+        return iso(selection.checkpoint.batch.timestamp_ms * 1000)
 
     def _send(self, selection: Selection) -> str | None:
         """Send what the copy does not have. Return the path of a file that has changed in the source, or None."""
@@ -380,30 +389,28 @@ class _Copy:
         for path in other_paths:
             target.remove(path)
         sync_names(target, other_paths)
-        warnings: list[str] = []
-        if facts.verify:
-            warnings, facts = self._replace_wrong(selection, facts, fence)
+        warnings = self._replace_wrong(selection, facts, fence) if facts.verify else []
         unchanged = (file.path for file in selection.files if file.content is None and not file.parts)
         digests = {path: self._copied[path].digest for path in unchanged}
         warnings += refuse_altered(self._source, selection, "The copy is not complete.", digests)
         manifest = self._manifest(selection, facts)
         write_manifest(target, manifest)
         warnings += (*self._lower_fence(fence), *self._warn_of_skipping(selection))
+        place = None if self._onto is None or not self._onto.is_marked() else self._onto.files.root
+        if place is not None and not any(place in warning for warning in warnings):
+            doctor = f"ttlsnap doctor {shell_word(place)}"
+            warnings.append(f"{place} is damaged. Do not restore from it. To see what is wrong: {doctor}")
         return replace(self._report(selection, manifest), warnings=tuple(warnings))
 
     def _manifest(self, selection: Selection, facts: CopyFacts) -> Manifest:
         return Manifest(facts, {file.path: self._copied[file.path] for file in selection.files})
 
-    def _replace_wrong(self, selection: Selection, facts: CopyFacts, fence: str) -> tuple[list[str], CopyFacts]:
-        """Read everything in the copy, and send what is wrong once more.
-
-        Return warnings, and the facts, which name an earlier copy that is damaged. They are recorded first: a repeated
-        command finds the right files in this copy.
-        """
+    def _replace_wrong(self, selection: Selection, facts: CopyFacts, fence: str) -> list[str]:
+        """Read everything in the copy, and send what is wrong once more. Return warnings."""
         target = self._target
         wrong = self._find_wrong(selection, facts, fence)
         if not wrong:
-            return self._describe_damaged(facts), facts
+            return []
         path, words = wrong[0]
         warning = f"{target.root}/{path} {words}{such_files(len(wrong))}. It was copied again. Check the disk"
         wrong_paths = {path for path, _ in wrong}
@@ -411,8 +418,7 @@ class _Copy:
         shared_paths = set(self._earlier.find_damaged(wrong_files)) if self._earlier is not None else set()
         if self._earlier is not None and shared_paths:
             earlier = self._earlier.files.root
-            facts = replace(facts, found_damaged=earlier)
-            write_begun(target, facts)
+            self._earlier.mark_damaged(target.root)  # first: a repeated command finds the right files in this copy
             warning = (
                 f"{earlier}/{min(shared_paths)} is damaged{such_files(len(shared_paths))}, so it was copied from "
                 f"{self._source.root}. Do not restore from {earlier}. To see what is wrong with it: ttlsnap doctor "
@@ -430,14 +436,7 @@ class _Copy:
                 f"{target.root}/{path} {words}, although it was copied twice{such_files(len(wrong))}. The copy is not "
                 "complete. Check the disk, and repeat the command"
             )
-        return [warning], facts
-
-    def _describe_damaged(self, facts: CopyFacts) -> list[str]:
-        """Return a warning if an interrupted command has found that the earlier copy is damaged."""
-        place = facts.found_damaged
-        if place is None:
-            return []
-        return [f"{place} is damaged. Do not restore from it. To see what is wrong: ttlsnap doctor {shell_word(place)}"]
+        return [warning]
 
     def _find_wrong(self, selection: Selection, facts: CopyFacts, fence: str) -> list[tuple[str, str]]:
         """Read everything in the copy. Return the files that differ from what was sent, and what is wrong with each."""
@@ -485,7 +484,7 @@ class _Copy:
             sent_bytes=self._sent_bytes,
             shared=len(self._shared),
             shared_bytes=sum(file.size for file in self._shared),
-            onto_is_damaged=manifest is not None and manifest.facts.found_damaged is not None,
+            onto_is_damaged=self._onto is not None and self._onto.is_marked(),
             kept=self._kept,
             attempts=max(self._attempts, 1),
             verified=manifest is not None and manifest.facts.verify,

@@ -88,9 +88,10 @@ def older_logs(plan: MigrationPlan) -> list[str]:
     A query that restarts after the batch also reads the offsets before it.
     """
     batch, logs = plan.checkpoint.batch.id, plan.checkpoint.logs
-    paths = [layout.offset_file(number) for number in logs.offsets if number < batch - 1 and number not in logs.blocked]
     if not plan.stores:
         return []  # older versions have the same files, and remain readable
+    moved_offsets = sorted({*logs.offsets} - {*logs.blocked})
+    paths = [layout.offset_file(number) for number in moved_offsets if number < batch - 1]
     return paths + [layout.commit_file(number) for number in logs.commits if number < batch]
 
 

@@ -53,15 +53,13 @@ def parse_literal(text: str, kind: DataType, where: str, *, assume_utc: bool = F
 def _parse_struct(value: Any, kind: StructType, where: str, assume_utc: bool) -> dict[str, Any]:
     if not isinstance(value, dict) or value.keys() != set(kind.names):
         raise UsageError(f"{where}: this is not a {kind.simple_string}, such as {example_of(kind)}")
-    return {
-        field.name: parse_literal(
-            part if isinstance(part := value[field.name], str) else json.dumps(part),
-            field.type,
-            f"{where}, field {field.name}",
-            assume_utc=assume_utc,
-        )
-        for field in kind.fields
-    }
+    parts = {}
+    for field in kind.fields:
+        place = f"{where}, field {field.name}"
+        parts[field.name] = parse_literal(json.dumps(value[field.name]), field.type, place, assume_utc=assume_utc)
+        if parts[field.name] is None and not field.nullable:
+            raise UsageError(f"{place}: it may not be null")
+    return parts
 
 
 def example_of(kind: DataType) -> str:

@@ -30,7 +30,6 @@ from ttlsnap.publishing.journal import digest_of, report_path
 from ttlsnap.publishing.liveness import LONGEST_GAP, PLANNED, longest_gap_ms, planned_batch
 from ttlsnap.publishing.runs import Runs
 from ttlsnap.storage.directory import LOCK, OWN, Directory, FileInfo
-from ttlsnap.storage.lease import refuse_other_systems
 from ttlsnap.storage.local import LocalDirectory
 from ttlsnap.storage.open import open_directory
 from ttlsnap.storage.trees import stat_files, sync_names
@@ -55,11 +54,9 @@ class Destination:
     def check(cls, source: Directory, output: str, run: str, logs: Logs) -> Destination:
         """Return the destination, which is absent or an empty folder, and neither within the source nor around it.
 
-        Raise UsageError otherwise, and RefusedError on another system than Linux. ``logs`` are those that the new
-        checkpoint will have.
+        Raise UsageError otherwise. ``logs`` are those that the new checkpoint will have.
         """
         files = open_directory(output)
-        refuse_other_systems(files.root)
         if isinstance(files, LocalDirectory):
             destination = cls(source, files, LocalDirectory(f"{files.root}.{run}.ttlsnap"), None)
         else:

@@ -48,6 +48,7 @@ from ttlsnap.publishing.preflight import foresee, refuse_in_place, refuse_runnin
 from ttlsnap.publishing.runs import Runs, refuse_if_interrupted
 from ttlsnap.publishing.swap import refuse_activity, refuse_if_changed, swap
 from ttlsnap.storage.directory import Directory
+from ttlsnap.storage.lease import refuse_other_systems
 from ttlsnap.storage.open import for_reading, open_directory
 from ttlsnap.storage.uris import is_local
 from ttlsnap.transaction.change import Change
@@ -259,6 +260,7 @@ class StateRun(Run, Generic[AnyReport]):
             return False
         if self.confirm(self.whole_report):
             return True
+        self.made_final = None
         self.report = self.report.unpublished()
         return False
 
@@ -337,6 +339,7 @@ def _carry_out(run: StateRun[AnyReport], scratch: str | None) -> AnyReport:
     refusals += foresee(partial(refuse_uncommitted, files, logs, run.before), dry_run=dry_run)
     destination = None
     if options.output is not None:
+        refusals += foresee(partial(refuse_other_systems, files.root), dry_run=dry_run)
         destination = Destination.check(files, options.output, run.id, logs)
     if destination is None:
         run.refuse_unmovable()
