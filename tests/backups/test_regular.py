@@ -633,7 +633,7 @@ def test_a_notification_names_the_newest_backup(source: Source, tmp_path: Path) 
     (failed,) = document["targets"]
     newest = failed["newest_backup"]
     assert newest["restore"] == f"ttlsnap copy {newest['place']} {source.path} --replace --stopped"
-    assert document["text"].endswith(f" - {failed['next']} - {newest['restore']}")
+    assert document["text"].endswith(f" - {failed['next']} - if that cannot repair it: {newest['restore']}")
     assert (newest["place"], newest["batch"]) == (str(tmp_path / f"backups/{source.batches[0]}"), source.batches[0])
 
 

@@ -224,8 +224,9 @@ def _describe_failure(result: TargetResult) -> str:
     reason = for_policy(result.error.text.without_keys, result.target).partition("\n")[0]
     sentence = re.split(r"(?<=[.?!])\s", reason, maxsplit=1)[0]
     line = f"{line}: {sentence if len(sentence) <= _MOST_OF_A_REASON else sentence[:_MOST_OF_A_REASON] + ' ...'}"
-    commands = filter(None, [_next_command(result), restore_command(result)])
-    return " - ".join([line, *commands])
+    command, restore = _next_command(result), restore_command(result)
+    line = line if command is None else f"{line} - {command}"
+    return line if restore is None else f"{line} - if that cannot repair it: {restore}"
 
 
 class _Runner:
