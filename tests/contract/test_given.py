@@ -43,6 +43,7 @@ def test_a_contract_file_is_read(tmp_path: Path) -> None:
     (tmp_path / "new.json").write_text(contract.dumps())
     read = load_contract(str(tmp_path / "new.json"))
     assert isinstance(read, Contract) and read == load_contract(AGG)
+    assert load_contract(Path(AGG)) == read  # type: ignore[arg-type]
     assert not check(contract, read).findings
     assert NewQuery(read).contract is read
 

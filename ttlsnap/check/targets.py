@@ -25,13 +25,13 @@ def is_folder(target: str) -> bool:
     return "://" in target or target.startswith("file:") or folder
 
 
-@public
 def refuse_script(target: str) -> None:
     """Raise UsageError for a script: its contract has to be made first."""
     if target.endswith(".py") and Path(target).is_file():
         raise UsageError(f"{target} is a script. To make its contract: ttlsnap contract --script {shell_word(target)}")
 
 
+@public
 def load_contract(target: str) -> Contract | TableContract:
     """Return the contract in the file ``target``, or that of the checkpoint or Delta table in the folder ``target``."""
     if is_folder(target):
