@@ -204,7 +204,7 @@ def _show_backups(
     """Print the backups, and commands that restore one. ``runs`` are those that are published and not rollbacks."""
     if backups is None:
         return
-    from ttlsnap.backups.found import restorable
+    from ttlsnap.backups.found import restorable, restore_command
 
     if not backups:
         say("No folder in that of --backups is a backup of this checkpoint. Perhaps they are one level above or below.")
@@ -228,11 +228,10 @@ def _show_backups(
             say(f"{place(backup.place)}: {backup.error}")
     usable = restorable(backups)
     newest_by_query = {backup.query_id: backup for backup in usable}
-    how = " --replace" if exists else " --replace --last-batch N"
     what_n_is = "" if exists else ". N is the last batch that the sink of the query has"
     for query_id, newest in newest_by_query.items():
         of_query = f" of the query {query_id}" if len(newest_by_query) > 1 else ""
-        command = f"ttlsnap copy {shell_word(newest.place)} {shell_word(target)}{how} --stopped"
+        command = restore_command(newest.place, target, is_lost=not exists)
         say(
             f"To restore the newest{of_query}, as of batch {newest.batch}, after you have stopped the query: "
             f"{command}{what_n_is}"
@@ -240,7 +239,7 @@ def _show_backups(
         of_same_query = (one for one in reversed(usable) if one.query_id == query_id)
         before = next((one for one in of_same_query if one.last_run != newest.last_run), None)
         if before is not None and newest.last_run in runs:
-            command = f"ttlsnap copy {shell_word(before.place)} {shell_word(target)}{how} --stopped"
+            command = restore_command(before.place, target)
             say(f"To go back to before run {newest.last_run}, as of batch {before.batch}: {command}")
 
 

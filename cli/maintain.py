@@ -269,7 +269,7 @@ def _describe_migration(result: TargetResult) -> Iterator[str]:
 
 def _describe_backups(result: TargetResult) -> Iterator[str]:
     """Yield lines about the backups of a target."""
-    from ttlsnap.maintenance.runs import restore_command
+    from ttlsnap.maintenance.runs import how_to_restore
 
     backup = result.backup
     if backup is None:
@@ -285,7 +285,7 @@ def _describe_backups(result: TargetResult) -> Iterator[str]:
     else:
         reason = {"failed": "not backed up; ", "waiting": "no backup is due; "}.get(backup.status, "")
         yield f"{reason}the newest backup is of batch {backup.batch}, made {backup.made_at}: {backup.place}"
-        if (command := restore_command(result)) is not None:
+        if (command := how_to_restore(result)) is not None:
             yield f"if doctor cannot repair it, restore it, with the query stopped: {command}"
     for place_of_backup in backup.removed:
         yield f"{'a run removes' if backup.dry_run else 'removed'} the backup {place_of_backup}"

@@ -38,7 +38,7 @@ MACHINES = {62: "x86_64", 183: "aarch64"}
 """The processors by their numbers in a file of the format ELF (``e_machine``)."""
 
 MACH_O, MACH_O_MACHINES = 0xFEEDFACF, {0x0100_0007: "x86_64", 0x0100_000C: "arm64"}
-"""What begins a file of the format Mach-O with 64 bits, and the processors by their numbers there (``cputype``)."""
+"""The first number in a file of the format Mach-O with 64 bits, and the processors by their numbers (``cputype``)."""
 
 SIGNATURE, VERSION = 0x1D, 0x32
 """Load commands of Mach-O (``mach-o/loader.h``): the signature, which arm64 needs, and the oldest system."""

@@ -27,7 +27,7 @@ from ttlsnap.copies.manifest import (
 from ttlsnap.copies.verify import find_others, is_unused
 from ttlsnap.documents import Result, in_json
 from ttlsnap.errors import RefusedError, TtlsnapError
-from ttlsnap.printable import printable
+from ttlsnap.printable import printable, shell_word
 from ttlsnap.publishing.runs import Runs
 from ttlsnap.storage.directory import OWN, Directory, each
 from ttlsnap.storage.open import open_directory, open_for_reading
@@ -110,6 +110,12 @@ def restorable(backups: Iterable[FoundBackup]) -> list[FoundBackup]:
     """
     complete = [backup for backup in backups if backup.status == "complete" and not backup.new_id]
     return sorted(complete, key=lambda one: (one.state_at or "", one.batch or 0, one.made_at or ""))
+
+
+def restore_command(place: str, target: str, *, is_lost: bool = False) -> str:
+    """Return the command that restores a checkpoint from a backup. For one that is lost, the user has to say N."""
+    last_batch = " --last-batch N" if is_lost else ""
+    return f"ttlsnap copy {shell_word(place)} {shell_word(target)} --replace{last_batch} --stopped"
 
 
 def _find(place: str) -> FoundBackup | None:

@@ -17,7 +17,7 @@ from ttlsnap.publishing.in_progress import find_written
 from ttlsnap.publishing.runs import Runs
 
 _EACH_END = 100
-"""How many numbers are blocked from the first, and up to the last, that an idle query may begin. Spark retains 100."""
+"""How many of the lowest numbers that an idle query may begin are blocked, and how many of the highest."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Numbers:
 
     The next one is planned. ``begun`` says that a batch of that number was begun, and not committed: its offsets are
     replaced. ``blocked`` are the numbers below ``batch`` that an idle query may begin next. ``known`` is the last batch
-    that the sink is sure to have: it may have none of those between it and ``batch``.
+    that the sink is sure to have. It may lack the later ones.
     """
 
     batch: int

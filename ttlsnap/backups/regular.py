@@ -10,17 +10,17 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal
 
-from ttlsnap.backups.found import FoundBackup, find_backups, remove_backup, restorable
+from ttlsnap.backups.found import FoundBackup, find_backups, remove_backup, restorable, restore_command
 from ttlsnap.checkpoint.checkpoint import query_id
 from ttlsnap.checkpoint.logs import read_logs
 from ttlsnap.checkpoint.recognize import require_checkpoint
 from ttlsnap.clock import iso_of
 from ttlsnap.copies.earlier import EarlierCopy
+from ttlsnap.copies.report import CopyReport
 from ttlsnap.copies.run import CopyRequest, SilentCopyListener, make_copy
 from ttlsnap.copies.selection import select_files
 from ttlsnap.documents import Document
 from ttlsnap.errors import BusyError, NotACheckpointError, RefusedError, TtlsnapError, UsageError
-from ttlsnap.printable import shell_word
 from ttlsnap.publishing.runs import Runs
 from ttlsnap.storage.directory import Directory
 from ttlsnap.storage.open import for_reading, open_directory
@@ -97,9 +97,9 @@ class PolicyBackup(Document):
     warnings: tuple[str, ...] = ()
 
     @property
-    def is_there(self) -> bool:
-        """Whether ``place`` has a backup."""
-        return self.place is not None and self.status != "planned"
+    def existing_place(self) -> str | None:
+        """The place of the newest backup; None if there is none, or only a planned one."""
+        return None if self.status == "planned" else self.place
 
     @property
     def made_at_s(self) -> float | None:
@@ -228,9 +228,9 @@ class RegularBackups:
         if newest is None:
             return None
         return (
-            f"Its newest backup is of batch {newest.batch}: {newest.place}. To restore it: ttlsnap copy "
-            f"{shell_word(newest.place)} {shell_word(root)} --replace --last-batch N --stopped, where N is the last "
-            "batch that the sink of the query has"
+            f"Its newest backup is of batch {newest.batch}: {newest.place}. To restore it: "
+            f"{restore_command(newest.place, root, is_lost=True)}, where N is the last batch that the sink of the "
+            "query has"
         )
 
     def _with_newest(self, newest: FoundBackup | None) -> PolicyBackup:
@@ -250,9 +250,9 @@ class RegularBackups:
         if found.current is not None:
             self._note("current")
         else:
-            self._copy(found, self._free_place(found))
-            if not self._dry_run:
-                found = self._find()  # the new backup may have shown that another one is damaged
+            report = self._copy(found, self._free_place(found))
+            if report.onto_is_damaged and not self._dry_run:
+                found = self._find()
                 self.result = replace(self.result, backups=len(found.complete))
         made = self.result.place if self.result.status == "done" else None
         others = [backup for backup in found.complete if backup != found.current and backup.place != made]
@@ -275,7 +275,7 @@ class RegularBackups:
         places = (place if number == 1 else f"{place}-{number}" for number in itertools.count(1))
         return next(place for place in places if open_directory(place).root not in found.taken)
 
-    def _copy(self, found: _Backups, place: str) -> None:
+    def _copy(self, found: _Backups, place: str) -> CopyReport:
         newest = found.newest
         request = CopyRequest(
             self._target,
@@ -306,6 +306,7 @@ class RegularBackups:
             backups=len(found.complete) + (not self._dry_run),
             warnings=tuple(dict.fromkeys((*self.result.warnings, *report.warnings))),
         )
+        return report
 
     def _remove(self, unfinished: list[FoundBackup], others: list[FoundBackup]) -> None:
         """Remove the unfinished backups, and those complete ``others`` that the rule does not keep beside the current.

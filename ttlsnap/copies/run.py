@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Protocol
 from uuid import uuid4
@@ -315,9 +315,14 @@ class _Copy:
         target.replace(fence, f"{COPY_MARK}; run `{command}`\n".encode())
         return facts
 
+    @cached_property
+    def _manifest_of_source(self) -> Manifest | None:
+        """The manifest of the source, if that is a copy itself."""
+        return read_manifest(for_reading(self._source))
+
     def _state_at(self, selection: Selection) -> str | None:
         """Return the last time at which the checkpoint is known to have had this state; that of a copy is recorded."""
-        manifest = read_manifest(for_reading(self._source))
+        manifest = self._manifest_of_source
         if manifest is not None and is_unused(manifest, selection.runs, selection.checkpoint.logs):
             return manifest.facts.state_at
         if read_logs(self._source).commits[-1:] == (selection.batch,):
@@ -396,11 +401,12 @@ class _Copy:
         manifest = self._manifest(selection, facts)
         write_manifest(target, manifest)
         warnings += (*self._lower_fence(fence), *self._warn_of_skipping(selection))
-        place = None if self._onto is None or not self._onto.is_marked() else self._onto.files.root
+        report = self._report(selection, manifest)
+        place = self._onto.files.root if self._onto is not None and report.onto_is_damaged else None
         if place is not None and not any(place in warning for warning in warnings):
             doctor = f"ttlsnap doctor {shell_word(place)}"
             warnings.append(f"{place} is damaged. Do not restore from it. To see what is wrong: {doctor}")
-        return replace(self._report(selection, manifest), warnings=tuple(warnings))
+        return replace(report, warnings=tuple(warnings))
 
     def _manifest(self, selection: Selection, facts: CopyFacts) -> Manifest:
         return Manifest(facts, {file.path: self._copied[file.path] for file in selection.files})
@@ -445,7 +451,7 @@ class _Copy:
 
     def _warn_of_skipping(self, selection: Selection) -> list[str]:
         """Return a warning if a backup is copied to the place of its original: sinks know the next batches."""
-        manifest = None if self._request.new_id else read_manifest(for_reading(self._source))
+        manifest = None if self._request.new_id else self._manifest_of_source
         if manifest is None or manifest.facts.source != self._target.root:
             return []
         command = f"{_command(self._source.root, self._target, new_id=False)} --replace --last-batch N"

@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any, Literal, Protocol
 
 from ttlsnap.amounts import quantity
+from ttlsnap.backups.found import restore_command
 from ttlsnap.backups.regular import PolicyBackup, RegularBackups
 from ttlsnap.clock import iso_of
 from ttlsnap.compaction.options import ExpiryOptions
@@ -202,18 +203,18 @@ def _next_command(result: TargetResult) -> str | None:
 
 def _newest_backup(result: TargetResult) -> dict[str, Any] | None:
     backup = result.backup
-    if backup is None or not backup.is_there:
+    if backup is None or backup.existing_place is None:
         return None
-    facts = {"place": backup.place, "batch": backup.batch, "made_at": backup.made_at}
-    return {**facts, "restore": restore_command(result)}
+    facts = {"place": backup.existing_place, "batch": backup.batch, "made_at": backup.made_at}
+    return {**facts, "restore": how_to_restore(result)}
 
 
-def restore_command(result: TargetResult) -> str | None:
+def how_to_restore(result: TargetResult) -> str | None:
     """Return the command that restores a damaged target from its newest backup; None for others."""
-    backup = result.backup
-    if backup is None or backup.place is None or not (backup.is_there and isinstance(result.error, CorruptionError)):
+    place = None if result.backup is None else result.backup.existing_place
+    if place is None or not isinstance(result.error, CorruptionError):
         return None
-    return f"ttlsnap copy {shell_word(backup.place)} {shell_word(result.target)} --replace --stopped"
+    return restore_command(place, result.target)
 
 
 def _describe_failure(result: TargetResult) -> str:
@@ -224,7 +225,7 @@ def _describe_failure(result: TargetResult) -> str:
     reason = for_policy(result.error.text.without_keys, result.target).partition("\n")[0]
     sentence = re.split(r"(?<=[.?!])\s", reason, maxsplit=1)[0]
     line = f"{line}: {sentence if len(sentence) <= _MOST_OF_A_REASON else sentence[:_MOST_OF_A_REASON] + ' ...'}"
-    command, restore = _next_command(result), restore_command(result)
+    command, restore = _next_command(result), how_to_restore(result)
     line = line if command is None else f"{line} - {command}"
     return line if restore is None else f"{line} - if that cannot repair it: {restore}"
 

@@ -241,8 +241,9 @@ def notes(document: Document) -> Iterator[tuple[str, bool]]:
     """Yield what a reader must know about each state, and whether it is a warning."""
     for text in describe_left_alone(document):
         yield text, False
-    if document["dry_run"]:
-        yield from ((text, True) for text in filter(None, [describe_made_final(document)]))
+    foreseen = describe_made_final(document) if document["dry_run"] else None
+    if foreseen is not None:
+        yield foreseen, True
     if document["totals"]["dropped"] and any(state["role"] == "derived" for state in document["stores"]):
         yield "The total does not count derived entries, which are indexes and counts of others", False
     for state in document["stores"]:

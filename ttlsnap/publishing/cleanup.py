@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
 
 from ttlsnap.checkpoint import layout
 from ttlsnap.errors import (
@@ -68,19 +67,23 @@ def tidy_up(runs: Runs, run: str) -> Tidied:
 
 def foresee_final(runs: Runs, batch: int) -> str | None:
     """Return the run that a new one on the last committed ``batch`` would make final; None if there is none."""
-    last = next((journal for journal in reversed(runs.journals) if journal.status == "done"), None)
-    if last is None or last.kind == "rollback" or last.batch != batch or not runs.has_folders(last.run):
-        return None
-    return last.run
+    run = _find_undoable(runs.journals, batch)
+    return run if run is not None and runs.has_folders(run) else None
 
 
 def _made_final(runs: Runs, run: str, removed: Sequence[str]) -> str | None:
     """Return the run before ``run`` if its backup is ``removed``, and no batch was committed between the two."""
-    done_journals = [journal for journal in runs.journals if journal.status == "done"]
-    for earlier, later in pairwise(done_journals):
-        if later.run == run and earlier.run in removed and earlier.kind != "rollback":
-            return earlier.run if earlier.batch == later.batch else None
+    for place, journal in enumerate(runs.journals):
+        if journal.run == run and journal.status == "done":
+            earlier = _find_undoable(runs.journals[:place], journal.batch)
+            return earlier if earlier in removed else None
     return None
+
+
+def _find_undoable(journals: Sequence[Journal], batch: int) -> str | None:
+    """Return the last published run, if it is of this batch, and no rollback."""
+    last = next((journal for journal in reversed(journals) if journal.status == "done"), None)
+    return last.run if last is not None and last.kind != "rollback" and last.batch == batch else None
 
 
 def discard_files(files: Directory, journal: Journal) -> bool:

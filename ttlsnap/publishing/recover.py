@@ -13,6 +13,7 @@ from ttlsnap.archives.places import AllowedPlaces, Confirm
 from ttlsnap.archives.receivers import ExpiredCallback
 from ttlsnap.checkpoint import layout
 from ttlsnap.checkpoint.logs import fenced, is_copy_fence, read_logs
+from ttlsnap.checkpoint.recognize import require_checkpoint
 from ttlsnap.documents import Result
 from ttlsnap.errors import (
     CorruptionError,
@@ -39,7 +40,7 @@ from ttlsnap.publishing.moves import (
 )
 from ttlsnap.publishing.preflight import require_ownership
 from ttlsnap.publishing.recording import close_journal
-from ttlsnap.publishing.runs import Fence, Runs, open_existing
+from ttlsnap.publishing.runs import Fence, Runs
 from ttlsnap.publishing.swap import close_undone, finish, undo
 from ttlsnap.publishing.takeover import is_half_taken_over, take_over
 from ttlsnap.storage.directory import OWN, Directory
@@ -89,7 +90,7 @@ def recover(
             files = open_directory(target)
             # After a restore from nothing, there may be runs and nothing else.
             if not files.list(layout.RUNS):
-                files = open_existing(target)
+                require_checkpoint(files, layout.OFFSETS)
             if not files.list(OWN) and read_logs(files).fence is None:
                 return RecoverReport(files.root, "nothing", None)
             places = allowed_places(target, expired_to, confirm)

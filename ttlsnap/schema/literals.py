@@ -27,10 +27,10 @@ def parse_literal(text: str, kind: DataType, where: str, *, assume_utc: bool = F
         value = text
     if value is None:
         return None
-    if isinstance(kind, StructType):
-        return _parse_struct(value, kind, where, assume_utc)
     is_text = pa.types.is_large_string(arrow) or pa.types.is_temporal(arrow)
     try:
+        if isinstance(kind, StructType):
+            return _parse_struct(value, kind, where, assume_utc)
         if is_text and not isinstance(value, str):
             value = text
         if pa.types.is_decimal(arrow) and not isinstance(value, bool):
@@ -47,12 +47,12 @@ def parse_literal(text: str, kind: DataType, where: str, *, assume_utc: bool = F
             raise ValueError("a whole number has no fraction")
         return pa.scalar(value, arrow).as_py()
     except (pa.ArrowException, ValueError, ArithmeticError, TypeError, OverflowError) as error:
-        raise UsageError(f"{where}: this is not a {kind.simple_string}, such as {example_of(kind)}") from error
+        raise UsageError(f"{where}: this is not a {kind.simple_string}, such as {_example_of(kind)}") from error
 
 
 def _parse_struct(value: Any, kind: StructType, where: str, assume_utc: bool) -> dict[str, Any]:
     if not isinstance(value, dict) or value.keys() != set(kind.names):
-        raise UsageError(f"{where}: this is not a {kind.simple_string}, such as {example_of(kind)}")
+        raise ValueError("a struct has all its fields and no others")
     parts = {}
     for field in kind.fields:
         place = f"{where}, field {field.name}"
@@ -62,29 +62,27 @@ def _parse_struct(value: Any, kind: StructType, where: str, assume_utc: bool) ->
     return parts
 
 
-def example_of(kind: DataType) -> str:
+def _example_of(kind: DataType) -> str:
     """Return a literal of a type, as ``parse_literal`` takes it; for a type that has none in JSON, the word LITERAL."""
+    example = _example(kind)
+    return example if isinstance(example, str) else json.dumps(example)
+
+
+def _example(kind: DataType) -> Any:
     arrow = arrow_type(kind)
     if isinstance(kind, StructType):
-        parts = (f"{json.dumps(field.name)}: {_in_json(example_of(field.type))}" for field in kind.fields)
-        return f"{{{', '.join(parts)}}}"
+        return {field.name: _example(field.type) for field in kind.fields}
     if pa.types.is_timestamp(arrow):
         return "2026-01-31T00:00:00Z" if arrow.tz else "2026-01-31T00:00:00"
     if pa.types.is_date(arrow):
         return "2026-01-31"
     if pa.types.is_boolean(arrow):
-        return "true"
+        return True
     if pa.types.is_integer(arrow) or pa.types.is_decimal(arrow):
-        return "0"
+        return 0
     if pa.types.is_floating(arrow):
-        return "0.5"
+        return 0.5
     return "text" if pa.types.is_large_string(arrow) else "LITERAL"
-
-
-def _in_json(example: str) -> str:
-    """Return an example as a part of a JSON object."""
-    is_json = example in ("true", "0", "0.5") or example.startswith("{")
-    return example if is_json else json.dumps(example)
 
 
 def _parse_time(text: str, kind: pa.DataType, assume_utc: bool) -> pa.Scalar:
