@@ -58,7 +58,8 @@ def doctor(
         typer.Option(
             "--fix",
             metavar="NAME",
-            help="Repair the problem that the report calls by this name, and keep a backup. Can be repeated.",
+            help="Repair a problem by its name in the report, such as moved-schema-paths, and keep a backup. Can be "
+            "repeated.",
         ),
     ] = None,
     parallelism: Annotated[

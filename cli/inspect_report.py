@@ -60,6 +60,8 @@ def show_inspection(out: Console, inspection: Inspection) -> None:
                     size(state.bytes),
                 )
         out.print(rows)
+        if any(len(states) > 1 and states[0].bytes is not None for _, states in stores):
+            out.print("  The states of a store share its files: the size of all of them is shown at the first.")
         words = describe_unused(state.to_json() for _, states in stores for state in states)
         if words is not None:
             out.print(f"  {words}")

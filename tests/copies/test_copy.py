@@ -654,6 +654,22 @@ def test_a_file_that_is_read_again_must_have_the_same_content(tmp_path: Path, sh
     assert (target / STATE_FILE).read_bytes() == (source / STATE_FILE).read_bytes()
 
 
+def test_a_file_that_cannot_be_shared_must_have_the_content_that_the_earlier_copy_has(tmp_path: Path) -> None:
+    source, last, target = sample(AGG, tmp_path), tmp_path / "last", tmp_path / "copy"
+    for checksum in source.rglob(".*.crc"):  # as in an object store
+        checksum.unlink()
+    copy(str(source), str(last))
+    (last / STATE_FILE).rename(last / "elsewhere")
+    (last / STATE_FILE).symlink_to(last / "elsewhere")  # a link is not shared
+    flip_bit(source / STATE_FILE)
+    with pytest.raises(CorruptionError, match=f"{source}/{STATE_FILE} has the size and the time .* another content"):
+        copy(str(source), str(target), onto=str(last))
+    assert read_manifest(open_directory(str(target))) is None
+    flip_bit(source / STATE_FILE)
+    report = copy(str(source), str(target), onto=str(last))
+    assert report.shared and not (target / STATE_FILE).is_symlink()
+
+
 def test_an_interrupted_copy_still_finds_that_an_earlier_one_is_damaged(tmp_path: Path) -> None:
     source, last, target = sample(AGG, tmp_path), tmp_path / "last", tmp_path / "copy"
     copy(str(source), str(last))

@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from ttlsnap.check.comparison import Comparison
 from ttlsnap.check.outcomes import FUNCTION_ADDED, FUNCTION_CHANGED, FUNCTION_REMOVED, FUNCTION_RENAMED
 from ttlsnap.contract import OperatorContract
-from ttlsnap.contract.functions import BODY, INCOMPLETE, NAMES
+from ttlsnap.contract.functions import ATTRIBUTES, BASES, BODY, INCOMPLETE, NAMES
 from ttlsnap.entries.place import Place
+
+_IN_WORDS = {ATTRIBUTES: "what its constructor and init set", BASES: "the classes that it extends", BODY: "its body"}
 
 
 def find_changed_parts(old: OperatorContract, new: OperatorContract) -> Mapping[tuple[str, str], Sequence[str]] | None:
@@ -59,7 +61,12 @@ def compare_functions(comparison: Comparison, place: Place, old: OperatorContrac
                 for name, functions in ((old_name, old.functions or {}), (new_name, new.functions or {}))
             )
             comparison.add(
-                outcome, function_place, old_text, new_text, name=new_name or old_name, parts=", ".join(parts)
+                outcome,
+                function_place,
+                old_text,
+                new_text,
+                name=new_name or old_name,
+                parts=", ".join(_IN_WORDS.get(part, part) for part in parts),
             )
         elif old_name != new_name:
             comparison.add(FUNCTION_RENAMED, place, old_name, new_name)

@@ -37,7 +37,11 @@ RULES: Mapping[str, CheckRule] = {
         ),
         ("stores-changed", "an operator uses other state stores", "Spark does not read the old ones."),
         # Keys
-        ("key-added", "a column was added to the key", "Existing keys lack it, so new keys never match them."),
+        (
+            "key-added",
+            "a column was added to the key",
+            "Existing keys lack it, so new keys never match them. A migration gives all of them the same value.",
+        ),
         ("key-removed", "a column was removed from the key", "Existing keys have it, so new keys never match them."),
         ("key-reordered", "the columns of the key are in another order", "Spark compares keys by position."),
         ("key-retyped", "a column of the key has another type", "The same key then has other bytes."),

@@ -91,6 +91,13 @@ class Sender:
                 size += len(piece)
             if file.content is None and not file.parts and size != file.info.size:
                 raise ChangedError(f"{self._source.root}/{file.path} has changed while it was copied")
+            if known_file is not None and self._earlier is not None and digest.hexdigest() != known_file.digest:
+                raise CorruptionError(
+                    f"{self._source.root}/{file.path} has the size and the time that it had when "
+                    f"{self._earlier.files.root} was made, and another content: the disk may have changed it. The copy "
+                    f"is not complete. See: ttlsnap doctor {shell_word(self._source.root)}. If the file is as it "
+                    "should be, copy without --onto"
+                )
         return CopiedFile(file.path, size, digest.hexdigest(), _changed_ns(file))
 
     def _pieces(self, file: SelectedFile) -> Iterator[bytes]:
