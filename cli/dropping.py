@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from ttlsnap.transformers import TtlTransformerFactory
 
 DROPPED = "What is dropped"
-OPERATORS = "RocksDB, joins, timers"
+OPERATORS = "RocksDB, joins, timers, variables"
 
 
-class TimerPolicyName(StrEnum):
-    """The policies for the timers of a key."""
+class FollowPolicyName(StrEnum):
+    """The policies for what belongs to a key whose other entries are dropped."""
 
     KEEP = "keep"
     FOLLOW = "follow"
@@ -52,11 +52,20 @@ DropUnmatchedOption = Annotated[
     ),
 ]
 TimersOption = Annotated[
-    TimerPolicyName,
+    FollowPolicyName,
     typer.Option(
         "--timers",
         help="transformWithState: keep leaves all timers. follow drops the timers of a key when all of its state "
         "is dropped.",
+        rich_help_panel=OPERATORS,
+    ),
+]
+VariablesOption = Annotated[
+    FollowPolicyName,
+    typer.Option(
+        "--variables",
+        help="transformWithState: keep leaves variables that no rule sees. follow drops those of a key when the last "
+        "of its entries that a rule sees is dropped.",
         rich_help_panel=OPERATORS,
     ),
 ]
@@ -215,14 +224,19 @@ class DroppedOptions(RuleOptions):
 
 @dataclass(frozen=True)
 class OperatorOptions:
-    """What is dropped from joins and timers."""
+    """What is dropped from joins, timers and other variables."""
 
     drop_unmatched: DropUnmatchedOption = False
-    timers: TimersOption = TimerPolicyName.KEEP
+    timers: TimersOption = FollowPolicyName.KEEP
+    variables: VariablesOption = FollowPolicyName.KEEP
 
     def arguments(self) -> dict[str, Any]:
         """Return the options as keyword arguments of the library."""
-        return {"drop_unmatched": self.drop_unmatched, "timers": self.timers.value}
+        return {
+            "drop_unmatched": self.drop_unmatched,
+            "timers": self.timers.value,
+            "variables": self.variables.value,
+        }
 
 
 class OrderedOptions(Command):

@@ -12,11 +12,12 @@ import typer
 from ttlsnap.amounts import UNITS, quantity
 from ttlsnap.cli.dropping import (
     DropUnmatchedOption,
+    FollowPolicyName,
     OperatorOptions,
     OrderedOptions,
     RuleOptions,
-    TimerPolicyName,
     TimersOption,
+    VariablesOption,
 )
 from ttlsnap.cli.groups import given, separate
 from ttlsnap.cli.options import Checkpoint, Format, FormatOption, NowOption, ParallelismOption, StateOptions
@@ -76,7 +77,8 @@ def explain(
     ] = None,
     rules: RuleOptions,
     now: NowOption = _CHECKPOINT,
-    timers: TimersOption = TimerPolicyName.KEEP,
+    timers: TimersOption = FollowPolicyName.KEEP,
+    variables: VariablesOption = FollowPolicyName.KEEP,
     drop_unmatched: DropUnmatchedOption = False,
     states: StateOptions,
     show: Annotated[int, typer.Option("--show", metavar="N", min=0, help="Show the first N entries.")] = 100,
@@ -91,7 +93,7 @@ def explain(
     from ttlsnap.compaction.options import CompactOptions
     from ttlsnap.reading.explain import explain as run
 
-    operators = OperatorOptions(drop_unmatched, timers)
+    operators = OperatorOptions(drop_unmatched, timers, variables)
     factories: Sequence[StateSnapshotTransformerFactory]
     if len(key) > 1:
         raise UsageError("--key is given twice, and explain looks for one key. Repeat the command for the other one")
@@ -111,6 +113,7 @@ def explain(
             selection=options.selection,
             schemas=options.schemas,
             timers=options.timers,
+            variables=options.variables,
             drop_unmatched=options.drop_unmatched,
             show=show,
             parallelism=parallelism,

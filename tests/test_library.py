@@ -26,7 +26,7 @@ from .samples import SAMPLES, sample
 
 PROMISED = {
     "compact": "target, transformers, *, now='checkpoint', selection=None, schemas=None, dry_run=False, output=None, "
-    "engine=None, rewrite='auto', scratch=None, drop_unmatched=False, timers='keep', stopped=False, "
+    "engine=None, rewrite='auto', scratch=None, drop_unmatched=False, timers='keep', variables='keep', stopped=False, "
     "planned_batch=True, max_drop=None, parts=(), expired_to=None, show=0, listener=None",
     "compact_table": "target, transformers, *, key=(), now='checkpoint', dry_run=False, limits=None, erasing=None, "
     "expired_to=None, session=None, jars=None, master=None, confirm=None, max_drop=None, asks=False",
@@ -34,7 +34,7 @@ PROMISED = {
     "parallelism=None, listener=None",
     "doctor": "target, *, fix=(), parallelism=None, scratch=None, stopped=False, confirm=None, listener=None",
     "explain": "target, key, transformers, *, now='checkpoint', selection=None, schemas=None, timers='keep', "
-    "drop_unmatched=False, show=100, parallelism=None, listener=None",
+    "variables='keep', drop_unmatched=False, show=100, parallelism=None, listener=None",
     "export": "target, to, *, file_format=None, batch=None, selection=None, tables=(), columns=None, where=(), "
     "timestamp=None, time=None, now='checkpoint', schemas=None, parallelism=None, listener=None, escape_formulas=False",
     "history": "target",
@@ -45,8 +45,8 @@ PROMISED = {
     "list_restorable": "target",
     "migrate": "target, *, partitions=None, provider=None, settings=None, new_query=None, transformers=(), "
     "now='checkpoint', selection=None, schemas=None, dry_run=False, output=None, engine=None, scratch=None, "
-    "drop_unmatched=False, timers='keep', stopped=False, planned_batch=True, max_drop=None, expired_to=None, drops=(), "
-    "listener=None",
+    "drop_unmatched=False, timers='keep', variables='keep', stopped=False, planned_batch=True, max_drop=None, "
+    "expired_to=None, drops=(), listener=None",
     "prune": "target, *, confirm=None",
     "recorded_files": "target, source, patterns=()",
     "read_state": "spark, path, *, operator=None, store=None, state=None, table=None, batch=None, columns=None, "

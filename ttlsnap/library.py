@@ -81,7 +81,7 @@ def _require_transformers(request: MigrateRequest, options: CompactOptions) -> N
     if request.transformers:
         return
     defaults = CompactOptions()
-    names = ["selection", "drop_unmatched", "timers", "max_drop", *([] if request.new_query else ["now"])]
+    names = ["selection", "drop_unmatched", "timers", "variables", "max_drop", *([] if request.new_query else ["now"])]
     for name in names:
         if getattr(options, name) != getattr(defaults, name):
             raise UsageError(f"{name} needs transformers: without them, a migration drops nothing")

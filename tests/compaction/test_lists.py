@@ -22,21 +22,12 @@ from ..judge.queries import Event, stamp
 from ..judge.spark import Judge
 from ..matrix import FULL
 from .joins import BATCHES, LIMIT, MORE, is_expired
+from .lists import AGAIN, AVRO, LISTS
 from .stories import H, T, rocksdb, settled
 from .timers import alarmed
 from .ttl_states import DAY_MS, began_ms, in_batch_0, rows
 from .unseen import Case, fits, goes_on
 
-LISTS = [
-    [Event("a", T + i, i) for i in range(9)] + [Event("b", T, 3), Event("é", T, 4), Event("gone", T, 5)],
-    [Event("a", T + 10 * H, 11), Event("b", T + 9 * H, 12), Event("c", T + 9 * H, 13), Event("é", T + 8 * H, 14)],
-    [Event("a", T + 20 * H, 21), Event("d", T + 9 * H, 22)],
-]
-AGAIN = [
-    [Event(key, T + 30 * H + n, 30 + n) for key in ("a", "b", "c", "gone", "new") for n in range(batch)]
-    for batch in (1, 2, 3)
-]
-AVRO = (("spark.sql.streaming.stateStore.encodingFormat", "avro"),)
 CASES: list[tuple[str, int, bool, bool, Rewrite]] = [(NEWEST, 1, True, True, "tombstones")]
 ALL: list[tuple[str, int, bool, bool, Rewrite]] = [
     (NEWEST, number, changelog, checksum, rewrite)

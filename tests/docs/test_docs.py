@@ -107,20 +107,23 @@ def test_the_transformers_of_the_page_work_as_described(tmp_path: Path, monkeypa
 
 
 @pytest.mark.parametrize(("name", "age"), [("visits-4.2", "7d"), ("alarms-4.2", "3d")])
-def test_the_recipe_for_whole_keys_drops_every_entry_of_a_key(
+def test_the_options_for_whole_keys_drop_every_entry_of_a_key(
     name: str, age: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The keys are those of the variable ``last``. One sample has a list beside it, the other a list and a map."""
-    (code,) = re.findall(r"```python\n# old_keys\.py\n(.*?)```", (ROOT / "docs/operators.md").read_text(), re.DOTALL)
-    (tmp_path / "old_keys.py").write_text(code)
     monkeypatch.chdir(tmp_path)
     sample(name, tmp_path)
+    (given,) = re.findall(
+        r"ttlsnap compact ck --state profile (.*?) --dry-run", (ROOT / "docs/operators.md").read_text(), re.DOTALL
+    )
+    rule = given.replace("\\\n", " ").replace("value.seen:ms", "value.seen:s").replace("30d", age).split()
+    if name != "alarms-4.2":
+        rule = rule[: rule.index("--timers")]
+    assert rule[-2:] in (["--timers", "follow"], ["--variables", "follow"])
     chosen = ["--state", "last", "--timestamp", "value.seen:s", "--where", f"age > {age}", "--columns", "key"]
     assert run(["export", name, *chosen, "--to", "old"]) == 0
-    settings = ["--set", "table=old/0.last", "--set", "column=key"]
-    rule = ["--transformer", "old_keys:OldKeys", *settings, *(["--timers", "follow"] if name == "alarms-4.2" else [])]
     before = keys_of(name, "before")
-    assert run(["compact", name, *rule, "--stopped", "--engine", "local"]) == 0
+    assert run(["compact", name, "--state", "last", *rule, "--stopped", "--engine", "local"]) == 0
     old = {row["key"]["key"] for row in dataset("old/0.last").to_table().to_pylist()}
     after = keys_of(name, "after")
     assert old and len(before) > 1

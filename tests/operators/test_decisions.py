@@ -16,7 +16,7 @@ from ttlsnap.errors import CorruptionError
 from ttlsnap.operators.join import IndexedSide
 from ttlsnap.operators.links import Decisions, Link, StateId
 from ttlsnap.operators.registry import links_of
-from ttlsnap.operators.transform_with_state import Timers, Variable
+from ttlsnap.operators.transform_with_state import Followers, Timers, Variable
 from ttlsnap.operators.work import begin_work
 from ttlsnap.schema.arrow import arrow_type
 from ttlsnap.schema.ddl import parse_ddl
@@ -160,6 +160,22 @@ def test_an_index_entry_that_spark_left_for_a_value_that_returned_is_not_damage(
     returned = replace(variable, returned=True)
     assert resolve(returned, entries, {})[variable.index.place] == [stale, of_a]
     assert resolve(returned, entries, {variable.elements.place: [0]})[variable.index.place] == [stale]
+
+
+def test_a_variable_follows_the_last_entry_that_decides() -> None:
+    def variable(name: str, kind: str, key: str, **facts: Any) -> StateDescriptor:
+        return StateDescriptor(0, None, "default", name, None, parse_ddl(key), parse_ddl("n INT"), kind=kind, **facts)
+
+    deciding = variable("counts", "map", "key STRUCT<name: STRING>, userKey STRUCT<n: INT>")
+    following = variable("seen", "value", "name STRING")
+    link = Followers({deciding.place: deciding}, {following.place: following})
+    # The key c has no entry that decides.
+    counts: list[Entry] = [({"key": {"name": name}, "userKey": {"n": n}}, {"n": 1}) for name in "ab" for n in (1, 2)]
+    seen: list[Entry] = [({"name": name}, {"n": 1}) for name in "abc"]
+    entries: Entries = {deciding.place: counts, following.place: seen}
+    for dropped, left in (([], [0, 1, 2]), ([0], [0, 1, 2]), ([0, 1], [1, 2]), ([0, 1, 2, 3], [2])):
+        found = resolve(link, entries, {deciding.place: dropped})
+        assert found[following.place] == [seen[n] for n in left]
 
 
 def test_timers_are_dropped_only_with_the_whole_state_of_their_key() -> None:

@@ -201,6 +201,12 @@ def test_special_reasons_are_told() -> None:
             assert told == (entry["matched"] is False)
     _, report = both("alarms-4.2", [ttl(24, "value.seen:s")], {"now": "2026-11-21", "timers": "follow"})
     assert {"its key still has state", "nothing of its key is left for it"} <= reasons(report)
+    following = {"now": "2026-11-20", "selection": Selection(state="last"), "variables": "follow"}
+    dry, report = both("alarms-4.2", [ttl(24, "value.seen:s")], following)
+    assert 0 < dry.totals.dropped < (dry.totals.entries or 0)
+    assert "with --variables follow, it is dropped with the last of the entries of its key that a rule sees" in reasons(
+        report
+    )
     _, report = both("lists-4.2", [EntryTransformerFactory(some, FIRST)], {})
     assert "the rule does not look at it: an earlier value of its list is kept" in reasons(report)
     dry, report = both("groups-3.1", [ttl(1, "value.groupState.seen:s")], {})

@@ -142,7 +142,11 @@ class LinkedStores:
                     if place in link.places:
                         work.look(place, keys, values)
         decisions = {place: Decisions.join(parts_of_place) for place, parts_of_place in parts.items()}
-        return decisions, [work.resolve(decisions, self._fetch) for _, work in work_of_links]
+        all_decisions, outcomes = dict(decisions), []
+        for _, work in work_of_links:  # those that follow others come after them
+            outcomes.append(work.resolve(all_decisions, self._fetch))
+            all_decisions |= outcomes[-1].decisions
+        return decisions, outcomes
 
     def _keep_times(self, final_decisions: Mapping[StateId, Decisions]) -> None:
         """Note when the entries were written that stay, or the values that have moved to them."""
@@ -153,20 +157,23 @@ class LinkedStores:
             self._times.keep_hashes(place, hashes[decision.kept], sources[decision.kept])
 
     def _write_down(self, outcome: LinkDecisions) -> int:
-        """Archive derived entries that are dropped and contain a fact of their own. Return their number."""
-        if self._archive is None or outcome.archived_place is None:
-            return 0
-        (store, state), is_dropped = outcome.archived_place, ~outcome.decisions[outcome.archived_place].kept
+        """Archive followers that are dropped and contain a fact of their own. Return the number of derived ones."""
+        derived_count = 0
+        for place in outcome.archived if self._archive is not None else ():
+            is_dropped, descriptor = ~outcome.decisions[place].kept, self._places[place]
+            if is_dropped.any():
+                self._archive_followers(descriptor, is_dropped)
+            if descriptor.role == "derived":
+                derived_count += int(is_dropped.sum())
+        return derived_count
+
+    def _archive_followers(self, state: StateDescriptor, is_dropped: Mask) -> None:
+        assert self._archive is not None
         position = 0
-        if not is_dropped.any():
-            return 0
-        descriptors = {state: self._places[store, state]}
-        for batch, descriptor in scan_partition(self._partitions[store], descriptors, only=state):
-            assert descriptor is not None
-            entries = StateEntries.of(descriptor, batch.keys, batch.values)
+        for batch, _ in scan_partition(self._partitions[state.store], {state.state: state}, only=state.state):
+            entries = StateEntries.of(state, batch.keys, batch.values)
             self._archive.write(cast(RowEntries, entries.filter(is_dropped[position : position + len(batch)])), None)
             position += len(batch)
-        return int(is_dropped.sum())
 
     def _fetch(self, place: StateId, mask: Mask) -> Rows:
         """Scan a place again. Return the values of the entries for which ``mask`` is true."""
@@ -227,19 +234,19 @@ class LinkedStores:
     ) -> list[StateResult]:
         """Return the results of the states of a store: primary ones by the transformers, others by the links."""
         unmatched: dict[StateId, int] = {}
-        follower_results = []
+        follower_results = {}
         for link, outcome in zip(self._task.links, outcomes, strict=True):
             for place, state in link.places.items():
                 if place in transformers:
                     unmatched[place] = outcome.unmatched
                 elif place[0] == store and place in final_decisions:
-                    follower_results.append(_count_followers(state.state, final_decisions[place]))
+                    follower_results[place] = _count_followers(state.state, final_decisions[place])
         primary_results = [
             replace(state_transformers.result(), unmatched=unmatched.get(place, 0))
             for place, state_transformers in transformers.items()
             if place[0] == store
         ]
-        return [*primary_results, *follower_results]
+        return [*primary_results, *follower_results.values()]
 
 
 def _decisions(count: int, entries: RowEntries) -> Decisions:

@@ -10,7 +10,7 @@ from ttlsnap.clock import Moment
 from ttlsnap.compaction.drop_limit import check_limit
 from ttlsnap.compaction.incremental import Parts
 from ttlsnap.errors import UsageError
-from ttlsnap.operators.registry import AnyOf, Selection, TimerPolicy
+from ttlsnap.operators.registry import AnyOf, Selection, TimerPolicy, VariablePolicy
 from ttlsnap.stores.protocols import Rewrite, RewriteChoice
 from ttlsnap.transaction.options import RunOptions
 
@@ -42,18 +42,24 @@ class DropOptions(RunOptions, ExpiryOptions):
     """The options of a run that may drop entries of a checkpoint. Raise UsageError for invalid values.
 
     ``selection`` limits the run to some states. ``drop_unmatched`` also drops rows of a join that have not matched yet.
-    ``timers`` "follow" drops the timers of a key with the last of its state.
+    ``timers`` "follow" drops the timers of a key with the last of its state. ``variables`` "follow" drops its variables
+    that no rule sees, with the last of its entries that a rule sees.
     """
 
     selection: Selection | AnyOf | None = None
     drop_unmatched: bool = False
     timers: TimerPolicy = "keep"
+    variables: VariablePolicy = "keep"
 
     def __post_init__(self) -> None:
         """Raise UsageError for an unknown value."""
         super().__post_init__()
-        if self.timers not in get_args(TimerPolicy):
-            raise UsageError(f"timers is {self.timers!r}; use one of {', '.join(get_args(TimerPolicy))}")
+        for name, value, policies in (
+            ("timers", self.timers, get_args(TimerPolicy)),
+            ("variables", self.variables, get_args(VariablePolicy)),
+        ):
+            if value not in policies:
+                raise UsageError(f"{name} is {value!r}; use one of {', '.join(policies)}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,7 +33,7 @@ def _describe(variables: Sequence[StateReport]) -> str | None:
     return (
         f"this run drops {dropped} of {_list(losing)}, and nothing of {_list(staying)}. A key that has entries in both "
         "keeps a part of its state, and the query finds it like that. Give each variable a --timestamp of its own "
-        "(in a policy: timestamp), or drop whole keys with a transformer"
+        "(in a policy: timestamp), or drop the rest of these keys with --variables follow (in a policy: variables)"
     )
 
 

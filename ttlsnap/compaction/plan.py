@@ -23,6 +23,7 @@ from ttlsnap.operators.registry import (
     AnyOf,
     Selection,
     TimerPolicy,
+    VariablePolicy,
     behind_join,
     describe,
     explain_untouched,
@@ -43,10 +44,14 @@ from ttlsnap.written.history import History, history_to_keep
 
 @dataclass(frozen=True)
 class StatePlan:
-    """One state. ``left_alone`` says why no transformer sees it; None if one does."""
+    """One state. ``left_alone`` says why it stays as it is; None if it may change.
+
+    A state that ``follows`` changes with others. No transformer sees it.
+    """
 
     state: StateDescriptor
     left_alone: str | None
+    follows: bool = False
 
 
 @dataclass(frozen=True)
@@ -67,7 +72,11 @@ class StorePlan:
     @property
     def seen_states(self) -> tuple[StateDescriptor, ...]:
         """The states that a transformer sees."""
-        return tuple(plan.state for plan in self.states if plan.left_alone is None and plan.state.role == "primary")
+        return tuple(
+            plan.state
+            for plan in self.states
+            if plan.left_alone is None and plan.state.role == "primary" and not plan.follows
+        )
 
     @property
     def touched(self) -> bool:
@@ -193,10 +202,12 @@ def plan_compaction(
     selection: Selection | AnyOf | None = None,
     timers: TimerPolicy = "keep",
     runs: Runs | None = None,
+    variables: VariablePolicy = "keep",
 ) -> Plan:
     """Plan a run of ``factories`` over ``checkpoint``.
 
-    With ``timers`` "follow", the timers of a key are dropped with the last of its state. Raise FencedError if there is
+    With ``timers`` "follow", the timers of a key are dropped with the last of its state. With ``variables`` "follow",
+    its variables that no factory processes are dropped with its last entry that one does. Raise FencedError if there is
     a fence, UnsupportedError for unknown formats, CorruptionError for an incomplete lineage, and UsageError if the
     factories or the selection match nothing.
     """
@@ -213,18 +224,16 @@ def plan_compaction(
     clock = replace(clock, behind_join=behind_join(checkpoint), ahead=ahead_reason)
     states = describe(checkpoint, selection)
     reasons = explain_left_alone(states, transformers, clock)
-    operators_at_work = {state.operator for state, reason in zip(states, reasons, strict=True) if reason is None}
+    seen_places: dict[int, set[StateId]] = {}
+    for state, reason in zip(states, reasons, strict=True):
+        if reason is None:
+            seen_places.setdefault(state.operator, set()).add(state.place)
     links = {
-        operator.id: links_of(checkpoint, operator, timers)
+        operator.id: links_of(checkpoint, operator, timers, seen_places[operator.id] if variables == "follow" else None)
         for operator in checkpoint.operators
-        if operator.id in operators_at_work
+        if operator.id in seen_places
     }
-    if (
-        timers == "follow"
-        and operators_at_work
-        and not any(link.has_timers for links_of_operator in links.values() for link in links_of_operator)
-    ):
-        raise UsageError("--timers follow: none of the selected operators has timers")
+    _refuse_idle_policies(links, {"timers": timers, "variables": variables})
     return Plan(
         run=new_run_id(),
         checkpoint=checkpoint,
@@ -239,6 +248,14 @@ def plan_compaction(
     )
 
 
+def _refuse_idle_policies(links: Mapping[int, Sequence[Link]], policies: Mapping[str, str]) -> None:
+    """Raise UsageError if entries should follow others, and no operator at work has such entries."""
+    found = {link.option for links_of_operator in links.values() for link in links_of_operator}
+    for option, followers in (("timers", "timers"), ("variables", "variables that no rule sees")):
+        if links and policies[option] == "follow" and option not in found:
+            raise UsageError(f"--{option} follow: none of the selected operators has {followers}")
+
+
 def plan_or_foresee(
     checkpoint: Checkpoint,
     runs: Runs,
@@ -250,43 +267,48 @@ def plan_or_foresee(
 
     In a dry run, use this watermark, and return the refusal as a warning.
     """
+    policies = options.selection, options.timers, runs, options.variables
     try:
-        return plan_compaction(checkpoint, factories, clock, options.selection, options.timers, runs), ()
+        return plan_compaction(checkpoint, factories, clock, *policies), ()
     except FutureWatermarkError as error:
         if not options.dry_run:
             raise
-        plan = plan_compaction(checkpoint, factories, clock.unchecked(), options.selection, options.timers, runs)
+        plan = plan_compaction(checkpoint, factories, clock.unchecked(), *policies)
         return plan, (describe_refusal(error),)
 
 
 def _stores(
     checkpoint: Checkpoint, state_store: StateStore, states: Sequence[StatePlan], links: Mapping[int, Sequence[Link]]
 ) -> Iterator[StorePlan]:
-    seen_states = {
-        (plan.state.operator, plan.state.store, plan.state.state) for plan in states if plan.left_alone is None
-    }
+    seen_places = {(plan.state.operator, plan.state.place) for plan in states if plan.left_alone is None}
     for operator in checkpoint.operators:
-        # A link does nothing if no transformer sees its primary entries.
-        links_at_work = [
-            link
-            for link in links.get(operator.id, ())
-            if any((operator.id, *place) in seen_states for place in _primary(link))
-        ]
+        own_places = {place for number, place in seen_places if number == operator.id}
+        links_at_work = _links_at_work(links.get(operator.id, ()), own_places)
         for store in operator.stores:
             plans = [plan for plan in states if (plan.state.operator, plan.state.store) == (operator.id, store.name)]
             own_links = tuple(link for link in links_at_work if any(name == store.name for name, _ in _primary(link)))
-            derived_plans = [
-                StatePlan(state, None)
+            followers = [
+                StatePlan(state, None, follows=True)
                 for link in links_at_work
-                for (name, _), state in link.places.items()
-                if name == store.name and state.role == "derived"
+                for (name, _), state in link.followers.items()
+                if name == store.name
             ]
-            derived_names = {plan.state.state for plan in derived_plans}
-            plans = [plan for plan in plans if plan.state.state not in derived_names] + derived_plans
+            following_names = {plan.state.state for plan in followers}
+            plans = [plan for plan in plans if plan.state.state not in following_names] + followers
             if plans:
-                follows = bool(derived_plans) and not own_links
+                follows = bool(followers) and not own_links
                 partitions = tuple(partitions_of(checkpoint, state_store, store))
                 yield StorePlan(operator.id, store.name, tuple(plans), partitions, own_links, follows)
+
+
+def _links_at_work(links: Sequence[Link], seen_places: set[StateId]) -> list[Link]:
+    """Return the links of whose primary entries a transformer sees some, and of those that follow them."""
+    changing, links_at_work = set(seen_places), []
+    for link in links:
+        if not changing.isdisjoint(_primary(link)):
+            links_at_work.append(link)
+            changing.update(link.followers)
+    return links_at_work
 
 
 def _primary(link: Link) -> list[StateId]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
@@ -134,3 +135,8 @@ class StateDescriptor:
     def field(self, name: str) -> Field | None:
         """Return the field with the name that ``inspect`` prints; None if this state does not have it."""
         return find_field(name, self.key_schema, self.value_schema)
+
+
+def derived_among(states: Mapping[tuple[str, str], StateDescriptor]) -> dict[tuple[str, str], StateDescriptor]:
+    """Return those of the states, by their places, that are derived from others."""
+    return {place: state for place, state in states.items() if state.role == "derived"}

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ttlsnap.checkpoint import Checkpoint, Operator, Store
 from ttlsnap.checkpoint.state_schema import ColumnFamilySchema
-from ttlsnap.entries.descriptor import SIDES, StateDescriptor
+from ttlsnap.entries.descriptor import SIDES, StateDescriptor, derived_among
 from ttlsnap.operators.aggregation import times_of, watermarked_column
 from ttlsnap.schema.types import BooleanType, LongType, NullType, StructField, StructType
 
@@ -54,7 +54,7 @@ FORMAT = "spark.sql.streaming.join.stateFormatVersion"
 class IndexedSide:
     """One side of a join of format 1, 2 or 3: its rows and their counts."""
 
-    has_timers: ClassVar[bool] = False
+    option: ClassVar[str | None] = None
 
     values: StateDescriptor
     counts: StateDescriptor
@@ -64,12 +64,16 @@ class IndexedSide:
     def places(self) -> Mapping[StateId, StateDescriptor]:
         return {state.place: state for state in (self.values, self.counts)}
 
+    @property
+    def followers(self) -> Mapping[StateId, StateDescriptor]:
+        return derived_among(self.places)
+
 
 @dataclass(frozen=True)
 class TimedSide:
     """One side of a join of format 4: its rows, and the index of their times."""
 
-    has_timers: ClassVar[bool] = False
+    option: ClassVar[str | None] = None
 
     values: StateDescriptor
     times: StateDescriptor
@@ -77,6 +81,10 @@ class TimedSide:
     @property
     def places(self) -> Mapping[StateId, StateDescriptor]:
         return {state.place: state for state in (self.values, self.times)}
+
+    @property
+    def followers(self) -> Mapping[StateId, StateDescriptor]:
+        return derived_among(self.places)
 
 
 def states(checkpoint: Checkpoint, operator: Operator, store: Store) -> list[StateDescriptor] | None:

@@ -73,12 +73,12 @@ class Decisions:
 class LinkDecisions:
     """The decisions on all entries of a link. ``unmatched`` is the number of dropped rows that had not matched yet.
 
-    ``archived_place`` is the place of derived entries that contain a fact of their own.
+    ``archived`` are the places of followers that contain a fact of their own.
     """
 
     decisions: Mapping[StateId, Decisions]
     unmatched: int = 0
-    archived_place: StateId | None = None
+    archived: tuple[StateId, ...] = ()
 
 
 Fetch = Callable[[StateId, Mask], Rows]
@@ -153,9 +153,15 @@ class LinkWork(Protocol):
 class Link(Protocol):
     """The description of linked entries, as plain data that can be sent to other processes."""
 
-    has_timers: ClassVar[bool]
+    option: ClassVar[str | None]
+    """The option by which entries of this link follow others; None if they always do."""
 
     @property
     def places(self) -> Mapping[StateId, StateDescriptor]:
         """The linked states, including the primary ones."""
+        ...
+
+    @property
+    def followers(self) -> Mapping[StateId, StateDescriptor]:
+        """The linked states that no transformer sees, because their entries follow those of the others."""
         ...

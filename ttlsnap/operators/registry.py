@@ -8,7 +8,7 @@ unknown or must not change, by name. See ``docs/operators.md``.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -26,7 +26,7 @@ from ttlsnap.schema.types import StructType
 from ttlsnap.suggestions import did_you_mean
 
 if TYPE_CHECKING:
-    from ttlsnap.operators.links import Link
+    from ttlsnap.operators.links import Link, StateId
     from ttlsnap.stores.lineage import Lineage
 
 _FINDERS: dict[str | None, Callable[[StructType, StructType], StoredTime | None]] = {
@@ -49,6 +49,8 @@ _EMITS_ON_CLOSE = (
 )
 TimerPolicy = Literal["keep", "follow"]
 """The policy for the timers of a key when the last of its state is dropped."""
+VariablePolicy = Literal["keep", "follow"]
+"""The policy for the variables of a key that no rule sees, when the last entry that a rule sees is dropped."""
 
 UNUSED = "no variable of the query uses it"
 _PLAIN_KEY = "NoPrefixKeyStateEncoderSpec"
@@ -305,13 +307,21 @@ def behind_join(checkpoint: Checkpoint) -> frozenset[int]:
     return frozenset(operator.id for operator in checkpoint.operators if operator.id < last_join)
 
 
-def links_of(checkpoint: Checkpoint, operator: Operator, timers: TimerPolicy = "keep") -> tuple[Link, ...]:
-    """Return the links of an operator's entries; none if its entries are independent."""
+def links_of(
+    checkpoint: Checkpoint,
+    operator: Operator,
+    timers: TimerPolicy = "keep",
+    deciding: Collection[StateId] | None = None,
+) -> tuple[Link, ...]:
+    """Return the links of an operator's entries, those that decide before the others; none if all are independent.
+
+    ``deciding`` are the variables that the others follow; None if they follow none.
+    """
     if is_join(operator):
         return join.links(checkpoint, operator)
     if operator.name not in transform_with_state.NAMES:
         return ()
-    return transform_with_state.links(checkpoint, operator, follow=timers == "follow")
+    return transform_with_state.links(checkpoint, operator, timers == "follow", deciding)
 
 
 def explain_untouched(state: StateDescriptor) -> str | None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ttlsnap.errors import CorruptionError
+from ttlsnap.operators.followers import find_gone, query_keys
 from ttlsnap.operators.links import Decisions, Fetch, Keys, LinkDecisions, StateId, concat
 from ttlsnap.operators.transform_with_state import Timers
 from ttlsnap.unsaferow.gather import Int64s
@@ -30,8 +31,8 @@ class TimersOfKeys:
             time_ordinal, key = (1, 0) if place == timers.by_key.place else (0, 1)
             self._moments[place].append(read_numbers(keys, 2, time_ordinal))
             keys = struct_rows(keys, 2, key)
-        elif timers.places[place].kind == "map":
-            keys = struct_rows(keys, 2, 0)  # the fields are the key, and the map key of the entry
+        else:
+            keys = query_keys(timers.places[place], keys)
         self._keys.add(place, keys)
 
     def resolve(self, decision_of_state: Mapping[StateId, Decisions], fetch: Fetch) -> LinkDecisions:
@@ -39,16 +40,10 @@ class TimersOfKeys:
         timers = self._timers
         codes, count = self._keys.codes()
         self._check(codes)
-        had_timer, has_timer = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
-        for place in timers.variables:
-            key_codes = codes[place]
-            had_timer[key_codes] = True
-            has_timer[key_codes[decision_of_state[place].kept] if place in decision_of_state else key_codes] = True
         # A key that had no state before may have timers all the same: a timer needs no state.
-        is_gone = had_timer & ~has_timer
-        archived = timers.by_key.place if timers.variables else None
+        is_gone = find_gone(codes, count, timers.variables, decision_of_state)
         decisions = {place: Decisions.drop(is_gone[codes[place]]) for place in self._moments}
-        return LinkDecisions(decisions, archived_place=archived)
+        return LinkDecisions(decisions, archived=(timers.by_key.place,) if timers.variables else ())
 
     def _check(self, codes: Mapping[StateId, Int64s]) -> None:
         """Raise CorruptionError unless every timer exists once by its key, and once by its time."""

@@ -27,7 +27,7 @@ from ttlsnap.checkpoint import Checkpoint, Operator, Store
 from ttlsnap.checkpoint.metadata import StateVariable
 from ttlsnap.checkpoint.state_schema import DEFAULT_FAMILY, ColumnFamilySchema
 from ttlsnap.clock import TimeCharacteristic
-from ttlsnap.entries.descriptor import StateDescriptor
+from ttlsnap.entries.descriptor import StateDescriptor, derived_among
 from ttlsnap.errors import UnsupportedError
 from ttlsnap.operators.stored_time import StoredTime
 from ttlsnap.schema.types import StructType
@@ -56,7 +56,7 @@ class Variable:
     removed before: Spark's ``deleteIfExists`` leaves the other three states, and Spark continues with them.
     """
 
-    has_timers: ClassVar[bool] = False
+    option: ClassVar[str | None] = None
 
     elements: StateDescriptor
     last_batch_ms: int
@@ -70,12 +70,34 @@ class Variable:
         states = (self.elements, self.index, self.first, self.counts)
         return {state.place: state for state in states if state is not None}
 
+    @property
+    def followers(self) -> Mapping[StateId, StateDescriptor]:
+        return derived_among(self.places)
+
+
+@dataclass(frozen=True)
+class Followers:
+    """The variables that follow the ``deciding`` ones: a key loses them with the last of its entries in those."""
+
+    option: ClassVar[str | None] = "variables"
+
+    deciding: Mapping[StateId, StateDescriptor]
+    following: Mapping[StateId, StateDescriptor]
+
+    @property
+    def places(self) -> Mapping[StateId, StateDescriptor]:
+        return {**self.deciding, **self.following}
+
+    @property
+    def followers(self) -> Mapping[StateId, StateDescriptor]:
+        return self.following
+
 
 @dataclass(frozen=True)
 class Timers:
     """The timers of an operator, and the states of its ``variables`` if the timers follow them."""
 
-    has_timers: ClassVar[bool] = True
+    option: ClassVar[str | None] = "timers"
 
     by_key: StateDescriptor
     by_time: StateDescriptor
@@ -84,6 +106,10 @@ class Timers:
     @property
     def places(self) -> Mapping[StateId, StateDescriptor]:
         return {self.by_key.place: self.by_key, self.by_time.place: self.by_time, **self.variables}
+
+    @property
+    def followers(self) -> Mapping[StateId, StateDescriptor]:
+        return derived_among(self.places)
 
     @property
     def key_schema(self) -> StructType:
@@ -166,26 +192,45 @@ def variable_in(name: str) -> str:
     return name.removeprefix(prefix)
 
 
-def links(checkpoint: Checkpoint, operator: Operator, follow: bool) -> tuple[Link, ...]:
-    """Return the links of each variable, and of the timers, which may ``follow`` the states of their keys."""
+def links(
+    checkpoint: Checkpoint, operator: Operator, follow: bool, deciding: Collection[StateId] | None = None
+) -> tuple[Link, ...]:
+    """Return the links of each variable, and of the timers, which may ``follow`` the states of their keys.
+
+    Other variables follow the ``deciding`` ones; None if they do not.
+    """
     moment = checkpoint.batch.timestamp_ms
     return tuple(
         link
         for store in operator.stores
-        for link in _links(states(checkpoint, operator, store), store.returned, moment, follow)
+        for link in _links(states(checkpoint, operator, store), store.returned, moment, follow, deciding)
     )
 
 
 def _links(
-    descriptors: list[StateDescriptor], returned_states: Collection[str], last_batch_ms: int, follow: bool
+    descriptors: list[StateDescriptor],
+    returned_states: Collection[str],
+    last_batch_ms: int,
+    follow: bool,
+    deciding: Collection[StateId] | None,
 ) -> Iterator[Link]:
     readable_states = {state.state: state for state in descriptors if not state.opaque}
     for state in descriptors:
-        if follow and state.opaque and not state.state.startswith("$"):
-            raise UnsupportedError(
-                f"{state}: {state.opaque}; ttlsnap cannot tell whether a key has state left; use --timers keep"
-            )
+        if state.opaque and not state.state.startswith("$"):
+            if follow:
+                raise UnsupportedError(
+                    f"{state}: {state.opaque}; ttlsnap cannot tell whether a key has state left; use --timers keep"
+                )
+            if deciding is not None:
+                raise UnsupportedError(
+                    f"{state}: {state.opaque}; ttlsnap cannot tell which of its entries belong to a key; use "
+                    "--variables keep"
+                )
     variables = {state.place: state for state in readable_states.values() if not state.state.startswith("$")}
+    if deciding is not None:
+        following = {place: state for place, state in variables.items() if place not in deciding}
+        if following:
+            yield Followers({place: variables[place] for place in variables if place in deciding}, following)
     for state in variables.values():
         of_variable = [
             readable_states.get(f"{kind}{state.state}") for kind in (_INDEX, _FIRST, _COUNT, _COUNT_WITHOUT_TTL)

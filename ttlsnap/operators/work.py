@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ttlsnap.operators.followers import VariablesOfKeys
 from ttlsnap.operators.join import IndexedSide, TimedSide
 from ttlsnap.operators.join_rows import IndexedRows, TimedRows
 from ttlsnap.operators.links import Link, LinkWork
 from ttlsnap.operators.timers import TimersOfKeys
-from ttlsnap.operators.transform_with_state import Timers, Variable
+from ttlsnap.operators.transform_with_state import Followers, Timers, Variable
 from ttlsnap.operators.variables import VariableElements
 
 _WORK: dict[type, Callable[[Any, str], LinkWork]] = {
     IndexedSide: IndexedRows,
     TimedSide: TimedRows,
+    Followers: VariablesOfKeys,
     Timers: TimersOfKeys,
     Variable: VariableElements,
 }

@@ -23,7 +23,7 @@ from ttlsnap.errors import UsageError
 from ttlsnap.keywords import takes
 from ttlsnap.operators.links import StateId
 from ttlsnap.operators.placement import STRICT
-from ttlsnap.operators.registry import TimerPolicy
+from ttlsnap.operators.registry import TimerPolicy, VariablePolicy
 from ttlsnap.reading.explained_entries import Explanation, Work
 from ttlsnap.reading.explained_key import Key, StateKey, key_text
 from ttlsnap.reading.opening import open_to_read
@@ -69,6 +69,7 @@ class ExplainRequest(ReadOptions):
     transformers: Sequence[StateSnapshotTransformerFactory] = field(kw_only=False)
     now: Moment = "checkpoint"
     timers: TimerPolicy = "keep"
+    variables: VariablePolicy = "keep"
     drop_unmatched: bool = False
     show: int = SHOWN
 
@@ -89,7 +90,14 @@ def explain(request: ExplainRequest) -> ExplainReport:
     parsed_key = Key.parse(key)
     checkpoint = open_to_read(request.target, schemas=request.schemas)
     clock = clock_at(request.now, checkpoint.batch).unchecked()
-    plan = plan_compaction(checkpoint, request.transformers, clock, request.selection, request.timers)
+    plan = plan_compaction(
+        checkpoint,
+        request.transformers,
+        clock,
+        request.selection,
+        request.timers,
+        variables=request.variables,
+    )
     check_given_schemas(plan, request.schemas or {})
     keys = _keys(plan, parsed_key)
     rules = tuple(factory.describe() for factory in plan.factories)

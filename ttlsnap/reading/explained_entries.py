@@ -34,6 +34,10 @@ _FOLLOWS = {
     "count": "it is a count of other entries of its key",
     "index": "it is an index of other entries of its key",
     "timer": "with --timers follow, the timers of a key are dropped with the last of its state",
+    **dict.fromkeys(
+        ("value", "list", "map"),
+        "with --variables follow, it is dropped with the last of the entries of its key that a rule sees",
+    ),
 }
 _UNMATCHED = "it has not matched yet: "
 _RUN_REFUSES = f"{_UNMATCHED}compact refuses to drop such rows without --drop-unmatched"
