@@ -43,9 +43,9 @@ from ttlsnap.versions import VERSION
 
 EXIT_CODES = (
     "Exit codes: 0 done, or compatible; 1 findings of check, diff or doctor, or no entry for explain; 2 wrong usage, "
-    "or not a checkpoint; 3 undecided: an unknown or unsupported format, feature or version; 4 refused for safety: the "
-    "query may be running, the checkpoint has a newer batch or a fence; 5 damage or a storage error; 130 and 143 "
-    "stopped by Ctrl-C and by SIGTERM."
+    "or not a checkpoint; 3 undecided: check lacks facts, or a format, feature or version is unknown or unsupported; "
+    "4 refused for safety: the query may be running, the checkpoint has a newer batch or a fence; 5 damage or a "
+    "storage error; 130 and 143 stopped by Ctrl-C and by SIGTERM."
 )
 
 _INTERRUPTED = 128 + signal.SIGINT

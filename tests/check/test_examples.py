@@ -437,7 +437,8 @@ def test_the_migration_reads_the_contract_from_the_commit(repository: Repository
     done = repository.run("ttlsnap", "check", "--base", "HEAD", "jobs/a.state.json")
     found = re.search(r"^next: (.*)", done.stdout, re.MULTILINE)
     assert found is not None, done.stdout
-    assert "--from <(git show HEAD:./jobs/a.state.json)" in found[1]
+    # The command still works after the commit that changes the contract, so it does not name HEAD.
+    assert re.search(r"--from <\(git show [0-9a-f]{40}:\./jobs/a\.state\.json\)", found[1])
     command = f"{found[1].replace('CHECKPOINT', str(target)).replace('LITERAL', '0')} --stopped --engine local"
     migrated = repository.run("bash", "-c", command)
     assert migrated.returncode == 0, migrated.stderr

@@ -14,7 +14,7 @@ from ttlsnap.errors import RefusedError, UsageError
 from ttlsnap.operators.registry import Selection
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 
-from ..judge.model import Entry
+from ..judge.outcomes import Entry
 from ..judge.processes import NEWEST, UPGRADE
 from ..judge.queries import stamp
 from ..judge.spark import Judge

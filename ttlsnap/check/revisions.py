@@ -61,12 +61,12 @@ def find_old(revision: str, file: str) -> OldContract:
     if place.startswith(os.pardir + os.sep):
         raise UsageError(f"{file} is outside of the repository {git.root}, so no commit of it has this contract")
     if git.root == _root_of(os.curdir):
-        name = f"{revision}:./{os.path.relpath(path, os.path.realpath(os.curdir))}"
-        command = f"git show {shell_word(name)}"
+        in_git, folder = f"./{os.path.relpath(path, os.path.realpath(os.curdir))}", ""
     else:
-        name = f"{revision}:{place}"
-        command = f"git -C {shell_word(git.root)} show {shell_word(name)}"
-    commit = git.find_commit(revision)
+        in_git, folder = place, f" -C {shell_word(git.root)}"
+    name, commit = f"{revision}:{in_git}", git.find_commit(revision)
+    # The command may be run after the branch has the new contract.
+    command = f"git{folder} show {shell_word(f'{commit or revision}:{in_git}')}"
     blob = None if commit is None else git.find_file(commit, place, revision)
     contract = None if blob is None else parse_contract(git.read(blob, name), name)
     return OldContract(name, command, "the repository" if commit is None else revision, contract)

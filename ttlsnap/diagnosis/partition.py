@@ -183,7 +183,8 @@ class _Examination:
             for store, reason in errors:
                 # Many versions can lack one file: it is reported once, with the newest of them.
                 if (missing_file := str(reason).partition(" is missing")[0]) not in reported_files:
-                    self._tell(version, self._task.directory(store), reason, "missing-delta")
+                    code = "damaged-file" if isinstance(reason, ChecksumError) else "missing-delta"
+                    self._tell(version, self._task.directory(store), reason, code)
                 reported_files.add(missing_file)
                 self._lose(version, reason)
 

@@ -251,7 +251,14 @@ def notes(document: Document) -> Iterator[tuple[str, bool]]:
         operator = operator or "the table"
         if "partitions" in state:
             way_texts = [f"{number(count)} {_WAYS[way]}" for way, count in state["partitions"].items() if count]
-            yield f"{name or operator}, partitions: {', '.join(way_texts)}", False
+            of_store = [
+                one
+                for one in document["stores"]
+                if (one["operator"], one["store"]) == (state["operator"], state["store"])
+            ]
+            # All states of a store are in the same files, and the first has the numbers.
+            where = f"store {state['operator']}.{state['store']}" if len(of_store) > 1 else name or operator
+            yield f"{where}, partitions: {', '.join(way_texts)}", False
             if document["totals"]["dropped"] and state["bytes_after"] > state["bytes_before"]:
                 yield (
                     f"{name or operator}: the new files are larger than the old ones. A rewritten partition has at "
