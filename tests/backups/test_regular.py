@@ -78,7 +78,7 @@ def make_older(backup: Path, made_at: str = "2020-01-01T00:00:00Z") -> None:
     change_facts(backup, made_at=made_at)
 
 
-def change_facts(backup: Path, **changed: str) -> None:
+def change_facts(backup: Path, **changed: str | int) -> None:
     """Change what the manifest of a backup says of it."""
     files = open_directory(str(backup))
     manifest = read_manifest(files)
@@ -587,6 +587,32 @@ def test_a_backup_that_a_later_one_has_found_damaged_does_not_count(
     statuses = {Path(found.place).name: found.status for found in backups_in(folder)}
     assert statuses == {good.name: "complete", damaged.name: "damaged", newest.name: "complete"}
     assert restorable(backups_in(folder))[-1].place == str(newest)
+
+
+def test_the_newest_backup_is_not_one_that_was_made_while_the_clock_was_wrong(source: Source, tmp_path: Path) -> None:
+    for number in (0, 1):
+        copy(str(source.path), str(tmp_path / f"backups/{number}"))
+        source.commit(source.batches[number + 1])
+    change_facts(tmp_path / "backups/0", state_at="2099-01-01T00:00:00Z", made_at="2099-01-01T00:00:00Z")
+    assert [Path(found.place).name for found in restorable(backups_in(tmp_path / "backups"))] == ["0", "1"]
+
+
+def test_each_backup_that_shares_a_damaged_file_is_marked(
+    maintain: Maintain, source: Source, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, folder = 'to = "backups/{batch}"\nverify = true\nkeep = 1', tmp_path / "backups"
+    for number in (0, 1):
+        copy(str(source.path), str(folder / str(number)), onto=str(folder / "0") if number else None)
+        source.commit(source.batches[number + 1])
+    first, second = folder / "0", folder / "1"
+    shared = next(path for path in second.glob("state/0/0/*.delta") if path.stat().st_nlink > 1)
+    shared.write_bytes(bytes(shared.stat().st_size))
+    assert maintain(text)[1]["policy_backup"]["removed"] == []
+    assert {found.place: found.status for found in backups_in(folder)} == {
+        str(first): "damaged",
+        str(second): "damaged",
+        str(folder / str(source.batches[2])): "complete",
+    }
 
 
 def test_the_text_says_that_a_damaged_checkpoint_was_not_backed_up(

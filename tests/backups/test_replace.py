@@ -170,6 +170,19 @@ def test_a_newer_backup_raises_the_numbers_and_blocks_the_next_batch(pair: tuple
     assert diff(str(newer), str(older)).differs is False
 
 
+def test_the_numbers_up_to_the_last_batch_of_the_sink_are_blocked(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    """An old image of the disk says nothing about the batches of a query that is still idle."""
+    image, newer = tmp_path / "image", tmp_path / "newer"
+    copy(str(pair[0]), str(image), batch=3)
+    copy(str(pair[0]), str(newer))
+    assert restore(newer, image, last_batch=20).batch == 20
+    assert read_logs(open_directory(str(image))).offsets == tuple(range(4, 22))
+    shutil.rmtree(image)
+    assert restore(newer, image, last_batch=300).batch == 300
+    blocked = read_logs(open_directory(str(image))).blocked
+    assert {*range(100), *range(202, 300)} <= {*blocked} and 150 not in blocked
+
+
 @pytest.mark.parametrize("after", ["another restore", "a commit is lost", "undone, commits lost"])
 def test_the_next_batch_of_an_idle_query_stays_taken(pair: tuple[Path, Path], tmp_path: Path, after: str) -> None:
     """A query that is idle at batch 6 would begin batch 7, and go on with the state in its memory."""

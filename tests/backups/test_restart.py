@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from ttlsnap import diff, rollback
+from ttlsnap import diff, migrate, rollback
 from ttlsnap.backups.run import copy
+from ttlsnap.checkpoint.logs import read_logs
 from ttlsnap.positions.rewinding import rewind
+from ttlsnap.storage.open import open_directory
 
 from ..compaction.stories import MORE_WHOLE, WHOLE, rocksdb, settled
 from ..copies.queries import QUERIES
@@ -84,15 +86,21 @@ def test_an_idle_query_stops_and_its_successor_reads_again_what_came_after_the_b
     judge.start(checkpoint, WHOLE[-2:])
     settled(checkpoint.path)
     if rewinds:
-        rewind(str(checkpoint.path), batch, stopped=True)
+        report = rewind(str(checkpoint.path), batch, stopped=True)
     else:
-        copy(str(backup), str(checkpoint.path), replace=True, stopped=True)
+        report = copy(str(backup), str(checkpoint.path), replace=True, stopped=True)
     ends_untouched(judge, checkpoint, list(MORE_WHOLE[0]))
     judge.restart(checkpoint, MORE_WHOLE[1:])
     copy(str(backup), str(clone.path), new_id=True)
     # The log of the source had the new file already.
     judge.restart(clone, [MORE_WHOLE[0], *WHOLE[-2:], *MORE_WHOLE[1:]])
     assert diff(str(checkpoint.path), str(clone.path)).differs is False
-    copy(str(backup), str(checkpoint.path), replace=True, stopped=True)
-    rollback(str(checkpoint.path), stopped=True)
-    assert diff(str(checkpoint.path), str(clone.path)).differs is False
+    for work in (
+        lambda: copy(str(backup), str(checkpoint.path), replace=True, stopped=True),
+        lambda: migrate(str(checkpoint.path), settings={"codec": "zstd"}, stopped=True),
+    ):
+        work()
+        # A query that is idle since before the first restore still finds its next batch taken, though it was run.
+        assert report.batch + 1 in read_logs(open_directory(str(checkpoint.path))).blocked
+        rollback(str(checkpoint.path), stopped=True)
+        assert diff(str(checkpoint.path), str(clone.path)).differs is False

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+import subprocess
 from itertools import product
 from pathlib import Path
 
@@ -23,6 +25,7 @@ from ..publishing.publishers import DropsAFifth, drop_some, repair, repartition,
 from ..publishing.trees import newest, tree
 
 HOW = ("copy", "rewind", "doctor", "lost")
+PAGE = Path(__file__).parents[2] / "docs/copy.md"
 
 
 def files_of(out: Path) -> set[str]:
@@ -155,18 +158,26 @@ def test_a_clone_with_a_new_folder_for_its_file_sink_goes_on(
 
 
 @pytest.mark.wide
-def test_an_empty_file_closes_the_gap_in_the_log_of_a_file_sink(judge: Judge, tmp_path: Path) -> None:
+def test_the_commands_of_the_documentation_close_the_gap_in_the_log_of_a_file_sink(
+    judge: Judge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An empty .compact file would make all earlier output disappear."""
     checkpoint = judge.write(Query("agg_append", sink="parquet"), WHOLE)
-    batch = copy(str(checkpoint.path), str(tmp_path / "backup")).batch
+    copy(str(checkpoint.path), str(tmp_path / "backup"))
     judge.restart(checkpoint, MORE_WHOLE)
-    last = end_before_the_commit(checkpoint)
-    entry = checkpoint.out / f"_spark_metadata/{last}"
-    for path in (entry, entry.with_name(f".{last}.crc")):
-        path.unlink()  # nor has the sink ended the batch
-    report = rewind(str(checkpoint.path), batch, stopped=True)
-    (warning,) = report.warnings
-    assert f"from its last .compact file up to {last}" in warning and "with the line v1" in warning
+    last, log = newest(checkpoint.path / "commits"), checkpoint.out / "_spark_metadata"
+    end = 21  # the log lacks 9.compact and 19.compact, too
+    assert last < 9
+    report = copy(str(tmp_path / "backup"), str(checkpoint.path), replace=True, last_batch=end, stopped=True)
+    assert "An empty .compact file would lose all earlier output" in report.warnings[0]
+    (commands,) = re.findall(r"```sh\ncd out/(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert "seq 9 21" in commands
+    before = files_of(checkpoint.out)
+    monkeypatch.chdir(checkpoint.out)
+    subprocess.run(["sh", "-ec", f"cd {commands.replace('seq 9 21', f'seq {last + 1} {end}')}"], check=True)
+    assert {path.name for path in log.glob("[0-9]*")} >= {"9.compact", "19.compact", "20", "21"}
+    assert before and {json.loads(line)["path"] for line in (log / "19.compact").read_text().splitlines()[1:]} == before
     more = [[event] for events in MORE_WHOLE for event in events]
-    entry.write_text("v1\n")
     judge.restart(checkpoint, more[:12])
-    assert (checkpoint.out / "_spark_metadata/9.compact").exists()
+    compacted = {json.loads(line)["path"] for line in (log / "29.compact").read_text().splitlines()[1:]}
+    assert compacted > before

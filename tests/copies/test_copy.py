@@ -618,8 +618,10 @@ def test_a_damaged_file_of_an_earlier_copy_is_found_by_verify_and_a_changed_one_
     manifest = read_manifest(open_directory(str(place)))
     assert manifest is not None and not list(find_differences(open_directory(str(place)), manifest))
     assert tree(last) == before
+    with pytest.raises(RefusedError, match=f"{last} is damaged, as a later copy has found"):
+        copy(str(source), str(tmp_path / "other"), onto=str(last))
     os.utime(source / "state/0/0/3.delta", ns=(1, 1))
-    assert copy(str(source), str(tmp_path / "other"), onto=str(last), verify=True).sent == 1
+    assert copy(str(source), str(tmp_path / "other"), onto=str(place), verify=True).sent == 1
 
 
 def flip_bit(path: Path) -> None:

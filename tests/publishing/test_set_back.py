@@ -188,6 +188,9 @@ def test_the_snapshot_of_a_withdrawn_batch_is_found_and_moved_away(
     for command in (["compact", "--ttl", "2h", "--timestamp", "value.max"], ["migrate", "--partitions", "3"]):
         assert run([command[0], target, *command[1:], "--stopped", "--yes"]) == 4
         assert "--fix stale-snapshot" in capsys.readouterr().err
+    # A copy would not have the newer delta, which shows that the snapshot is stale.
+    assert run(["copy", target, str(tmp_path / "copy")]) == 4
+    assert "--fix stale-snapshot" in capsys.readouterr().err and not (tmp_path / "copy").exists()
     assert run(["export", target, "--to", str(tmp_path / "tables")]) == 0
     assert run(["diff", target]) == 1
     assert capsys.readouterr().err.count("ran again") == 2

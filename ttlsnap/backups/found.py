@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import posixpath
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from operator import attrgetter
 from typing import Literal
 
 from ttlsnap.amounts import such_files
@@ -74,10 +75,12 @@ class FoundBackup(Result):
     @property
     def made_at_s(self) -> float | None:
         """When it was made, in seconds since the epoch; None if that is not known, as with a time in the future."""
-        with suppress(ValueError):
-            made_at_s = datetime.fromisoformat(self.made_at or "").timestamp()
-            return made_at_s if made_at_s <= time.time() + _CLOCKS_DIFFER_S else None
-        return None
+        return _seconds(self.made_at)
+
+    @property
+    def state_at_s(self) -> float | None:
+        """The last time at which the checkpoint is known to have had this state, as ``made_at_s``."""
+        return _seconds(self.state_at)
 
     def is_of(self, source: str, query_id: str | None) -> bool:
         """Return whether this may be a copy of the checkpoint ``source``, whose query has this id."""
@@ -93,13 +96,27 @@ def find_backups(folder: Directory) -> list[FoundBackup]:
     names = [info.name for info in folder.list("") if info.is_dir and not folder.is_link(info.name)]
     found = list(filter(None, each(folder, lambda name: _find(f"{folder.root}/{name}"), names)))
 
-    def age(backup: FoundBackup) -> tuple[float, int, str]:
-        batch, made_at_s = backup.batch or 0, backup.made_at_s
-        if made_at_s is None:  # its batch shows that it was made after these
-            made_at_s = max((other.made_at_s or 0 for other in found if (other.batch or 0) <= batch), default=0)
-        return made_at_s, batch, backup.place
+    return _in_order(found, attrgetter("made_at_s"))
 
-    return sorted(found, key=age)
+
+def _in_order(backups: Sequence[FoundBackup], time_of: Callable[[FoundBackup], float | None]) -> list[FoundBackup]:
+    """Return the backups by their times, oldest first."""
+
+    def age(backup: FoundBackup) -> tuple[float, int, float, str]:
+        batch, moment = backup.batch or 0, time_of(backup)
+        if moment is None:  # its batch shows that it is later than these
+            moment = max((time_of(other) or 0 for other in backups if (other.batch or 0) <= batch), default=0)
+        return moment, batch, backup.made_at_s or 0, backup.place
+
+    return sorted(backups, key=age)
+
+
+def _seconds(time_text: str | None) -> float | None:
+    """Return a time in seconds since the epoch; None if it is not known, or that of a wrong clock."""
+    with suppress(ValueError):
+        moment = datetime.fromisoformat(time_text or "").timestamp()
+        return moment if moment <= time.time() + _CLOCKS_DIFFER_S else None
+    return None
 
 
 def restorable(backups: Iterable[FoundBackup]) -> list[FoundBackup]:
@@ -109,7 +126,7 @@ def restorable(backups: Iterable[FoundBackup]) -> list[FoundBackup]:
     which they were made: a backup can be copied later.
     """
     complete = [backup for backup in backups if backup.status == "complete" and not backup.new_id]
-    return sorted(complete, key=lambda one: (one.state_at or "", one.batch or 0, one.made_at or ""))
+    return _in_order(complete, attrgetter("state_at_s"))
 
 
 def restore_command(place: str, target: str, *, is_lost: bool = False) -> str:

@@ -73,20 +73,18 @@ def number_batches(
         and find_written(logs, listing) is None
     ):
         return Numbers(last_committed, logs.offsets[-1:] == (last_committed + 1,), (), known)
-    blocked = _may_be_next(logs, in_files)
+    blocked = _may_be_next(logs, [*in_files, known_batch])
     return Numbers(highest, False, tuple(number for number in blocked if number < highest), known)
 
 
-def _may_be_next(logs: Logs, in_files: Sequence[int]) -> list[int]:
+def _may_be_next(logs: Logs, named: Sequence[int]) -> list[int]:
     """Return the numbers that an idle query may begin next, also if a part of the logs is lost.
 
-    It has committed at least the batch before its newest offsets, and at most the highest batch that a file names. The
-    journals of runs do not count: numbers of a restore that was undone are higher.
+    It has committed at least the batch before its newest offsets, and at most the highest batch that a file or the user
+    names. The journals of runs do not count: numbers of a restore that was undone are higher.
     """
-    if not in_files:
-        return []
-    highest = max(in_files)
-    first = logs.commits[-1] + 1 if logs.commits else max(logs.offsets, default=highest)
+    highest = max(named)
+    first = logs.commits[-1] + 1 if logs.commits else max(logs.offsets, default=0)
     numbers = range(first, highest + 2)
     return sorted({*numbers[:_EACH_END], *numbers[-_EACH_END:]})
 

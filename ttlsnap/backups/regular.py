@@ -252,6 +252,7 @@ class RegularBackups:
         else:
             report = self._copy(found, self._free_place(found))
             if report.onto_is_damaged and not self._dry_run:
+                _mark_others(found, report)
                 found = self._find()
                 self.result = replace(self.result, backups=len(found.complete))
         made = self.result.place if self.result.status == "done" else None
@@ -329,6 +330,14 @@ class RegularBackups:
                 removed=(*self.result.removed, backup.place),
                 backups=(self.result.backups or 0) - is_counted,
             )
+
+
+def _mark_others(found: _Backups, report: CopyReport) -> None:
+    """Mark the other backups that have damaged files of the one from which files were shared, as by hard links."""
+    for backup in found.complete:
+        copy = EarlierCopy.open(open_directory(backup.place)) if backup != found.newest else None
+        if copy is not None and copy.damaged_among(report.damaged_onto):
+            copy.mark_damaged(report.target)
 
 
 def _is_newer(backup: FoundBackup, other: FoundBackup) -> bool:

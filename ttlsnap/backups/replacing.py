@@ -271,7 +271,8 @@ class Replacement(Run):
         return (
             f"{reason}. So the last batch of the checkpoint gets the number {batch}. If the query writes files, the "
             "folder _spark_metadata of its output needs a file for each number from its last .compact file up to "
-            f"{batch}. Before you start the query, create each one that is missing, with the line v1"
+            f"{batch}. Before you start the query, create those that are missing. An empty .compact file would lose "
+            "all earlier output: the documentation has the commands under Copies, A gap in the log of a file sink"
         )
 
     def refusals(self) -> list[str]:
@@ -399,9 +400,12 @@ class Replacement(Run):
 
     @cached_property
     def _staying(self) -> list[int]:
-        """The batches that an earlier restore has blocked: their offsets stay. Without commits, any may be one."""
-        blocked = self._logs.blocked if self._logs.commits else self._logs.offsets
-        return [batch for batch in blocked if batch < self._numbers.batch - 1]
+        """The batches whose offsets stay: a query that is idle since before an earlier run may begin one of them.
+
+        Without commits, any may be one.
+        """
+        taken = self.runs.taken_batches(self._logs) if self._logs.commits else self._logs.offsets
+        return [batch for batch in taken if batch < self._numbers.batch - 1]
 
     def _build_state(self, place: WorkPlace) -> None:
         def build(partition: _Partition, progress: Progress) -> Written:

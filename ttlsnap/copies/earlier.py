@@ -43,6 +43,10 @@ class EarlierCopy:
                 f"a query or a run of ttlsnap has worked on {files.root} since it was made, so its files can be others "
                 "than its manifest says. Name another earlier copy for --onto"
             )
+        if files.stat(DAMAGED) is not None:
+            raise RefusedError(
+                f"{files.root} is damaged, as a later copy has found. Name another earlier copy, or leave out --onto"
+            )
         return cls(files, manifest, stat_files(files, manifest.files))
 
     def require_original(self, source: Directory, query_id: str | None) -> None:
@@ -56,7 +60,11 @@ class EarlierCopy:
 
     def find_damaged(self, files: Iterable[SelectedFile]) -> list[str]:
         """Return the paths of those files that this copy has, too, and that are not as its manifest says."""
-        known_files = {file.path: self.manifest.files[file.path] for file in files if self.find(file) is not None}
+        return self.damaged_among(file.path for file in files if self.find(file) is not None)
+
+    def damaged_among(self, paths: Iterable[str]) -> list[str]:
+        """Return those of the paths whose files are not as the manifest of this copy says."""
+        known_files = {path: self.manifest.files[path] for path in paths if path in self.manifest.files}
         differences = find_differences(self.files, Manifest(self.manifest.facts, known_files))
         return [path for path, _ in differences if path in known_files]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ttlsnap.documents import MILLISECONDS, Result
+from ttlsnap.documents import MILLISECONDS, Result, in_json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +20,8 @@ class CopyReport(Result):
     files, bytes    the size of the copy
     sent, sent_bytes        what was sent in this call
     shared, shared_bytes    what an earlier copy (``onto``) had already
-    onto_is_damaged whether files of the earlier copy are damaged, so that they were sent after all
+    onto_is_damaged whether files of the earlier copy are damaged, so that they were sent after all; ``damaged_onto``
+                    are those that this call has found
     kept            files that an earlier call had already sent
     attempts        how often a batch was chosen, because files of the one before were removed
     verified        whether everything in the copy was read again, and is what the manifest says
@@ -44,6 +45,7 @@ class CopyReport(Result):
     shared: int = 0
     shared_bytes: int = 0
     onto_is_damaged: bool = False
+    damaged_onto: tuple[str, ...] = field(default=(), metadata=in_json(hidden=True))
     kept: int = 0
     attempts: int = 1
     verified: bool = False

@@ -190,6 +190,7 @@ class _Copy:
 
     def __init__(self, source: Directory, target: Directory, request: CopyRequest, earlier: EarlierCopy | None) -> None:
         self._onto = self._earlier = earlier
+        self._damaged_onto: tuple[str, ...] = ()
         self._shared = list[CopiedFile]()
         self._source, self._target, self._request = source, target, request
         self._listener = request.listener or SilentCopyListener()
@@ -422,6 +423,7 @@ class _Copy:
         wrong_paths = {path for path, _ in wrong}
         wrong_files = [file for file in selection.files if file.path in wrong_paths]
         shared_paths = set(self._earlier.find_damaged(wrong_files)) if self._earlier is not None else set()
+        self._damaged_onto = tuple(sorted(shared_paths))
         if self._earlier is not None and shared_paths:
             earlier = self._earlier.files.root
             self._earlier.mark_damaged(target.root)  # first: a repeated command finds the right files in this copy
@@ -491,6 +493,7 @@ class _Copy:
             shared=len(self._shared),
             shared_bytes=sum(file.size for file in self._shared),
             onto_is_damaged=self._onto is not None and self._onto.is_marked(),
+            damaged_onto=self._damaged_onto,
             kept=self._kept,
             attempts=max(self._attempts, 1),
             verified=manifest is not None and manifest.facts.verify,

@@ -33,6 +33,7 @@ from ttlsnap.publishing.hidden_batches import refuse_hidden_batches
 from ttlsnap.publishing.liveness import has_begun
 from ttlsnap.publishing.reading import refuse_shared_folders
 from ttlsnap.publishing.runs import Runs, refuse_if_interrupted
+from ttlsnap.publishing.stale_snapshots import refuse_stale_snapshots
 from ttlsnap.storage.directory import OWN, Directory, FileInfo, cache_listings, hide_files
 from ttlsnap.storage.open import for_reading
 from ttlsnap.storage.trees import stat_files
@@ -86,8 +87,8 @@ def select_files(files: Directory, batch: int | None, home: str, query_id: str |
 
     With ``query_id``, the copy has this id.
 
-    Raise UsageError if the batch cannot be restored and others can, FencedError if a run was interrupted, and
-    CorruptionError if the checkpoint is damaged.
+    Raise UsageError if the batch cannot be restored and others can, FencedError if a run was interrupted, RefusedError
+    if a snapshot has the state of a withdrawn batch, and CorruptionError if the checkpoint is damaged.
     """
     runs = refuse_if_interrupted(files)
     try:
@@ -104,6 +105,7 @@ def select_files(files: Directory, batch: int | None, home: str, query_id: str |
             message = error.text + f". Batch {batch} cannot be restored; these can: {others}"
         raise UsageError(message) from error
     refuse_hidden_batches(runs, checkpoint.logs)
+    refuse_stale_snapshots(checkpoint, list_activity(files), runs)
     stores = [store for operator in checkpoint.operators for store in operator.stores]
     refuse_shared_folders(files, [store.directory(partition) for store in stores for partition in store.partitions])
     state = _stat_state(files, [partition.lineage for partition in partitions])

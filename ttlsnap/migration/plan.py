@@ -85,8 +85,9 @@ class MigrationPlan:
     """The plan of a migration. ``after`` is the checkpoint with its new settings and schemas.
 
     ``partitions`` is the number that the checkpoint pins afterwards. ``single`` are the operators that Spark runs in
-    one partition. ``stores`` are those that get new files. ``compaction`` is the plan of the transformers, and
-    ``evolution`` that of the schemas. ``history`` is given if the times of some entries must be kept.
+    one partition. ``stores`` are those that get new files. The offsets of the ``taken`` batches stay (see
+    ``Runs.taken_batches``). ``compaction`` is the plan of the transformers, and ``evolution`` that of the schemas.
+    ``history`` is given if the times of some entries must be kept.
     """
 
     run: str
@@ -99,6 +100,7 @@ class MigrationPlan:
     partitions: int
     stores: tuple[StoreMigration, ...]
     single: tuple[int, ...]
+    taken: tuple[int, ...] = ()
     compaction: Plan | None = None
     evolution: Evolution = NO_EVOLUTION
     history: History | None = None
@@ -253,6 +255,7 @@ def plan_migration(
         partitions,
         tuple(stores),
         single,
+        tuple(runs.taken_batches(checkpoint.logs)),
         compaction,
         evolution,
         history_to_keep(checkpoint, runs, is_asked=False) if compaction is None else compaction.history,

@@ -85,12 +85,13 @@ def _remove_with_checksums(staging: Directory, path: str) -> None:
 def older_logs(plan: MigrationPlan) -> list[str]:
     """Return the logs of earlier batches, except the offsets of the last one before the migrated batch.
 
-    A query that restarts after the batch also reads the offsets before it.
+    A query that restarts after the batch also reads the offsets before it. And one that is idle since before an earlier
+    run must find its next batch taken.
     """
     batch, logs = plan.checkpoint.batch.id, plan.checkpoint.logs
     if not plan.stores:
         return []  # older versions have the same files, and remain readable
-    moved_offsets = sorted({*logs.offsets} - {*logs.blocked})
+    moved_offsets = sorted({*logs.offsets}.difference(plan.taken))
     paths = [layout.offset_file(number) for number in moved_offsets if number < batch - 1]
     return paths + [layout.commit_file(number) for number in logs.commits if number < batch]
 

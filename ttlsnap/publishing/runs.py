@@ -121,6 +121,14 @@ class Runs:
         report = read_report(self.files, journal.run) if journal.kind == "sources" else {}
         return report is None or bool(report.get("changes"))
 
+    def taken_batches(self, logs: Logs) -> list[int]:
+        """Return the batches whose offsets keep a query from going on that is idle since before a run.
+
+        Those are the batches that a restore has blocked, and those that runs have planned, also after they were run.
+        """
+        planned = {journal.fence_batch for journal in self.journals if journal.planned is not None}
+        return sorted({*logs.blocked, *(batch for batch in logs.offsets if batch in planned)})
+
     def recent(self, logs: Logs) -> list[Journal]:
         """Return the journals of runs on batches that the logs still have, newest first."""
         oldest = min((*logs.offsets, *logs.commits), default=0)
