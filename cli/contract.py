@@ -13,7 +13,7 @@ import typer
 from ttlsnap.amounts import quantity
 from ttlsnap.cli.groups import given, separate
 from ttlsnap.cli.help import Command
-from ttlsnap.cli.output import print_json, tell, write_whole
+from ttlsnap.cli.output import print_json, tell, verbosity, write_whole
 from ttlsnap.cli.written_files import files_of_functions, require_files
 
 if TYPE_CHECKING:
@@ -219,7 +219,8 @@ def contract(
     text = new_contract.dumps()
     if not _has_already(output, text):
         write_whole(output, text.encode(errors="backslashreplace"))
-    tell(f"{output}: {_summary(new_contract)}")
+    if not verbosity.quiet:
+        tell(f"{output}: {_summary(new_contract)}")
 
 
 def _has_already(output: Path, text: str) -> bool:

@@ -92,8 +92,8 @@ class RuleOptions:
             metavar="FIELD",
             help="The field with the time of an entry, as inspect shows it: value.last_seen, key.window.end, or "
             "value.seen:ms (a number needs its unit: s, ms, us, ns). Default: what Spark stores for the operator. "
-            "@written: when the entry was last written. Can be repeated: each field is for the states that have it. "
-            "Each side of a join can have its own: left:value.at and right:value.then.",
+            "@written: when the entry was last written. Can be repeated: each field is for the states that have it "
+            "(all have @written). Each side of a join can have its own: left:value.at and right:value.then.",
             rich_help_panel=DROPPED,
         ),
     ] = None

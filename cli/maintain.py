@@ -246,13 +246,17 @@ def _show_next(out: Console, policy: str, plan: PlanOptions, results: list[Targe
 
 
 def _after_plan(results: list[TargetResult]) -> str:
+    from ttlsnap.pages.words import uses_written
+
     if any(result.error or (result.report and result.report.warnings) for result in results):
         return "Read the errors and warnings before you repeat it without --plan."
     if not any(result.report and result.report.changed for result in results):
-        makes_backups = any(result.backup and result.backup.status == "planned" for result in results)
-        return (
-            f"Without --plan, ttlsnap {'only makes the backups' if makes_backups else 'would have nothing to change'}."
-        )
+        does = []
+        if any(result.backup and result.backup.status == "planned" for result in results):
+            does.append("makes the backups")
+        if any(result.report and uses_written(result.report.to_json()) for result in results):
+            does.append("records when entries were written")
+        return f"Without --plan, ttlsnap {'only ' + ' and '.join(does) if does else 'would have nothing to change'}."
     return "Without --plan, ttlsnap does this."
 
 

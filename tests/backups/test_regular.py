@@ -594,11 +594,15 @@ def test_the_newest_backup_is_not_one_that_was_made_while_the_clock_was_wrong(so
         copy(str(source.path), str(tmp_path / f"backups/{number}"))
         source.commit(source.batches[number + 1])
     change_facts(tmp_path / "backups/0", state_at="2099-01-01T00:00:00Z", made_at="2099-01-01T00:00:00Z")
-    assert [Path(found.place).name for found in restorable(backups_in(tmp_path / "backups"))] == ["0", "1"]
+    copy(str(source.path), str(tmp_path / "backups/of another"), batch=source.batches[0])
+    change_facts(tmp_path / "backups/of another", source="/another", state_at="2099-01-01T00:00:00Z")
+    own = [found for found in restorable(backups_in(tmp_path / "backups")) if found.source == str(source.path)]
+    assert [Path(found.place).name for found in own] == ["0", "1"]
 
 
+@pytest.mark.parametrize("is_killed", [False, True])
 def test_each_backup_that_shares_a_damaged_file_is_marked(
-    maintain: Maintain, source: Source, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    is_killed: bool, maintain: Maintain, source: Source, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text, folder = 'to = "backups/{batch}"\nverify = true\nkeep = 1', tmp_path / "backups"
     for number in (0, 1):
@@ -607,6 +611,10 @@ def test_each_backup_that_shares_a_damaged_file_is_marked(
     first, second = folder / "0", folder / "1"
     shared = next(path for path in second.glob("state/0/0/*.delta") if path.stat().st_nlink > 1)
     shared.write_bytes(bytes(shared.stat().st_size))
+    command = ["maintain", str(tmp_path / "policy.toml"), "--engine", "local"]
+    if is_killed:
+        maintain(text, "--plan")  # it writes the policy
+        killed("ttlsnap.copies.run:find_differences", f"from ttlsnap.cli.app import run; run({command!r})")
     assert maintain(text)[1]["policy_backup"]["removed"] == []
     assert {found.place: found.status for found in backups_in(folder)} == {
         str(first): "damaged",

@@ -170,11 +170,17 @@ def test_the_commands_of_the_documentation_close_the_gap_in_the_log_of_a_file_si
     assert last < 9
     report = copy(str(tmp_path / "backup"), str(checkpoint.path), replace=True, last_batch=end, stopped=True)
     assert "An empty .compact file would lose all earlier output" in report.warnings[0]
-    (commands,) = re.findall(r"```sh\ncd out/(.*?)```", PAGE.read_text(), re.DOTALL)
+    (commands,) = re.findall(r"```sh\n(\(\nset -e.*?)```", PAGE.read_text(), re.DOTALL)
+    commands = commands.replace("cd out/", "cd ")
     assert "seq 9 21" in commands
     before = files_of(checkpoint.out)
     monkeypatch.chdir(checkpoint.out)
-    subprocess.run(["sh", "-ec", f"cd {commands.replace('seq 9 21', f'seq {last + 1} {end}')}"], check=True)
+    # What exists stays, and what should exist and does not is an error, even if the numbers are wrong.
+    (log / "0").rename(log / "away")
+    too_early = commands.replace("seq 9 21", f"seq {last} {end}")
+    assert subprocess.run(["sh", "-c", too_early], check=False).returncode and not (log / "9.compact").exists()
+    (log / "away").rename(log / "0")
+    subprocess.run(["sh", "-c", too_early], check=True)
     assert {path.name for path in log.glob("[0-9]*")} >= {"9.compact", "19.compact", "20", "21"}
     assert before and {json.loads(line)["path"] for line in (log / "19.compact").read_text().splitlines()[1:]} == before
     more = [[event] for events in MORE_WHOLE for event in events]

@@ -31,6 +31,7 @@ VALUES = {
     "--schema": "0.default=user STRING | count BIGINT",
     "--time": "event",
     "--timers": "follow",
+    "--variables": "follow",
 }
 NAMED = {"--engine": "--engine local"}
 

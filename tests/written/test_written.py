@@ -496,7 +496,7 @@ def test_exports_and_ages_have_the_times(ttlsnap: Ttlsnap, tmp_path: Path) -> No
     (state,) = json.loads(ttlsnap("inspect", bare, *age).out)["operators"][0]["stores"][0]["states"]
     assert state["age"]["written_before_history"] == 9
     assert state["age"]["written_before"] == {"time": "2026-11-21T15:34:39.094Z", "entries": 9}
-    told = "9 entries were written at 2026-11-21T15:34:39.094Z or earlier; ttlsnap knows no earlier time"
+    told = "9 entries were written at 2026-11-21T15:34:39.094Z or earlier. For each entry, ttlsnap uses the latest"
     for words in (["--age"], ["--sizes"]):
         assert told in " ".join(ttlsnap("inspect", bare, *words, "--timestamp", "@written").out.split())
 

@@ -105,7 +105,8 @@ def _in_order(backups: Sequence[FoundBackup], time_of: Callable[[FoundBackup], f
     def age(backup: FoundBackup) -> tuple[float, int, float, str]:
         batch, moment = backup.batch or 0, time_of(backup)
         if moment is None:  # its batch shows that it is later than these
-            moment = max((time_of(other) or 0 for other in backups if (other.batch or 0) <= batch), default=0)
+            own = [other for other in backups if (other.source, other.query_id) == (backup.source, backup.query_id)]
+            moment = max((time_of(other) or 0 for other in own if (other.batch or 0) <= batch), default=0)
         return moment, batch, backup.made_at_s or 0, backup.place
 
     return sorted(backups, key=age)

@@ -252,7 +252,6 @@ class RegularBackups:
         else:
             report = self._copy(found, self._free_place(found))
             if report.onto_is_damaged and not self._dry_run:
-                _mark_others(found, report)
                 found = self._find()
                 self.result = replace(self.result, backups=len(found.complete))
         made = self.result.place if self.result.status == "done" else None
@@ -305,7 +304,7 @@ class RegularBackups:
             sent_bytes=self.result.sent_bytes + report.sent_bytes,
             is_current=found.current is not None if self._dry_run else report.batch == found.batch,
             backups=len(found.complete) + (not self._dry_run),
-            warnings=tuple(dict.fromkeys((*self.result.warnings, *report.warnings))),
+            warnings=tuple(dict.fromkeys((*self.result.warnings, *report.warnings, *_mark_others(found, report)))),
         )
         return report
 
@@ -332,12 +331,23 @@ class RegularBackups:
             )
 
 
-def _mark_others(found: _Backups, report: CopyReport) -> None:
-    """Mark the other backups that have damaged files of the one from which files were shared, as by hard links."""
-    for backup in found.complete:
-        copy = EarlierCopy.open(open_directory(backup.place)) if backup != found.newest else None
-        if copy is not None and copy.damaged_among(report.damaged_onto):
-            copy.mark_damaged(report.target)
+def _mark_others(found: _Backups, report: CopyReport) -> list[str]:
+    """Mark the other backups that have damaged files of the one from which files were shared, as by hard links.
+
+    Return a warning for each.
+    """
+    warnings = []
+    for backup in found.complete if report.damaged_onto else ():
+        try:
+            copy = EarlierCopy.open(open_directory(backup.place))
+            if backup != found.newest and (damaged_paths := copy.damaged_among(report.damaged_onto)):
+                copy.mark_damaged(report.target)
+                warnings.append(
+                    f"{backup.place}/{damaged_paths[0]} is damaged, too. Do not restore from {backup.place}"
+                )
+        except TtlsnapError as error:
+            warnings.append(f"{backup.place} was not compared: {error.message}")
+    return warnings
 
 
 def _is_newer(backup: FoundBackup, other: FoundBackup) -> bool:

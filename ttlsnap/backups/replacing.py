@@ -168,7 +168,8 @@ def _select(request: CopyRequest, source: Directory, files: Directory) -> tuple[
     with _blame_copy(source, files):
         lost_id = _lost_id(files, read_manifest(for_reading(source))) if source is not files else None
         selection = select_files(for_reading(source), request.batch, files.root, lost_id)
-    return selection, refuse_altered(for_reading(source), selection, "Nothing was changed.")
+    altered = refuse_altered(for_reading(source), selection, "Nothing was changed.")
+    return selection, [*altered, *selection.warnings]
 
 
 @contextmanager

@@ -234,9 +234,9 @@ def _add_retyped(
         outcome = COLUMN_WIDENED_UNCHECKED
     else:
         outcome = COLUMN_WIDENED if is_wider or floats else COLUMN_RETYPED
-    comparison.add(
-        outcome, place, old_field.type.simple_string, new_field.type.simple_string, name=new_field.name, side=how.side
-    )
+    is_renamed = old_field.name != new_field.name  # as the column of an aggregate that another one replaces
+    name = f"{old_field.name}, now {new_field.name}," if is_renamed else new_field.name
+    comparison.add(outcome, place, old_field.type.simple_string, new_field.type.simple_string, name=name, side=how.side)
 
 
 def _rank(kind: DataType) -> int:

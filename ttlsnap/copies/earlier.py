@@ -43,10 +43,6 @@ class EarlierCopy:
                 f"a query or a run of ttlsnap has worked on {files.root} since it was made, so its files can be others "
                 "than its manifest says. Name another earlier copy for --onto"
             )
-        if files.stat(DAMAGED) is not None:
-            raise RefusedError(
-                f"{files.root} is damaged, as a later copy has found. Name another earlier copy, or leave out --onto"
-            )
         return cls(files, manifest, stat_files(files, manifest.files))
 
     def require_original(self, source: Directory, query_id: str | None) -> None:

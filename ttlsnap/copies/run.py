@@ -135,6 +135,11 @@ def make_copy(request: CopyRequest) -> CopyReport:
     earlier = None
     if request.onto is not None:
         earlier = EarlierCopy.open(open_directory(request.onto))
+        if earlier.is_marked() and not has_begun(request.target):
+            raise RefusedError(
+                f"{earlier.files.root} is damaged, as a later copy has found. Name another earlier copy, or leave out "
+                "--onto"
+            )
         for directory in (source, target):
             require_apart(directory, earlier.files)
     job = _Copy(source, target, request, earlier)
@@ -189,7 +194,9 @@ class _Copy:
     """One call of ``copy``. ``copied`` are the files that the copy has already."""
 
     def __init__(self, source: Directory, target: Directory, request: CopyRequest, earlier: EarlierCopy | None) -> None:
-        self._onto = self._earlier = earlier
+        self._onto = earlier
+        # A command that was interrupted, and is repeated, may have marked the earlier copy itself.
+        self._earlier = None if earlier is None or earlier.is_marked() else earlier
         self._damaged_onto: tuple[str, ...] = ()
         self._shared = list[CopiedFile]()
         self._source, self._target, self._request = source, target, request
@@ -203,7 +210,8 @@ class _Copy:
         selection = self._choose(facts)
         warnings = refuse_altered(self._source, selection, "Nothing was copied.")
         self._kept = len(selection.files) - len(self._find_missing(selection))
-        return replace(self._report(selection, None), warnings=(*warnings, *self._warn_of_skipping(selection)))
+        warnings += (*selection.warnings, *self._warn_of_skipping(selection))
+        return replace(self._report(selection, None), warnings=tuple(warnings))
 
     def run(self) -> CopyReport:
         """Make the copy, or what is missing of it."""
@@ -401,7 +409,7 @@ class _Copy:
         warnings += refuse_altered(self._source, selection, "The copy is not complete.", digests)
         manifest = self._manifest(selection, facts)
         write_manifest(target, manifest)
-        warnings += (*self._lower_fence(fence), *self._warn_of_skipping(selection))
+        warnings += (*self._lower_fence(fence), *selection.warnings, *self._warn_of_skipping(selection))
         report = self._report(selection, manifest)
         place = self._onto.files.root if self._onto is not None and report.onto_is_damaged else None
         if place is not None and not any(place in warning for warning in warnings):
@@ -423,7 +431,7 @@ class _Copy:
         wrong_paths = {path for path, _ in wrong}
         wrong_files = [file for file in selection.files if file.path in wrong_paths]
         shared_paths = set(self._earlier.find_damaged(wrong_files)) if self._earlier is not None else set()
-        self._damaged_onto = tuple(sorted(shared_paths))
+        self._damaged_onto = tuple(sorted({*self._damaged_onto, *shared_paths}))
         if self._earlier is not None and shared_paths:
             earlier = self._earlier.files.root
             self._earlier.mark_damaged(target.root)  # first: a repeated command finds the right files in this copy

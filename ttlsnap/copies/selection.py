@@ -62,7 +62,8 @@ class SelectedFile:
 class Selection:
     """The files of a copy as of the batch of ``checkpoint``. ``runs`` are the runs on the source until then.
 
-    ``partitions`` are those of all stores, and ``query_id`` is the id that the copy has.
+    ``partitions`` are those of all stores, and ``query_id`` is the id that the copy has. ``warnings`` are about the
+    state in the source.
     """
 
     checkpoint: Checkpoint
@@ -70,6 +71,7 @@ class Selection:
     partitions: tuple[StorePartition, ...]
     files: tuple[SelectedFile, ...]
     query_id: str | None
+    warnings: tuple[str, ...] = ()
 
     @property
     def batch(self) -> int:
@@ -105,7 +107,7 @@ def select_files(files: Directory, batch: int | None, home: str, query_id: str |
             message = error.text + f". Batch {batch} cannot be restored; these can: {others}"
         raise UsageError(message) from error
     refuse_hidden_batches(runs, checkpoint.logs)
-    refuse_stale_snapshots(checkpoint, list_activity(files), runs)
+    warnings = refuse_stale_snapshots(checkpoint, list_activity(files), runs)
     stores = [store for operator in checkpoint.operators for store in operator.stores]
     refuse_shared_folders(files, [store.directory(partition) for store in stores for partition in store.partitions])
     state = _stat_state(files, [partition.lineage for partition in partitions])
@@ -113,7 +115,8 @@ def select_files(files: Directory, batch: int | None, home: str, query_id: str |
     contents = _offsets_before(files, runs, checkpoint.batch.id)
     infos |= dict.fromkeys(contents.keys() - infos, infos[layout.offset_file(checkpoint.batch.id)])
     selected = choose_files(files, infos, home, query_id, contents)
-    return Selection(checkpoint, runs, partitions, tuple(selected), query_id or checkpoint.query_id)
+    query_id = query_id or checkpoint.query_id
+    return Selection(checkpoint, runs, partitions, tuple(selected), query_id, tuple(warnings))
 
 
 def _offsets_before(files: Directory, runs: Runs, batch: int) -> dict[str, bytes]:

@@ -93,10 +93,10 @@ class Sender:
                 raise ChangedError(f"{self._source.root}/{file.path} has changed while it was copied")
             if known_file is not None and self._earlier is not None and digest.hexdigest() != known_file.digest:
                 raise CorruptionError(
-                    f"{self._source.root}/{file.path} has the size and the time that it had when "
-                    f"{self._earlier.files.root} was made, and another content: the disk may have changed it. The copy "
-                    f"is not complete. See: ttlsnap doctor {shell_word(self._source.root)}. If the file is as it "
-                    "should be, copy without --onto"
+                    f"{self._source.root}/{file.path} looks as it did when {self._earlier.files.root} was made, and "
+                    "has another content: the disk may have changed it. The copy is not complete. See: ttlsnap doctor "
+                    f"{shell_word(self._source.root)}. If the file is as it should be, copy without --onto. For the "
+                    "backups of a policy, move that earlier one to another folder"
                 )
         return CopiedFile(file.path, size, digest.hexdigest(), _changed_ns(file))
 

@@ -36,8 +36,14 @@ def after_dry_run(document: Document, option: str = "--dry-run", does: str = "pu
     if document["kind"] in ("checkpoint", "table") and not (
         document["totals"]["dropped"] or document["totals"]["rewritten"]
     ):
-        return f"Without {option}, ttlsnap would have nothing to change."
+        would = "only record when entries were written" if uses_written(document) else "have nothing to change"
+        return f"Without {option}, ttlsnap would {would}."
     return f"Without {option}, ttlsnap {does}."
+
+
+def uses_written(document: Document) -> bool:
+    """Return whether a rule of a run uses the times at which entries were written, so that a run records them."""
+    return any(state.get("timestamp") == "@written" for state in document.get("stores", ()))
 
 
 def describe_left_alone(document: Document) -> Iterator[str]:
@@ -287,7 +293,10 @@ def _timestamps_of(states: Sequence[Document]) -> list[str]:
 def describe_history(history_start: Document) -> str:
     """Return a sentence about the entries that were written when the known history begins, or earlier."""
     entries = quantity(history_start["entries"], "entry was", "entries were")
-    return f"{entries} written at {history_start['time']} or earlier; ttlsnap knows no earlier time, and uses that one"
+    return (
+        f"{entries} written at {history_start['time']} or earlier. For each entry, ttlsnap uses the latest time at "
+        "which it can have been written"
+    )
 
 
 def as_text(value: Any) -> str:

@@ -127,6 +127,7 @@ class Runs:
         Those are the batches that a restore has blocked, and those that runs have planned, also after they were run.
         """
         planned = {journal.fence_batch for journal in self.journals if journal.planned is not None}
+        planned |= {journal.batch + 1 for journal in self.journals if journal.kind == "restore"}
         return sorted({*logs.blocked, *(batch for batch in logs.offsets if batch in planned)})
 
     def recent(self, logs: Logs) -> list[Journal]:

@@ -63,14 +63,15 @@ def warn_of_early_snapshots(
     ]
 
 
-def refuse_stale_snapshots(checkpoint: Checkpoint, listing: Listing, runs: Runs) -> None:
+def refuse_stale_snapshots(checkpoint: Checkpoint, listing: Listing, runs: Runs) -> list[str]:
     """Raise RefusedError if a snapshot has the state of a withdrawn batch. ``listing`` has the files of the state.
 
-    Raise CorruptionError or UnsupportedError if a doubtful snapshot cannot be read.
+    Return a warning for each that cannot be judged, because older files are gone. Raise CorruptionError or
+    UnsupportedError if a doubtful snapshot cannot be read.
     """
-    doubtful_snapshots = _find_doubtful(checkpoint, listing, runs)
+    doubtful_snapshots, warnings = _find_doubtful(checkpoint, listing, runs), list[str]()
     if not doubtful_snapshots:
-        return
+        return warnings
     from ttlsnap.stores.open import open_state_store  # it needs Arrow and NumPy, and nearly no checkpoint needs it here
 
     state_store, trusted_paths = open_state_store(checkpoint), published_files(runs, checkpoint.logs)
@@ -81,6 +82,9 @@ def refuse_stale_snapshots(checkpoint: Checkpoint, listing: Listing, runs: Runs)
                 f"{checkpoint.target}/{snapshot.explain()}. Nothing was changed. Stop the query, and run: ttlsnap "
                 f"doctor {shell_word(checkpoint.target)} --fix stale-snapshot --stopped"
             )
+        if snapshot in verdict.unknown:
+            warnings.append(f"{checkpoint.target}/{snapshot}, and the older files do not exist any more")
+    return warnings
 
 
 def _find_doubtful(checkpoint: Checkpoint, listing: Listing, runs: Runs | None) -> list[DoubtfulSnapshot]:

@@ -318,3 +318,5 @@ def _explain_derived(entry: Watched, decisions: Decisions, state: StateDescripto
         entry.new_value = to_json_values(value.value_structs)[0]
     elif state.kind == "timer":
         entry.reasons.append("its key still has state")
+    elif state.role == "primary":
+        entry.reasons.append("a rule keeps an entry of its key, or sees none")
