@@ -602,7 +602,7 @@ def test_the_newest_backup_is_not_one_that_was_made_while_the_clock_was_wrong(so
 
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_each_backup_that_shares_a_damaged_file_is_marked(
-    is_killed: bool, maintain: Maintain, source: Source, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    is_killed: bool, maintain: Maintain, source: Source, tmp_path: Path
 ) -> None:
     text, folder = 'to = "backups/{batch}"\nverify = true\nkeep = 1', tmp_path / "backups"
     for number in (0, 1):

@@ -169,6 +169,7 @@ def test_the_commands_of_the_documentation_close_the_gap_in_the_log_of_a_file_si
     end = 21  # the log lacks 9.compact and 19.compact, too
     assert last < 9
     report = copy(str(tmp_path / "backup"), str(checkpoint.path), replace=True, last_batch=end, stopped=True)
+    assert f"from its last .compact file up to {end}" in report.warnings[0]
     assert "An empty .compact file would lose all earlier output" in report.warnings[0]
     (commands,) = re.findall(r"```sh\n(\(\nset -e.*?)```", PAGE.read_text(), re.DOTALL)
     commands = commands.replace("cd out/", "cd ")

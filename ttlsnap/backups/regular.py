@@ -337,10 +337,11 @@ def _mark_others(found: _Backups, report: CopyReport) -> list[str]:
     Return a warning for each.
     """
     warnings = []
-    for backup in found.complete if report.damaged_onto else ():
+    others = [backup for backup in found.complete if backup != found.newest] if report.damaged_onto else []
+    for backup in others:
         try:
             copy = EarlierCopy.open(open_directory(backup.place))
-            if backup != found.newest and (damaged_paths := copy.damaged_among(report.damaged_onto)):
+            if damaged_paths := copy.damaged_among(report.damaged_onto):
                 copy.mark_damaged(report.target)
                 warnings.append(
                     f"{backup.place}/{damaged_paths[0]} is damaged, too. Do not restore from {backup.place}"

@@ -10,7 +10,7 @@ from ttlsnap.clock import Moment
 from ttlsnap.compaction.drop_limit import check_limit
 from ttlsnap.compaction.incremental import Parts
 from ttlsnap.errors import UsageError
-from ttlsnap.operators.registry import AnyOf, Selection, TimerPolicy, VariablePolicy
+from ttlsnap.operators.registry import AnyOf, FollowPolicy, Selection
 from ttlsnap.stores.protocols import Rewrite, RewriteChoice
 from ttlsnap.transaction.options import RunOptions
 
@@ -48,16 +48,14 @@ class DropOptions(RunOptions, ExpiryOptions):
 
     selection: Selection | AnyOf | None = None
     drop_unmatched: bool = False
-    timers: TimerPolicy = "keep"
-    variables: VariablePolicy = "keep"
+    timers: FollowPolicy = "keep"
+    variables: FollowPolicy = "keep"
 
     def __post_init__(self) -> None:
         """Raise UsageError for an unknown value."""
         super().__post_init__()
-        for name, value, policies in (
-            ("timers", self.timers, get_args(TimerPolicy)),
-            ("variables", self.variables, get_args(VariablePolicy)),
-        ):
+        policies = get_args(FollowPolicy)
+        for name, value in (("timers", self.timers), ("variables", self.variables)):
             if value not in policies:
                 raise UsageError(f"{name} is {value!r}; use one of {', '.join(policies)}")
 

@@ -21,9 +21,8 @@ from ttlsnap.errors import FutureWatermarkError, UsageError
 from ttlsnap.operators.links import Link, StateId
 from ttlsnap.operators.registry import (
     AnyOf,
+    FollowPolicy,
     Selection,
-    TimerPolicy,
-    VariablePolicy,
     behind_join,
     describe,
     explain_untouched,
@@ -200,9 +199,9 @@ def plan_compaction(
     factories: Sequence[StateSnapshotTransformerFactory],
     clock: Clock,
     selection: Selection | AnyOf | None = None,
-    timers: TimerPolicy = "keep",
+    timers: FollowPolicy = "keep",
     runs: Runs | None = None,
-    variables: VariablePolicy = "keep",
+    variables: FollowPolicy = "keep",
 ) -> Plan:
     """Plan a run of ``factories`` over ``checkpoint``.
 

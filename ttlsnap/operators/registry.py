@@ -47,10 +47,8 @@ _EMITS_ON_CLOSE = (
     None,  # may be an aggregation
     *(operator.NAME for operator in (aggregation, session_window) if operator.EMITS_ON_CLOSE),
 )
-TimerPolicy = Literal["keep", "follow"]
-"""The policy for the timers of a key when the last of its state is dropped."""
-VariablePolicy = Literal["keep", "follow"]
-"""The policy for the variables of a key that no rule sees, when the last entry that a rule sees is dropped."""
+FollowPolicy = Literal["keep", "follow"]
+"""The policy for timers, and for variables that no rule sees, when the other entries of their key are dropped."""
 
 UNUSED = "no variable of the query uses it"
 _PLAIN_KEY = "NoPrefixKeyStateEncoderSpec"
@@ -310,7 +308,7 @@ def behind_join(checkpoint: Checkpoint) -> frozenset[int]:
 def links_of(
     checkpoint: Checkpoint,
     operator: Operator,
-    timers: TimerPolicy = "keep",
+    timers: FollowPolicy = "keep",
     deciding: Collection[StateId] | None = None,
 ) -> tuple[Link, ...]:
     """Return the links of an operator's entries, those that decide before the others; none if all are independent.

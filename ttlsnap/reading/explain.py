@@ -23,7 +23,7 @@ from ttlsnap.errors import UsageError
 from ttlsnap.keywords import takes
 from ttlsnap.operators.links import StateId
 from ttlsnap.operators.placement import STRICT
-from ttlsnap.operators.registry import TimerPolicy, VariablePolicy
+from ttlsnap.operators.registry import FollowPolicy
 from ttlsnap.reading.explained_entries import Explanation, Work
 from ttlsnap.reading.explained_key import Key, StateKey, key_text
 from ttlsnap.reading.opening import open_to_read
@@ -68,8 +68,8 @@ class ExplainRequest(ReadOptions):
     key: str | Mapping[str, Any] = field(kw_only=False)
     transformers: Sequence[StateSnapshotTransformerFactory] = field(kw_only=False)
     now: Moment = "checkpoint"
-    timers: TimerPolicy = "keep"
-    variables: VariablePolicy = "keep"
+    timers: FollowPolicy = "keep"
+    variables: FollowPolicy = "keep"
     drop_unmatched: bool = False
     show: int = SHOWN
 
