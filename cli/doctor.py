@@ -18,6 +18,8 @@ from ttlsnap.cli.pages import PageOptions, write_pages
 from ttlsnap.printable import shell_word
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import Console
 
     from ttlsnap.cli.progress import ReadingProgress
@@ -147,9 +149,13 @@ def _show(out: Console, report: DoctorReport) -> None:
         )
     out.print(rows)
     for severity in ("error", "warning", "unknown", "note"):
+        # Problems with the same advice are shown together, because damage is often in many files.
+        alike: dict[tuple[str, str], list[Problem]] = {}
         for problem in report.problems:
             if problem.severity == severity:
-                _show_problem(out, problem)
+                alike.setdefault((problem.code, problem.fix), []).append(problem)
+        for problems in alike.values():
+            _show_problems(out, problems)
     if any(problem.severity == "error" for problem in report.problems):
         command = f"ttlsnap copy BACKUP {shell_word(report.target)} --replace --stopped"
         advice = f"To restore the whole checkpoint from a backup: {command}"
@@ -161,7 +167,11 @@ def _show(out: Console, report: DoctorReport) -> None:
         out.print("Nothing is wrong.")
 
 
-def _show_problem(out: Console, problem: Problem) -> None:
-    out.print(Text.assemble("\n", (f"{problem.severity}:", _STYLES.get(problem.severity, "")), f" {problem.code}"))
-    out.print(Text(f"  {problem.message}"))
-    out.print(Text(f"  {problem.fix}"))
+def _show_problems(out: Console, problems: Sequence[Problem]) -> None:
+    """Print problems of the same kind that have the same advice."""
+    first = problems[0]
+    times = f" ({len(problems)} times)" if len(problems) > 1 else ""
+    out.print(Text.assemble("\n", (f"{first.severity}:", _STYLES.get(first.severity, "")), f" {first.code}{times}"))
+    for problem in problems:
+        out.print(Text(f"  {problem.message}"))
+    out.print(Text(f"  {first.fix}"))

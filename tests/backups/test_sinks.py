@@ -1,4 +1,4 @@
-"""What sinks do with batches that run again after a backup was used: real Spark shows each line of ``docs/copy.md``."""
+"""What sinks do with batches that run again after a backup was used: ``docs/sinks.md``, as real Spark shows it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ..publishing.publishers import DropsAFifth, drop_some, repair, repartition,
 from ..publishing.trees import newest, tree
 
 HOW = ("copy", "rewind", "doctor", "lost")
-PAGE = Path(__file__).parents[2] / "docs/copy.md"
+PAGE = Path(__file__).parents[2] / "docs/sinks.md"
 
 
 def files_of(out: Path) -> set[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -71,6 +71,10 @@ def raises(df: DataFrame) -> DataFrame:
 
 def no_column(df: DataFrame) -> DataFrame:
     return df.groupBy("nosuch").count()
+
+
+def swapped(visits: Any, orders: Any) -> DataFrame:
+    return cast("DataFrame", visits.join(orders, "user"))
 
 
 def three(a: Any, b: Any, c: Any) -> None:

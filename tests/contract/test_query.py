@@ -130,6 +130,7 @@ def test_a_contract_has_the_udf_of_a_key(spark: SparkSession) -> None:
         (jobs.last, {"conf": {"spark.sql.warehouse.dir": "w"}}, "warehouse.dir=w must be made before Spark starts"),
         (jobs.no_column, {}, "nosuch"),
         (jobs.three, {}, "takes 3 arguments"),
+        (jobs.swapped, {"schemas": TWO}, r"raised \w+ at .*It was called as swapped\(spark, sources\); sources has "),
         (jobs.no_stream, {}, "does not stream"),
         (jobs.totals, {"output_mode": "sometimes"}, "output mode|output-mode"),
         (jobs.totals, {"schemas": {}}, "needs the schema"),

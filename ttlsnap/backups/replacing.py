@@ -273,7 +273,7 @@ class Replacement(Run):
             f"{reason}. So the last batch of the checkpoint gets the number {batch}. If the query writes files, the "
             "folder _spark_metadata of its output needs a file for each number from its last .compact file up to "
             f"{batch}. Before you start the query, create those that are missing. An empty .compact file would lose "
-            "all earlier output: the documentation has the commands under Copies, A gap in the log of a file sink"
+            "all earlier output: the documentation has the commands under Sinks, A gap in the log of a file sink"
         )
 
     def refusals(self) -> list[str]:
