@@ -11,6 +11,7 @@ import pytest
 from ttlsnap import doctor, inspect
 
 from ..cli.running import Ttlsnap
+from ..new_query.aggregating import aggregation
 from ..new_query.contracts import JOIN, PLAIN, Change, Document, column, contract, left, states
 from ..samples import bytes_of, sample
 
@@ -42,6 +43,20 @@ def test_a_key_with_a_new_column_is_in_the_partition_of_its_new_hash(
     assert values_of(target, "zone") == before
     assert {entry["key"]["zone"] for entry in inspect(str(target), entries=10_000).samples or ()} == {"eu"}
     assert [problem.code for problem in doctor(str(target)).problems if "misplaced" in problem.code] == []
+
+
+def test_a_field_that_gets_a_number_is_a_warning(ttlsnap: Ttlsnap, tmp_path: Path) -> None:
+    """A policy with ``value.max`` would be refused in the next night."""
+    target = sample(PLAIN, tmp_path)
+    aggregates = [("max(at)", "max", "timestamp"), ("count(1)", "count", "long"), ("sum(n)", "sum", "long")]
+    for name, added in ("old", []), ("new", [("max(price)", "max", "double")]):
+        made = aggregation([("key", "key", "string")], aggregates + added)
+        (tmp_path / f"{name}.json").write_text(json.dumps(made.to_json()))
+    words = ["--from", tmp_path / "old.json", "--to", tmp_path / "new.json", "--stopped", "--yes"]
+    ended = ttlsnap("migrate", target, *words)
+    assert ended.code == 0, ended.err
+    warning = "there are 2 fields value.max: value.max#1, value.max#2. Change policies and commands that name value.max"
+    assert warning in " ".join(ended.err.split())
 
 
 def test_a_value_that_does_not_fit_its_new_type_stops_the_migration(ttlsnap: Ttlsnap, tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from ttlsnap.operators.registry import describe
 from ttlsnap.printable import shell_word
 from ttlsnap.publishing.preflight import refuse_unsettled
 from ttlsnap.publishing.runs import Runs, new_run_id
+from ttlsnap.schema.fields import all_fields
 from ttlsnap.storage.directory import each
 from ttlsnap.stores.lineage import Lineage
 from ttlsnap.stores.open import lineages_of, open_state_store
@@ -331,6 +332,25 @@ def _is_single(checkpoint: Checkpoint, operator: Operator, states: list[StateDes
         return True
     reason = unplaced_states[0].opaque or "Spark does not place its keys by their hash"
     raise UnsupportedError(f"{checkpoint.target}: {unplaced_states[0]}: {reason}; migrating it is not supported")
+
+
+def warn_of_numbers(plan: MigrationPlan) -> Iterator[str]:
+    """Return a warning for each field whose name has a number afterwards, because a new field has the same name."""
+    for store in plan.stores:
+        old, new = ({state.state: _names(state) for state in states} for states in (store.states, store.new_states))
+        for evolution in store.evolutions:
+            after = new.get(evolution.new_name, frozenset())
+            for name in sorted(old[evolution.state] - after):
+                numbered = sorted(other for other in after if other.rpartition("#")[0] == name)
+                if numbered:
+                    yield (
+                        f"{evolution}: after the migration, there are {len(numbered)} fields {name}: "
+                        f"{', '.join(numbered)}. Change policies and commands that name {name}"
+                    )
+
+
+def _names(state: StateDescriptor) -> frozenset[str]:
+    return frozenset(field.name for field in all_fields(state.key_schema, state.value_schema))
 
 
 def old_files(plan: MigrationPlan) -> list[str]:

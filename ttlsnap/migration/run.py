@@ -33,7 +33,7 @@ from ttlsnap.errors import RefusedError, UnsupportedError, UsageError
 from ttlsnap.migration.changes import Changes
 from ttlsnap.migration.evolution import Evolution
 from ttlsnap.migration.formats import find_format_changes
-from ttlsnap.migration.plan import MigrationPlan, StoreMigration, plan_migration
+from ttlsnap.migration.plan import MigrationPlan, StoreMigration, plan_migration, warn_of_numbers
 from ttlsnap.migration.publish import change_of, fill_copy, refuse_unmovable
 from ttlsnap.migration.report import MigrationReport, NewPartition, StoreReport
 from ttlsnap.migration.sorting import GONE, OldPartition, Split
@@ -524,7 +524,11 @@ class Migration(StateRun[MigrationReport]):
             expired={place: count for place, count in self._expired.items() if count},
             merged=self._merged,
             unused=dict(self._unused),
-            warnings=(*plan.evolution.notes, *(warn_of_far_future(compaction.drops) if compaction else ())),
+            warnings=(
+                *plan.evolution.notes,
+                *warn_of_numbers(plan),
+                *(warn_of_far_future(compaction.drops) if compaction else ()),
+            ),
         )
 
 
