@@ -15,7 +15,7 @@ from ttlsnap.cli.exit_codes import ExitCodeOption, end_as_run, require_dry_run
 from ttlsnap.cli.groups import given, separate
 from ttlsnap.cli.help import Command
 from ttlsnap.cli.options import RUN, ConsentOptions, Format, FormatOption, WorkFolderOption
-from ttlsnap.cli.output import ask_person, console, number, place, print_json, print_warning, say, size, verbosity
+from ttlsnap.cli.output import ask_person, console, number, place, print_json, print_warnings, say, size, verbosity
 from ttlsnap.cli.published import describe_published
 from ttlsnap.errors import Foreseen, RefusedError, UsageError
 
@@ -200,9 +200,7 @@ def show_report(
     if output_format is Format.JSON:
         print_json(report.to_json())
     else:
-        for warning in report.warnings:
-            if warning not in told:
-                print_warning(warning)
+        print_warnings(report.warnings, told)
         for line in describe(report):
             say(line)
     if exit_code:
@@ -301,9 +299,7 @@ class CopyProgress:
                 "can be asked. Nothing was changed. To agree, add --yes"
             )
         self.__exit__()
-        for warning in report.warnings:
-            print_warning(warning)
-        self.told = report.warnings
+        self.told = print_warnings(report.warnings)
         return self.ask(report)
 
     def ask(self, report: CopyReport) -> bool:

@@ -321,9 +321,10 @@ def _show(out: Console, results: list[TargetResult]) -> None:
     for result in results:
         report = result.report
         counts = known_totals(report.to_json()) if report else {}
+        status = "refused" if result.status == "planned" and result.exit_code_of_run else result.status
         rows.add_row(
             place(result.target),
-            Text(result.status, _STYLES.get(result.status, "")),
+            Text(status, _STYLES.get(status, "")),
             *(number(counts.get(name)) for name in ("entries", "dropped", "rewritten")),
             *(size(counts.get(name)) if report else MISSING for name in ("bytes_before", "bytes_after")),
             f"{result.seconds:.1f} s",

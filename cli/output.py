@@ -9,7 +9,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,6 +118,14 @@ def print_error(error: TtlsnapError, target: str | None = None) -> None:
 def print_warning(text: str, target: str | None = None) -> None:
     """Print a warning on stderr, with the name of its ``target`` if there are several."""
     print_marked("Warning:", "yellow", name_target(text, target))
+
+
+def print_warnings(warnings: Sequence[str], told: Sequence[str] = (), target: str | None = None) -> Sequence[str]:
+    """Print warnings, apart from those that were ``told`` before a question. Return all of them."""
+    for warning in warnings:
+        if warning not in told:
+            print_warning(warning, target)
+    return warnings
 
 
 def print_marked(mark: str, style: str, text: str) -> None:

@@ -8,7 +8,7 @@ import typer
 
 from ttlsnap.cli.help import Command
 from ttlsnap.cli.options import Checkpoint, Format, FormatOption
-from ttlsnap.cli.output import place, print_json, print_warning, say
+from ttlsnap.cli.output import place, print_json, print_warnings, say
 from ttlsnap.cli.places import ArchiveOption, confirm_on_terminal, parse_archive
 
 
@@ -45,5 +45,4 @@ def recover(
         entries = f"the dropped entries of run {run_name}"
         done = f"removed {entries} from the archive" if run_name in report.taken_back else f"archived {entries}"
         say(f"{place(report.target)}: {done}.")
-    for warning in report.warnings:
-        print_warning(warning)
+    print_warnings(report.warnings)

@@ -6,7 +6,7 @@ import typer
 
 from ttlsnap.cli.help import Command
 from ttlsnap.cli.options import Format, FormatOption, JarsOption, StoppedOption, Target
-from ttlsnap.cli.output import place, print_json, print_warning, say
+from ttlsnap.cli.output import place, print_json, print_warnings, say
 from ttlsnap.cli.places import ArchiveOption, confirm_on_terminal, parse_archive
 from ttlsnap.printable import shell_word
 
@@ -42,8 +42,7 @@ def rollback(
         return
     restored_text = f". Restored files: {report.restored}" if report.restored else ""
     say(f"{place(report.target)}: rolled back run {report.undone} (as run {report.run}){restored_text}.")
-    for warning in report.warnings:
-        print_warning(warning)
+    print_warnings(report.warnings)
     if report.kind == "repair":
         say(f"The checkpoint is as it was before the repair. Next: ttlsnap doctor {shell_word(report.target)}")
     elif report.nothing_left:
@@ -73,8 +72,7 @@ def _of_table(target: str, expired_to: str | None, jars: str | None, output_form
     if output_format is Format.JSON:
         print_json({"target": target, "undone": undone.run, "version": version, "warnings": warnings})
         return
-    for warning in warnings:
-        print_warning(warning)
+    print_warnings(warnings)
     say(
         f"{target}: rolled back run {undone.run}. Version {version} has the content of version "
         f"{undone.versions[0] - 1}."

@@ -110,6 +110,10 @@ class FutureWatermarkError(RefusedError):
     """A watermark that is too far ahead of its batch to be compared with times of entries (exit code 4)."""
 
 
+UNLESS_AGREED = "Unless somebody agrees on a terminal, a run refuses this."
+"""A part of the warning of a dry run. ``maintain`` leaves out the condition, because it asks nobody."""
+
+
 class Foreseen(str):
     """A warning of a dry run: the error of this ``kind`` that a run would raise, if nobody agrees on a terminal."""
 

@@ -137,6 +137,22 @@ def test_a_declared_rename_of_a_key_is_not_a_finding() -> None:
     assert codes(found("rocksdb-4.2", edit, renamed={old: "other"})) == {"key-renamed": "unknown"}
 
 
+def test_a_question_about_a_name_does_not_make_other_changes_incompatible() -> None:
+    """Else, the advice for the added value would be to start a new checkpoint."""
+
+    def edit(document: dict[str, Any]) -> None:
+        state(document)["key"][0]["name"] = "user"
+        state(document)["value"].append(dict(state(document)["value"][0], name="more"))
+
+    contracts = contract("agg-deltas-lz4-4.2"), contract("agg-deltas-lz4-4.2", edit)
+    report = check(*contracts)
+    assert codes(report) == {"key-renamed": "unknown", "value-added": "unknown"}
+    advice = {finding.code: finding.fix or "" for finding in report.findings}
+    assert "--renamed key=user" in advice["key-renamed"]
+    assert "Describe the query that wrote the state" in advice["value-added"]
+    assert codes(check(*contracts, renamed={"key": "user"})) == {"value-added": "unknown"}
+
+
 def test_each_direction_has_its_own_findings() -> None:
     def edit(document: dict[str, Any]) -> None:
         state(document)["value"].append(dict(state(document)["value"][0], name="more"))

@@ -348,6 +348,10 @@ def test_the_log_and_the_results_have_the_same_words(tmp_path: Path, capsys: pyt
     (line,) = err.splitlines()
     _, error = line.rsplit(" s: ", 1)
     assert error.startswith("this run would drop 369 of 480 entries") and error in " ".join(out.split())
+    assert run(["maintain", str(policy), "--engine", "local", "--plan"]) == 0
+    plan = " ".join(capsys.readouterr().out.split())
+    assert "good refused 480 369" in plan and "A run refuses this. Correct the timestamp field" in plan
+    assert "terminal" not in plan and "higher max_drop in the policy" in plan
 
 
 def test_the_log_reports_each_target_when_it_ends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

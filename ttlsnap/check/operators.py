@@ -29,6 +29,7 @@ from ttlsnap.check.outcomes import (
     OTHER_STATES,
     OTHER_STORES,
     RECORDED_OUTPUT_MODE,
+    SILENT,
     TIME_MODE,
     TIMEOUT_CHANGED,
 )
@@ -141,6 +142,8 @@ def _compare_operator(comparison: Comparison, old: OperatorContract, new: Operat
     if plans:
         compare_numbers(comparison, place, plans, start)
         name_aggregates(comparison, old, new, start)
+    if plans and place.operator_name in AGGREGATIONS:
+        _leave_out_positions(comparison, start)
     if any(
         finding.code.endswith("-nullability") and finding.verdict is Verdict.RECONFIGURATION
         for finding in comparison.findings[start:]
@@ -175,6 +178,27 @@ def _add_other_layout(comparison: Comparison, place: Place, old: OperatorContrac
     is_same_plan = [comparison.new_line(line) for line in old.plan or ()] == list(new.plan or ())
     if old.plan is None or new.plan is None or not is_same_plan or any((find_changed_parts(old, new) or {}).values()):
         comparison.add(OTHER_LAYOUT, place)
+
+
+def _leave_out_positions(comparison: Comparison, start: int) -> None:
+    """Leave out what differs at a position because the same columns or aggregates are in another order.
+
+    None of them has changed. But Spark compares positions: if it refuses one of the differences, it refuses the order.
+    """
+    for side in ("key", "value"):
+        positions = [
+            finding
+            for finding in comparison.findings[start:]
+            if finding.code in {f"{side}-{change}" for change in ("retyped", "widened", "nullability", "renamed")}
+        ]
+        refused = next((finding.spark for finding in positions if not finding.spark.startswith(SILENT)), None)
+        findings = comparison.findings[start:]
+        if any(finding.code == f"{side}s-swapped" for finding in findings):
+            comparison.findings[start:] = [
+                replace(finding, spark=refused) if refused and finding.code == f"{side}s-swapped" else finding
+                for finding in findings
+                if finding not in positions
+            ]
 
 
 def _refuse_unknown_nulls(comparison: Comparison, start: int) -> None:

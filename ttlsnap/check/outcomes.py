@@ -316,7 +316,7 @@ KEY_CHANGED = Outcome(
 AGGREGATES_SWAPPED = Outcome(
     "values-swapped",
     _INCOMPATIBLE,
-    "the aggregates are in another order; Spark compares only their types, and takes one for another",
+    "the aggregates are in another order; Spark compares only types, and takes one aggregate for another",
     _WRONG,
     "restore the old order of the aggregates",
 )

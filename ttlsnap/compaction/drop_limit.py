@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ttlsnap.amounts import age, quantity
 from ttlsnap.clock import MAX_INT64, MIN_INT64, iso
 from ttlsnap.entries.timestamps import UNITS
-from ttlsnap.errors import Foreseen, RefusedError, UsageError
+from ttlsnap.errors import UNLESS_AGREED, Foreseen, RefusedError, UsageError
 
 _MOST_LISTED = 5
 _ALMOST_ALL = 0.99
@@ -106,7 +106,7 @@ def warn_of_excess(drops: Sequence[StateDrop], limit: float | None) -> tuple[str
     excess = describe_excess(drops, limit)
     if excess is None:
         return ()
-    return (Foreseen(f"{excess}\nUnless somebody agrees on a terminal, a run refuses this. {_advise(limit)}"),)
+    return (Foreseen(f"{excess}\n{UNLESS_AGREED} {_advise(limit)}"),)
 
 
 def warn_of_lag(drops: Sequence[StateDrop]) -> tuple[str, ...]:

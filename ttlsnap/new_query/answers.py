@@ -48,8 +48,9 @@ class UnrepairedFinding:
     """A difference for which there is no step, and what can be done.
 
     ``option`` is the one that removes it, if nothing else has to be decided. ``needs`` is a sentence that says what
-    would decide it: a contract that records more, or the user's choice between options. Without both, nothing removes
-    it. ``old`` is the expression of the old query that it is about, if it is about one.
+    would decide it: a contract that records more, or the user's choice between options. ``renames_key``
+    says what to tell ``check`` if a column of a key only has another name. Without all three, nothing removes it.
+    ``old`` is the expression of the old query that it is about, if it is about one.
     """
 
     place: Place
@@ -57,6 +58,7 @@ class UnrepairedFinding:
     option: str = ""
     needs: str = ""
     old: str = ""
+    renames_key: str = ""
 
     @property
     def advice(self) -> str:
@@ -66,4 +68,4 @@ class UnrepairedFinding:
     @property
     def stays(self) -> bool:
         """Whether nothing removes it."""
-        return not self.option and not self.needs
+        return not self.option and not self.needs and not self.renames_key

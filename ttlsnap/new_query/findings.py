@@ -80,7 +80,11 @@ def _judge(
 ) -> Finding:
     if any(obstacle.stays for obstacle in obstacles) or finding.code not in REPAIRABLE:
         return finding
+    questions = [obstacle for obstacle in obstacles if obstacle.renames_key]
+    if questions and finding.code.startswith("key"):
+        return finding
     needs = [obstacle.needs for obstacle in obstacles if obstacle.needs]
+    needs += [obstacle.renames_key for obstacle in questions]
     if not needs:
         return _repaired(finding, evolution, [command, *(obstacle.option for obstacle in obstacles)], proves=proves)
     here = [obstacle for obstacle in obstacles if obstacle.place == finding.place]

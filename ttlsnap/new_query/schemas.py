@@ -187,7 +187,11 @@ class Matcher:
         elif not is_name:
             message = f"{message}; if not, keep {old}, or start a new checkpoint"
         new_place = place.at(field=f"{place.field}.{new}") if is_column else place
-        self.obstacles.append(UnrepairedFinding(new_place, message, needs=needs, old=old))
+        renames_key = ""
+        if is_name and not needs:
+            option = f"--renamed {shell_word(f'{old}={new}')}"
+            renames_key = f"First decide if {new} is {old} under another name. If so, pass {option}"
+        self.obstacles.append(UnrepairedFinding(new_place, message, needs=needs, old=old, renames_key=renames_key))
         return None
 
     def is_dropped(self, place: Place, name: str) -> bool:

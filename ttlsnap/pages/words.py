@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 from ttlsnap.amounts import MISSING, number, quantity, share
+from ttlsnap.errors import UNLESS_AGREED
 from ttlsnap.naming import name_state
 from ttlsnap.printable import shell_word
 
@@ -143,6 +144,7 @@ def undo_command(target: str, *archives: str | None) -> str:
 
 def for_policy(text: str, target: str) -> str:
     """Return an error or a warning of a target for readers who see its name, and who can only change the policy."""
+    text = text.replace(UNLESS_AGREED, "A run refuses this.")
     return _OPTION_OR_KEY.sub(r"\1 in the policy", text).replace(f"{target}: ", "", 1)
 
 
