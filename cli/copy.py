@@ -241,8 +241,8 @@ def _lines(report: CopyReport, onto: str | None) -> list[str]:
     return [
         *lines,
         f"The copy has the query id {report.query_id}, and can run beside the original, with an output of its own.",
-        "If it writes files to a new folder, create in the folder's _spark_metadata, each with the line v1, before you "
-        f"start it: {', '.join(_sink_files(report.batch))}",
+        "If its query writes files to a new folder OUT, first create these files in OUT/_spark_metadata, each with the "
+        f"one line v1: {', '.join(_sink_files(report.batch))}",
     ]
 
 

@@ -51,8 +51,8 @@ def diff(
         typer.Option(
             "--old-batch",
             metavar="N",
-            help="The batch of OLD, which must still be retained. Default: the "
-            "last one; without NEW the one before that of NEW.",
+            help="The batch of OLD, which must still be retained. Default: the last one; with one "
+            "checkpoint, the batch before --new-batch.",
         ),
     ] = None,
     new_batch: Annotated[

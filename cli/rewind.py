@@ -159,10 +159,10 @@ def _list(target: str, output_format: Format) -> None:
         )
         return
     say(f"{place(target)} can go back to the state after:")
-    rows = table("batch", "began", "input", right=("batch",))
+    rows = table("batch", "began", "has read rows", right=("batch",))
     for batch in batches:
         began = (batch.began_at or MISSING).replace("T", " ")
-        has_input = {True: "yes", False: "none", None: "unknown"}[batch.has_input]
+        has_input = {True: "yes", False: "no", None: "unknown"}[batch.has_input]
         if batch.restored_batch is not None:
             has_input = f"state and positions of batch {batch.restored_batch}"
         rows.add_row(str(batch.batch), began, has_input)

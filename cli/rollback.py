@@ -24,9 +24,9 @@ def rollback(
 ) -> None:
     """Undo the last run: restore the files that it replaced, byte for byte.
 
-    ttlsnap refuses this after the query has committed a newer batch; after a rewind or a restore of a backup, once it
-    has begun one. For a Delta table, it restores the version before the run, and refuses this if anybody has written to
-    the table since.
+    ttlsnap refuses this once the query has committed a newer batch. If the last run was a rewind or a restore of a
+    backup, it refuses this as soon as the query has begun one. For a Delta table, it restores the version before the
+    run, and refuses this if anybody has written to the table since.
     """
     from ttlsnap.delta import is_table
     from ttlsnap.storage.open import open_directory

@@ -763,8 +763,8 @@ SOURCE_UNNAMED = Outcome(
     _UNKNOWN,
     "one contract has no name of the source, and the other has: is it the same source?",
     SILENT,
-    "make the contract without the name again, with --schema NAME=SCHEMA and the name in the other one; or, if it is "
-    "the same source, ignore this finding",
+    "make the contract that has no name again, with --schema NAME=SCHEMA, where NAME is the name in the other "
+    "contract; or, if it is the same source, ignore this finding",
 )
 TIME_ZONE_OF_DATES = Outcome(
     "time-zone",

@@ -81,7 +81,7 @@ def _judge(
     if any(obstacle.stays for obstacle in obstacles) or finding.code not in REPAIRABLE:
         return finding
     questions = [obstacle for obstacle in obstacles if obstacle.renames_key]
-    if questions and finding.code.startswith("key"):
+    if questions and finding.code in ("key-renamed", "key-changed"):
         return finding
     needs = [obstacle.needs for obstacle in obstacles if obstacle.needs]
     needs += [obstacle.renames_key for obstacle in questions]
@@ -105,6 +105,8 @@ def _repaired(finding: Finding, evolution: Evolution, words: Sequence[str], *, p
         return finding
     fix = " ".join(dict.fromkeys(words))
     message = finding.message + _describe_dropped(finding, evolution.steps)
+    if step.change == "narrow":
+        message += ". The migration is refused if some values do not fit; with --dry-run, it says so"
     return replace(finding, verdict=Verdict.AFTER_MIGRATION, message=message, fix=fix, migration=step.to_json())
 
 

@@ -268,12 +268,23 @@ def notes(document: Document) -> Iterator[tuple[str, bool]]:
         if state["null_timestamps"]:
             kept_text = quantity(state["null_timestamps"], "entry that has", "entries that have")
             yield f"{name or operator}: kept {kept_text} no timestamp", False
+        oldest = state.get("oldest") or ""
         if "event_now" in state:
+            is_before = ". That is before all of these times: nothing would expire"
             yield (
                 (
                     f"{operator}: {state['timestamp']} is compared with the time of the last batch. If it is an event "
                     f"time, add --time event (in a policy: time): that compares it with the watermark "
-                    f"{second(state['event_now'])}"
+                    f"{second(state['event_now'])}{is_before if state['event_now'] < oldest else ''}"
+                ),
+                False,
+            )
+        if state.get("time") == "event" and (state.get("now") or oldest) < oldest and not state["dropped"]:
+            clock = "the watermark" if document["now_source"] == "checkpoint" else "now"
+            yield (
+                (
+                    f"{name or operator}: no entry has expired: the oldest {state['timestamp']} is {second(oldest)} "
+                    f"and {clock} is {second(state['now'])}. To compare with another time, add --now (in a policy: now)"
                 ),
                 False,
             )

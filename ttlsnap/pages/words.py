@@ -218,7 +218,7 @@ def describe_next(document: Document) -> str | None:
             return None  # nothing can expire
         return f"Next: ttlsnap inspect {target} --age (reads all entries, and shows which fields hold a time)"
     if any(state["timestamp"] and state["time"] for state in states):
-        return f"Next: ttlsnap compact {target} --ttl 7d --dry-run"
+        return _describe_next_by_stored_times(document, states)
     with_times = [state for state in states if state.get("times")]
     if not with_times:
         return f"No field holds a time. {_WRITTEN}"
@@ -237,6 +237,20 @@ def describe_next(document: Document) -> str | None:
         is_are = "is the time" if len(guesses) == 1 else "are the times"
         return f"Next, if {' and '.join(dict.fromkeys(guesses))} {is_are} of an entry: {command}"
     return f"Next: {command}"
+
+
+def _describe_next_by_stored_times(document: Document, states: Sequence[Document]) -> str:
+    """Return what is useful if Spark stores a time: the next command, or why 7 days would drop nothing."""
+    command = f"ttlsnap compact {shell_word(document['target'])}"
+    stored = [times for state in states for times in state.get("times", ()) if times["timestamp"] == state["timestamp"]]
+    oldest = [times["oldest"] for times in stored if times["oldest"] is not None]
+    is_by_watermark = all(times["time"] == "event" for times in stored) and document["watermark_ms"]
+    if not oldest or not is_by_watermark or any(times["would_drop"] for times in stored):
+        return f"Next: {command} --ttl 7d --dry-run"
+    return (
+        f"With --ttl 7d, nothing would be dropped: the watermark is {at(document['watermark_ms'])}, and the oldest entry "
+        f"is from {minute(min(oldest))}. To compare with another time: {command} --ttl 7d --now TIME --dry-run"
+    )
 
 
 _WRITTEN = "--timestamp @written takes the time at which an entry was last written."

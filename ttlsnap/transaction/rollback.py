@@ -347,7 +347,11 @@ def _refuse_moved_on(files: Directory, last_run: Journal, logs: Logs) -> int:
             "replaced no longer belong to the logs. Nothing was changed. The query can be started"
         )
     if last_committed > last_run.batch:
-        advice = f"restore an older backup: ttlsnap copy BACKUP {shell_word(files.root)} --replace --stopped"
+        target = shell_word(files.root)
+        advice = (
+            f"go back to an earlier batch, if one from before the run is still retained (ttlsnap rewind {target} lists "
+            f"them), or restore an older backup: ttlsnap copy BACKUP {target} --replace --stopped"
+        )
         if last_run.kind == "sources":
             advice = f"make the opposite change of the sources, or {advice}"
         raise RefusedError(
