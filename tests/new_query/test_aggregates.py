@@ -73,6 +73,20 @@ def test_columns_with_one_name_are_compared_in_their_order() -> None:
     ]
 
 
+def test_another_order_of_aggregates_is_one_finding() -> None:
+    """Their types and nullability differ only by position. To switch off Spark's check of them would mix them up."""
+    counted = ("count(1)", "count", "long")
+    documents = [aggregation([USER], order).to_json() for order in ([counted, MOST], [MOST, counted])]
+    for document in documents:
+        for column in document["operators"][0]["stores"][0]["states"][0]["value"]:
+            column["nullable"] = column["name"] != "count"
+    old, new = (parse_contract(json.dumps(document), "it") for document in documents)
+    assert isinstance(old, Contract) and isinstance(new, Contract)
+    (finding,) = check(old, new).findings
+    assert (finding.code, finding.verdict) == ("values-swapped", Verdict.AFTER_MIGRATION)
+    assert finding.spark.startswith("refuses at the start")
+
+
 @pytest.mark.parametrize("back", [False, True])
 def test_an_aggregate_with_the_columns_of_another_is_named(back: bool) -> None:
     counted, average = ("count(1)", "count", "long"), "avg(amount)"

@@ -248,8 +248,8 @@ def _describe_next_by_stored_times(document: Document, states: Sequence[Document
     if not oldest or not is_by_watermark or any(times["would_drop"] for times in stored):
         return f"Next: {command} --ttl 7d --dry-run"
     return (
-        f"With --ttl 7d, nothing would be dropped: the watermark is {at(document['watermark_ms'])}, and the oldest entry "
-        f"is from {minute(min(oldest))}. To compare with another time: {command} --ttl 7d --now TIME --dry-run"
+        f"With --ttl 7d, nothing would be dropped: the watermark is {at(document['watermark_ms'])}, and the oldest "
+        f"entry is from {minute(min(oldest))}. To compare with another time: {command} --ttl 7d --now TIME --dry-run"
     )
 
 
