@@ -145,11 +145,15 @@ def test_a_question_about_a_name_does_not_make_other_changes_incompatible() -> N
         state(document)["value"].append(dict(state(document)["value"][0], name="more"))
 
     contracts = contract("agg-deltas-lz4-4.2"), contract("agg-deltas-lz4-4.2", edit)
-    report = check(*contracts)
+    checkpoint = str(SAMPLES / "agg-deltas-lz4-4.2")
+    report = check(*contracts, names=(checkpoint, "new.json"))
     assert codes(report) == {"key-renamed": "unknown", "value-added": "unknown"}
     advice = {finding.code: finding.fix or "" for finding in report.findings}
     assert "--renamed key=user" in advice["key-renamed"]
-    assert "Describe the query that wrote the state" in advice["value-added"]
+    assert (
+        f"Describe the query that wrote the state, too. Check out its code, and run: ttlsnap contract {checkpoint}"
+        in (advice["value-added"])
+    )
     assert codes(check(*contracts, renamed={"key": "user"})) == {"value-added": "unknown"}
 
 

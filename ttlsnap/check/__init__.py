@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from ttlsnap.check.commands import add_ignores, find_next, migrate_command
+from ttlsnap.check.commands import add_ignores, checkpoint_of, find_next, migrate_command, name_checkpoint
 from ttlsnap.check.comparison import Comparison, parse_version
 from ttlsnap.check.findings import CheckReport, Finding, Ignored, StateFindings, Verdict, worst
 from ttlsnap.check.ignores import Ignore, apply
@@ -127,13 +127,15 @@ def compare(
 class _Way:
     """One way of a comparison: ``new`` reads the state of ``old``. On the way ``back``, they have changed places.
 
-    ``command`` migrates the state. Options of single findings may follow it.
+    ``command`` migrates the state. Options of single findings may follow it. ``checkpoint`` is its checkpoint, as a
+    word of a command, if it is known.
     """
 
     old: Contract | TableContract
     new: Contract | TableContract
     renamed: Mapping[str, str]
     command: str
+    checkpoint: str | None
     back: bool
 
 
@@ -147,10 +149,12 @@ def _find_ways(
 ) -> Iterator[_Way]:
     commands = (old_command, None)
     if direction in ("backward", "full"):
-        yield _Way(old, new, renamed, migrate_command(old, names, commands, renamed), back=False)
+        command, checkpoint = migrate_command(old, names, commands, renamed), checkpoint_of(old, names[0], old_command)
+        yield _Way(old, new, renamed, command, checkpoint, back=False)
     if direction in ("forward", "full"):
         names_back = {new_name: old_name for old_name, new_name in renamed.items()}
-        yield _Way(new, old, names_back, migrate_command(new, names[::-1], commands[::-1], names_back), back=True)
+        command = migrate_command(new, names[::-1], commands[::-1], names_back)
+        yield _Way(new, old, names_back, command, checkpoint_of(new, names[1], None), back=True)
 
 
 def _decide(findings: Iterable[Finding], state: StateFindings) -> Iterator[Finding]:
@@ -198,4 +202,6 @@ def _compare(way: _Way, find_repairs: FindRepairs | None) -> Comparison | TableC
     compare_operators(comparison)
     if find_repairs is not None:
         comparison.findings = find_repairs(old, new, renamed, comparison.findings, way.command)
+    if way.checkpoint is not None:
+        comparison.findings = name_checkpoint(comparison.findings, way.checkpoint)
     return comparison

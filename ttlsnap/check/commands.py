@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -9,6 +10,8 @@ from ttlsnap.check.findings import CheckReport, Finding, Verdict, worst
 from ttlsnap.check.targets import is_folder
 from ttlsnap.contract import Contract, TableContract
 from ttlsnap.printable import shell_word
+
+_UNNAMED = re.compile(r"\b(ttlsnap (?:migrate|sources|contract) )CHECKPOINT\b")
 
 
 def migrate_command(
@@ -22,12 +25,25 @@ def migrate_command(
     old_word, new_word = (
         shell_word(name) if command is None else f"<({command})" for name, command in zip(names, commands, strict=True)
     )
-    # The names of contracts that a caller of Python gives as objects may be those of folders, too.
-    is_checkpoint = isinstance(old, Contract) and old.made_from == "checkpoint" and commands[0] is None
-    words = [old_word] if is_checkpoint and is_folder(names[0]) else ["CHECKPOINT", "--from", old_word]
+    checkpoint = checkpoint_of(old, names[0], commands[0])
+    words = ["CHECKPOINT", "--from", old_word] if checkpoint is None else [checkpoint]
     words += ["--to", new_word]
     words += [f"--rename {shell_word(f'{old_name}={new_name}')}" for old_name, new_name in renamed.items()]
     return " ".join(["ttlsnap migrate", *words])
+
+
+def checkpoint_of(old: Contract | TableContract, name: str, command: str | None) -> str | None:
+    """Return the word for the checkpoint of ``old`` in commands; None if only a contract is known."""
+    # The names of contracts that a caller of Python gives as objects may be those of folders, too.
+    is_checkpoint = isinstance(old, Contract) and old.made_from == "checkpoint" and command is None
+    return shell_word(name) if is_checkpoint and is_folder(name) else None
+
+
+def name_checkpoint(findings: Sequence[Finding], checkpoint: str) -> list[Finding]:
+    """Return the findings with this checkpoint in the commands of their advice."""
+    return [
+        replace(finding, fix=_UNNAMED.sub(lambda found: found[1] + checkpoint, finding.fix)) for finding in findings
+    ]
 
 
 def find_next(report: CheckReport, command: str, *, back: bool) -> str | None:
