@@ -240,6 +240,8 @@ def _show_next(out: Console, policy: str, plan: PlanOptions, results: list[Targe
         )
     if plan.plan_out is not None:
         apply_command = f"ttlsnap maintain {shell_word(policy)} --apply {shell_word(str(plan.plan_out))}"
+        if any(result.report and result.report.refused for result in results):
+            out.print("A run would refuse some targets. Correct the policy, and make the plan again.")
         out.print(f"The plan is in {plan.plan_out}; no target was changed. To apply it: {apply_command}")
     elif plan.changes_nothing:
         out.print(f"{PLAN} {_after_plan(results)}")
@@ -321,7 +323,7 @@ def _show(out: Console, results: list[TargetResult]) -> None:
     for result in results:
         report = result.report
         counts = known_totals(report.to_json()) if report else {}
-        status = "refused" if result.status == "planned" and result.exit_code_of_run else result.status
+        status = "refused" if result.status == "planned" and report and report.refused else result.status
         rows.add_row(
             place(result.target),
             Text(status, _STYLES.get(status, "")),

@@ -159,7 +159,7 @@ def _list(target: str, output_format: Format) -> None:
         )
         return
     say(f"{place(target)} can go back to the state after:")
-    rows = table("batch", "began", "has read rows", right=("batch",))
+    rows = table("batch", "began", "read input", right=("batch",))
     for batch in batches:
         began = (batch.began_at or MISSING).replace("T", " ")
         has_input = {True: "yes", False: "no", None: "unknown"}[batch.has_input]

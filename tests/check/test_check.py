@@ -150,11 +150,13 @@ def test_a_question_about_a_name_does_not_make_other_changes_incompatible() -> N
     assert codes(report) == {"key-renamed": "unknown", "value-added": "unknown"}
     advice = {finding.code: finding.fix or "" for finding in report.findings}
     assert "--renamed key=user" in advice["key-renamed"]
-    assert (
-        f"Describe the query that wrote the state, too. Check out its code, and run: ttlsnap contract {checkpoint}"
-        in (advice["value-added"])
-    )
-    assert codes(check(*contracts, renamed={"key": "user"})) == {"value-added": "unknown"}
+    assert "First decide if key only has another name, such as user" in advice["value-added"]
+    assert "; if not, put the new column into a separate state" in advice["value-added"]
+    report = check(*contracts, names=(checkpoint, "new.json"), renamed={"key": "user"})
+    assert codes(report) == {"value-added": "unknown"}
+    assert f"run: ttlsnap contract {checkpoint} --with" in report.findings[0].fix
+    back = [finding for finding in check(*contracts, direction="full").findings if finding.back]
+    assert back and all("--renamed key=user" in finding.fix for finding in back), "as the option has to be"
 
 
 def test_each_direction_has_its_own_findings() -> None:

@@ -352,6 +352,9 @@ def test_the_log_and_the_results_have_the_same_words(tmp_path: Path, capsys: pyt
     plan = " ".join(capsys.readouterr().out.split())
     assert "good refused 480 369" in plan and "A run refuses this. Correct the timestamp field" in plan
     assert "terminal" not in plan and "higher max_drop in the policy" in plan
+    assert run(["maintain", str(policy), "--engine", "local", "--plan", "--format", "json"]) == 0
+    (target,) = json.loads(capsys.readouterr().out)["targets"]
+    assert (target["status"], target["refused"]) == ("planned", True)
 
 
 def test_the_log_reports_each_target_when_it_ends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from ttlsnap import compact as run_compaction
+from ttlsnap import doctor, inspect
+from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 
 from ..publishing.commands import Commands
 from ..publishing.stories import compact
 from ..publishing.trees import tree
+from ..samples import sample
 
 
 def a_file(path: Path) -> Path:
@@ -67,3 +73,25 @@ def test_a_new_or_an_empty_folder_is_accepted(
     assert new["offsets/2"] == old["offsets/2"]
     assert new["state/0/0/3.snapshot"] != old["state/0/0/3.snapshot"]
     assert [path.name for path in destination.parent.iterdir()] == ["new"]
+
+
+def test_doctor_finds_a_copy_with_new_and_old_stores_in_order(tmp_path: Path) -> None:
+    """Only one side of the join is rewritten. The other one keeps the files of all versions."""
+    target, copy = sample("join-4.2", tmp_path), tmp_path / "copy"
+    rule = TtlTransformerFactory(StateTtlConfig(86_400_000_000), timestamp="left:value.at")
+    options: dict[str, Any] = {"now": "2026-11-21T12:00:00Z", "max_drop": 1.0, "stopped": True, "drop_unmatched": True}
+    assert run_compaction(str(target), [rule], output=str(copy), **options).totals.dropped
+    sides = [len(list((copy / "state/0/0" / f"{side}-keyWithIndexToValue").iterdir())) for side in ("left", "right")]
+    assert sides[0] < sides[1]
+    report = doctor(str(copy))
+    assert (report.exit_code, [version.restorable for version in report.versions]) == (0, ["yes", *["cleaned up"] * 5])
+
+
+def test_a_copy_says_who_planned_its_batch(tmp_path: Path) -> None:
+    target, copy = sample("agg-deltas-lz4-4.2", tmp_path), tmp_path / "copy"
+    rule = TtlTransformerFactory(StateTtlConfig(7 * 86_400_000_000), timestamp="value.max")
+    run_compaction(str(target), [rule], max_drop=1.0, stopped=True)
+    made = run_compaction(str(target), [rule], output=str(copy), stopped=True, now="2100-01-01T00:00:00Z", max_drop=1.0)
+    assert made.totals.dropped
+    assert inspect(str(copy)).planned_by == made.run
+    assert [problem.code for problem in doctor(str(copy)).problems] == ["planned-batch"]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from ttlsnap.check.commands import add_ignores, checkpoint_of, find_next, migrate_command, name_checkpoint
+from ttlsnap.check.commands import add_ignores, checkpoint_of, find_next, migrate_command, name_checkpoint, turn_renames
 from ttlsnap.check.comparison import Comparison, parse_version
 from ttlsnap.check.findings import CheckReport, Finding, Ignored, StateFindings, Verdict, worst
 from ttlsnap.check.ignores import Ignore, apply
@@ -202,6 +202,8 @@ def _compare(way: _Way, find_repairs: FindRepairs | None) -> Comparison | TableC
     compare_operators(comparison)
     if find_repairs is not None:
         comparison.findings = find_repairs(old, new, renamed, comparison.findings, way.command)
+    if way.back:
+        comparison.findings = turn_renames(comparison.findings)
     if way.checkpoint is not None:
         comparison.findings = name_checkpoint(comparison.findings, way.checkpoint)
     return comparison

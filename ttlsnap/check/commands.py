@@ -11,6 +11,7 @@ from ttlsnap.check.targets import is_folder
 from ttlsnap.contract import Contract, TableContract
 from ttlsnap.printable import shell_word
 
+_RENAMED = re.compile(r"(--renamed '?)([^\s'=]+)=([^\s'=;,]*[^\s'=;,.])")
 _UNNAMED = re.compile(r"\b(ttlsnap (?:migrate|sources|contract) )CHECKPOINT\b")
 
 
@@ -43,6 +44,14 @@ def name_checkpoint(findings: Sequence[Finding], checkpoint: str) -> list[Findin
     """Return the findings with this checkpoint in the commands of their advice."""
     return [
         replace(finding, fix=_UNNAMED.sub(lambda found: found[1] + checkpoint, finding.fix)) for finding in findings
+    ]
+
+
+def turn_renames(findings: Sequence[Finding]) -> list[Finding]:
+    """Return findings about the way back whose advice has the names as ``--renamed`` takes them: the old one first."""
+    return [
+        replace(finding, fix=_RENAMED.sub(lambda found: f"{found[1]}{found[3]}={found[2]}", finding.fix))
+        for finding in findings
     ]
 
 

@@ -24,12 +24,12 @@ from ttlsnap.check.outcomes import (
     OPERATORS_MAYBE_SWAPPED,
     OPERATORS_REORDERED,
     OPERATORS_SWAPPED,
+    ORDER_FIRST,
     OTHER_LAYOUT,
     OTHER_PREFIX,
     OTHER_STATES,
     OTHER_STORES,
     RECORDED_OUTPUT_MODE,
-    SILENT,
     TIME_MODE,
     TIMEOUT_CHANGED,
 )
@@ -143,7 +143,7 @@ def _compare_operator(comparison: Comparison, old: OperatorContract, new: Operat
         compare_numbers(comparison, place, plans, start)
         name_aggregates(comparison, old, new, start)
     if plans and place.operator_name in AGGREGATIONS:
-        _leave_out_positions(comparison, start)
+        _advise_order(comparison, start)
     if any(
         finding.code.endswith("-nullability") and finding.verdict is Verdict.RECONFIGURATION
         for finding in comparison.findings[start:]
@@ -180,25 +180,17 @@ def _add_other_layout(comparison: Comparison, place: Place, old: OperatorContrac
         comparison.add(OTHER_LAYOUT, place)
 
 
-def _leave_out_positions(comparison: Comparison, start: int) -> None:
-    """Leave out what differs at a position because the same columns or aggregates are in another order.
+def _advise_order(comparison: Comparison, start: int) -> None:
+    """Where the columns of a key or a value are in another order, do not advise to switch off Spark's check of them.
 
-    None of them has changed. But Spark compares positions: if it refuses one of the differences, it refuses the order.
+    The check keeps Spark from taking one column for another.
     """
-    for side in ("key", "value"):
-        positions = [
-            finding
-            for finding in comparison.findings[start:]
-            if finding.code in {f"{side}-{change}" for change in ("retyped", "widened", "nullability", "renamed")}
-        ]
-        refused = next((finding.spark for finding in positions if not finding.spark.startswith(SILENT)), None)
-        findings = comparison.findings[start:]
-        if any(finding.code == f"{side}s-swapped" for finding in findings):
-            comparison.findings[start:] = [
-                replace(finding, spark=refused) if refused and finding.code == f"{side}s-swapped" else finding
-                for finding in findings
-                if finding not in positions
-            ]
+    findings = comparison.findings[start:]
+    swapped_sides = {finding.place.field for finding in findings if finding.code in ("keys-swapped", "values-swapped")}
+    for number, finding in enumerate(findings, start):
+        side, _, change = finding.code.partition("-")
+        if change == "nullability" and side in swapped_sides and finding.verdict is Verdict.RECONFIGURATION:
+            comparison.findings[number] = replace(finding, fix=ORDER_FIRST)
 
 
 def _refuse_unknown_nulls(comparison: Comparison, start: int) -> None:

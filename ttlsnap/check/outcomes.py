@@ -22,6 +22,10 @@ _UNRESOLVED = "refuses the first batch: DELTA_MERGE_UNRESOLVED_EXPRESSION"
 
 _KEEP = "keep {old}, or start a new checkpoint"
 _RESTORE_ORDER = "restore the old order of the columns"
+ORDER_FIRST = (
+    "restore the old order, or migrate. Do not switch off Spark's schema check for this: it would take one column "
+    "for another"
+)
 _BRANCHES = "restore the old order, which is that of the branches of the union or join"
 _OLD_SETTINGS = "create the new contract with the old settings (--conf)"
 _OLD_ZONE = (

@@ -402,7 +402,8 @@ def _call(build: Build, spark: SparkSession, schemas: Mapping[str, str], empty: 
         raise
     except Exception as error:
         name, location = getattr(build, "__qualname__", str(build)), place_of_error(error)
-        called = "" if takes_one else f". It was called as {name}(spark, sources); sources has {', '.join(sources)}"
+        names = ", ".join(sources) or "nothing, as there was no --schema"
+        called = "" if takes_one else f". It was called as {name}(spark, sources); sources has {names}"
         raise UsageError(f"{name} raised {type(error).__name__}{location}: {first_lines(error)}{called}") from error
 
 

@@ -58,6 +58,7 @@ class TableReport(Result):
     physically_gone_by: datetime | None = None
     expired_to: str | None = None
     drop: StateDrop | None = None
+    refused: bool = False
     erased: Erasure | None = None
     seconds: float = 0.0
     warnings: tuple[str, ...] = field(default=())
@@ -85,6 +86,7 @@ class TableReport(Result):
             "target": self.target,
             "kind": "table",
             "dry_run": self.dry_run,
+            **({"refused": True} if self.refused else {}),
             "published": self.published,
             "engine": self.engine,
             "key": list(self.key),

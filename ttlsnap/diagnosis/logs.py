@@ -29,6 +29,7 @@ from ttlsnap.errors import CorruptionError, NotACheckpointError, UnsupportedErro
 from ttlsnap.publishing.backups import find_held_tables
 from ttlsnap.publishing.hidden_batches import HiddenBatch, find_hidden_batches
 from ttlsnap.publishing.journal import Journal
+from ttlsnap.publishing.liveness import find_planning_run
 from ttlsnap.publishing.missing import find_last_run, find_missing_files
 from ttlsnap.publishing.runs import Runs
 from ttlsnap.publishing.stale_snapshots import published_files
@@ -180,9 +181,9 @@ def _find_obstacles(files: Directory, findings: LogFindings) -> None:
         return
     (batch,) = findings.uncommitted
     path = layout.offset_file(batch)
-    planning_journal = findings.runs.find_planning(findings.logs) if findings.runs is not None else None
-    if planning_journal is not None:
-        message = f"batch {batch} was planned by ttlsnap run {planning_journal.run}, without data"
+    planning_run = find_planning_run(findings.runs, findings.logs) if findings.runs is not None else None
+    if planning_run is not None:
+        message = f"batch {batch} was planned by ttlsnap run {planning_run}, without data"
         findings.problems.append(problem(files.root, "planned-batch", path, message))
     else:
         message = f"batch {batch} was started but not committed"

@@ -177,7 +177,10 @@ class _Examination:
         )
         reported_files: set[str] = set()
         for version, errors in errors_of_versions.items():
-            if version in self._task.without_state or (version < lowest_version and not self._is_there(version)):
+            lacking_stores = [store for store, _ in errors]
+            if version in self._task.without_state or (
+                version < lowest_version and not self._is_there(version, lacking_stores)
+            ):
                 self._findings.cleaned_up.add(version)
                 continue
             for store, reason in errors:
@@ -278,9 +281,12 @@ class _Examination:
         wanted_paths = {file.path for lineage in lineages.values() for file in lineage.files}
         return _mark_snapshots(lineages, list(self._find_damaged(files, lineages, wanted_paths)))
 
-    def _is_there(self, version: int) -> bool:
-        """Return whether there is a file of exactly this version."""
-        folders = [self._task.directory(store) for store in self._task.stores]
+    def _is_there(self, version: int, stores: Sequence[str]) -> bool:
+        """Return whether one of these stores has a file of exactly this version.
+
+        In a copy made by ``--output``, a store that was not changed has all old files, and another one has none.
+        """
+        folders = [self._task.directory(store) for store in stores]
         parsed_names = (layout.parse_state_file(info.name) for folder in folders for info in self._files.list(folder))
         return any(name is not None and name.version == version for name in parsed_names)
 

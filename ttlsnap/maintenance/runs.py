@@ -285,6 +285,8 @@ class _Runner:
                 is_skipped = kind is None or (issubclass(kind, BusyError) and policy.on_busy == "skip")
                 if kind is not None and is_skipped:
                     report = replace(report, warnings=tuple(map(_say_skipped, report.warnings)))
+                elif kind is not None and not (issubclass(kind, BusyError) and policy.on_busy == "wait"):
+                    report = replace(report, refused=True)
                 ended = result(changed_status if report.changed else "nothing", report)
                 return ended if is_skipped or kind is None else replace(ended, exit_code_of_run=kind.exit_code)
 

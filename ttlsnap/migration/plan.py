@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 from uuid import uuid4
 
 from ttlsnap.checkpoint import Checkpoint, Operator, Store, layout
@@ -16,6 +17,7 @@ from ttlsnap.errors import NothingToMigrateError, UnsupportedError
 from ttlsnap.migration.changes import CHANGELOG, Changes, NewSettings, find_target
 from ttlsnap.migration.evolution import NO_EVOLUTION, Evolution, StateEvolution
 from ttlsnap.migration.recorded import with_schemas_of
+from ttlsnap.migration.struct_changes import StructChange, Take
 from ttlsnap.migration.times import KeptStates
 from ttlsnap.migration.unused import find_unused
 from ttlsnap.operators import transform_with_state
@@ -335,22 +337,27 @@ def _is_single(checkpoint: Checkpoint, operator: Operator, states: list[StateDes
 
 
 def warn_of_numbers(plan: MigrationPlan) -> Iterator[str]:
-    """Return a warning for each field whose name has a number afterwards, because a new field has the same name."""
+    """Return a warning for each field that gets another number after its name, because others have the same name."""
     for store in plan.stores:
-        old, new = ({state.state: _names(state) for state in states} for states in (store.states, store.new_states))
+        old, new = ({state.state: state for state in states} for states in (store.states, store.new_states))
         for evolution in store.evolutions:
-            after = new.get(evolution.new_name, frozenset())
-            for name in sorted(old[evolution.state] - after):
-                numbered = sorted(other for other in after if other.rpartition("#")[0] == name)
-                if numbered:
-                    yield (
-                        f"{evolution}: after the migration, there are {len(numbered)} fields {name}: "
-                        f"{', '.join(numbered)}. Change policies and commands that name {name}"
-                    )
+            if evolution.new_name not in new:
+                continue
+            sides: tuple[tuple[Literal["key", "value"], StructChange | None], ...]
+            sides = ("key", evolution.key), ("value", evolution.value)
+            for side, change in sides:
+                before, after = _names(old[evolution.state], side), _names(new[evolution.new_name], side)
+                columns = map(Take, range(len(after))) if change is None else change.columns
+                for column, name in zip(columns, after, strict=False):
+                    old_name = before[column.ordinal] if isinstance(column, Take) else name
+                    if old_name != name and "#" in old_name + name:
+                        yield f"{evolution}: {old_name} is now {name}. Change policies and commands that name it"
 
 
-def _names(state: StateDescriptor) -> frozenset[str]:
-    return frozenset(field.name for field in all_fields(state.key_schema, state.value_schema))
+def _names(state: StateDescriptor, side: Literal["key", "value"]) -> list[str]:
+    """Return the names of the columns of a key or a value, in their order."""
+    fields = all_fields(state.key_schema, state.value_schema)
+    return [field.name for field in fields if field.side == side and len(field.path) == 1]
 
 
 def old_files(plan: MigrationPlan) -> list[str]:

@@ -69,9 +69,15 @@ def with_repairs(
         obstacles_by_operator.setdefault(obstacle.place.operator, []).append(obstacle)
     if any(obstacle.stays for obstacle in obstacles_by_operator.get(None, ())):
         return list(findings)
+    findings = list(findings)
+    # There, the plans show that a key is another one, and not only its name.
+    changed_operators = {finding.place.operator for finding in findings if finding.code == "key-changed"}
     return [
-        _judge(finding, evolution, obstacles_by_operator.get(finding.place.operator, ()), command, proves=proves)
+        finding
+        if finding.place.operator in changed_operators and any(obstacle.renames_key for obstacle in here)
+        else _judge(finding, evolution, here, command, proves=proves)
         for finding in findings
+        for here in [obstacles_by_operator.get(finding.place.operator, ())]
     ]
 
 
@@ -80,11 +86,16 @@ def _judge(
 ) -> Finding:
     if any(obstacle.stays for obstacle in obstacles) or finding.code not in REPAIRABLE:
         return finding
-    questions = [obstacle for obstacle in obstacles if obstacle.renames_key]
-    if questions and finding.code in ("key-renamed", "key-changed"):
-        return finding
+    questions = [obstacle.renames_key for obstacle in obstacles if obstacle.renames_key]
+    if questions:
+        # Another name alone needs no migration, so ``check`` itself asks. Without an answer, nothing else is decided.
+        if finding.code == "key-renamed" or finding.verdict is not Verdict.INCOMPATIBLE:
+            return finding
+        fix = f"a migration may make the state fit. {questions[0]}" + (
+            f"; if not, {finding.fix}" if finding.fix else ""
+        )
+        return replace(finding, verdict=Verdict.UNKNOWN, fix=fix)
     needs = [obstacle.needs for obstacle in obstacles if obstacle.needs]
-    needs += [obstacle.renames_key for obstacle in questions]
     if not needs:
         return _repaired(finding, evolution, [command, *(obstacle.option for obstacle in obstacles)], proves=proves)
     here = [obstacle for obstacle in obstacles if obstacle.place == finding.place]

@@ -190,7 +190,7 @@ class Matcher:
         renames_key = ""
         if is_name and not needs:
             option = f"--renamed {shell_word(f'{old}={new}')}"
-            renames_key = f"First decide if {new} is {old} under another name. If so, pass {option}"
+            renames_key = f"First decide if {old} only has another name, such as {new}. If so, pass {option}"
         self.obstacles.append(UnrepairedFinding(new_place, message, needs=needs, old=old, renames_key=renames_key))
         return None
 

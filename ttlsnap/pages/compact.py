@@ -24,6 +24,7 @@ from ttlsnap.pages.words import (
     describe_unpublished,
     describe_value,
     field_words,
+    is_later,
     known_totals,
     minute,
     moment,
@@ -268,18 +269,18 @@ def notes(document: Document) -> Iterator[tuple[str, bool]]:
         if state["null_timestamps"]:
             kept_text = quantity(state["null_timestamps"], "entry that has", "entries that have")
             yield f"{name or operator}: kept {kept_text} no timestamp", False
-        oldest = state.get("oldest") or ""
+        oldest = state.get("oldest")
         if "event_now" in state:
             is_before = ". That is before all of these times: nothing would expire"
             yield (
                 (
                     f"{operator}: {state['timestamp']} is compared with the time of the last batch. If it is an event "
                     f"time, add --time event (in a policy: time): that compares it with the watermark "
-                    f"{second(state['event_now'])}{is_before if state['event_now'] < oldest else ''}"
+                    f"{second(state['event_now'])}{is_before if is_later(oldest, state['event_now']) else ''}"
                 ),
                 False,
             )
-        if state.get("time") == "event" and (state.get("now") or oldest) < oldest and not state["dropped"]:
+        if state.get("time") == "event" and is_later(oldest, state.get("now")) and not state["dropped"]:
             clock = "the watermark" if document["now_source"] == "checkpoint" else "now"
             yield (
                 (

@@ -243,14 +243,16 @@ def _describe_next_by_stored_times(document: Document, states: Sequence[Document
     """Return what is useful if Spark stores a time: the next command, or why 7 days would drop nothing."""
     command = f"ttlsnap compact {shell_word(document['target'])}"
     stored = [times for state in states for times in state.get("times", ()) if times["timestamp"] == state["timestamp"]]
-    oldest = [times["oldest"] for times in stored if times["oldest"] is not None]
+    oldest = min((times["oldest"] for times in stored if times["oldest"] is not None), default=None)
     is_by_watermark = all(times["time"] == "event" for times in stored) and document["watermark_ms"]
-    if not oldest or not is_by_watermark or any(times["would_drop"] for times in stored):
+    if oldest is None or not is_by_watermark or any(times["would_drop"] != 0 for times in stored):
         return f"Next: {command} --ttl 7d --dry-run"
-    return (
-        f"With --ttl 7d, nothing would be dropped: the watermark is {at(document['watermark_ms'])}, and the oldest "
-        f"entry is from {minute(min(oldest))}. To compare with another time: {command} --ttl 7d --now TIME --dry-run"
-    )
+    watermark = at(document["watermark_ms"])
+    fields = " and ".join(dict.fromkeys(times["timestamp"] for times in stored))
+    reason = f"By {fields}, --ttl 7d drops nothing: the oldest is {minute(oldest)}, and the watermark {watermark}"
+    if minute(oldest) <= watermark:
+        return f"{reason}. Next, with a shorter time: {command} --ttl DURATION --dry-run"
+    return f"{reason}. To compare with another time: {command} --ttl 7d --now TIME --dry-run"
 
 
 _WRITTEN = "--timestamp @written takes the time at which an entry was last written."
@@ -347,6 +349,11 @@ def moment(text: str | None) -> float | None:
 def minute(text: str | None) -> str:
     """Return a time of a document to the minute."""
     return MISSING if text is None else text[:16].replace("T", " ") if "T" in text else text
+
+
+def is_later(first: str | None, second: str | None) -> bool:
+    """Return whether a time of a document is at least a second later than another; False for what no calendar has."""
+    return first is not None and second is not None and "T" in first and "T" in second and first[:19] > second[:19]
 
 
 def second(text: str | None) -> str:

@@ -147,6 +147,15 @@ def planned_batch(runs: Runs, logs: Logs) -> int | None:
     return logs.offsets[-1] if digest_of(runs.files, offset_path) in known_digests else None
 
 
+def find_planning_run(runs: Runs, logs: Logs) -> str | None:
+    """Return the run that has planned the newest batch, or that made this checkpoint as a copy with such a batch."""
+    journal = runs.find_planning(logs)
+    if journal is not None:
+        return journal.run
+    report_of_copy = _copying_run(runs, logs) if planned_batch(runs, logs) is not None else None
+    return str(report_of_copy["run"]) if report_of_copy is not None and "run" in report_of_copy else None
+
+
 def has_begun(runs: Runs, logs: Logs, listing: Collection[str]) -> bool:
     """Return whether Spark has begun a batch after the last committed one. A planned one does not count."""
     begins_more = logs.offsets[-1:] > logs.commits[-1:] and planned_batch(runs, logs) is None

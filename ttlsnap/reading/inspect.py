@@ -20,6 +20,7 @@ from ttlsnap.errors import CorruptionError, TtlsnapError, UnsupportedError, Usag
 from ttlsnap.keywords import takes
 from ttlsnap.operators.registry import AnyOf, Selection, no_match, require_matches, states_of, unused_states_of
 from ttlsnap.publishing.hidden_batches import HiddenBatch, find_hidden_batches
+from ttlsnap.publishing.liveness import find_planning_run
 from ttlsnap.publishing.missing import MissingFiles, find_missing_files
 from ttlsnap.publishing.runs import Runs
 from ttlsnap.publishing.stale_snapshots import warn_of_doubtful_snapshots
@@ -96,7 +97,6 @@ def _describe(checkpoint: Checkpoint, selection: Selection | AnyOf) -> Inspectio
     """Return the facts that need no look at entries."""
     files, logs = checkpoint.files, checkpoint.logs
     runs = Runs.read(files)
-    planned_batch = runs.find_planning(logs)
     unsettled: list[HiddenBatch | MissingFiles] = [*find_hidden_batches(runs, logs), *find_missing_files(runs, logs)]
     run_warnings = [f"{warning.describe(files.root)}. {warning.advise(files.root)}" for warning in unsettled]
     if (future := find_future_watermark(checkpoint.batch)) is not None:
@@ -108,7 +108,7 @@ def _describe(checkpoint: Checkpoint, selection: Selection | AnyOf) -> Inspectio
     inspection = Inspection(
         checkpoint,
         [],
-        planned_batch.run if planned_batch is not None else None,
+        find_planning_run(runs, logs),
         (*run_warnings, *warn_of_doubtful_snapshots(checkpoint, runs)),
         tuple(describe_obstacles(files, logs)),
     )

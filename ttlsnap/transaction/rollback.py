@@ -349,8 +349,8 @@ def _refuse_moved_on(files: Directory, last_run: Journal, logs: Logs) -> int:
     if last_committed > last_run.batch:
         target = shell_word(files.root)
         advice = (
-            f"go back to an earlier batch, if one from before the run is still retained (ttlsnap rewind {target} lists "
-            f"them), or restore an older backup: ttlsnap copy BACKUP {target} --replace --stopped"
+            f"go back to a batch before {last_run.batch} if one is retained (ttlsnap rewind {target} lists them), "
+            f"or restore an older backup: ttlsnap copy BACKUP {target} --replace --stopped"
         )
         if last_run.kind == "sources":
             advice = f"make the opposite change of the sources, or {advice}"
