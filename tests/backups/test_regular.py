@@ -69,6 +69,9 @@ def source(tmp_path: Path) -> Source:
     return source
 
 
+WEEK = 'ttl = "7d"\ntimestamp = "value.max"\nnow = "wall"\nmax_drop = "100%"'
+
+
 def backups_in(folder: Path) -> list[FoundBackup]:
     return find_backups(open_directory(str(folder)))
 
@@ -114,7 +117,7 @@ def test_as_many_backups_remain_as_the_policy_keeps_even_if_a_run_is_backed_up_a
     text = 'to = "backups/{batch}"\nkeep = 2\nevery = "1s"\nbefore_run = true'
     for batch in source.batches:
         source.commit(batch)
-        code, target = maintain(text, rule='ttl = "7d"\ntimestamp = "value.max"\nnow = "wall"\nmax_drop = "100%"')
+        code, target = maintain(text, rule=WEEK)
         assert (code, target["status"], target["policy_backup"]["status"]) == (0, "done", "done")
         time.sleep(1)
     assert [found.batch for found in backups_in(tmp_path / "backups")] == source.batches[-2:]
@@ -543,6 +546,18 @@ def test_a_backup_is_current_only_if_the_files_are_the_same(
     assert (backup["status"], backup["place"]) == ("done", str(place))
     assert not diff(str(source.path), str(place)).differs
     assert [found.place for found in backups_in(tmp_path / "backups")] == [str(place)]
+
+
+def test_a_run_that_was_undone_needs_no_other_backup(maintain: Maintain, source: Source, tmp_path: Path) -> None:
+    text, rule = 'to = "backups/{batch}"\nbefore_run = true', WEEK
+    for wanted in ("done", "current"):
+        target = maintain(text, rule=rule)[1]
+        assert (target["status"], target["policy_backup"]["status"]) == ("done", wanted)
+        rollback(str(source.path), stopped=True)
+    assert len(backups_in(tmp_path / "backups")) == 1
+    source.commit(source.batches[1])
+    assert maintain(text, rule=rule)[1]["policy_backup"]["status"] == "done"
+    assert len(backups_in(tmp_path / "backups")) == 2
 
 
 def test_a_backup_is_read_again_if_the_policy_says_so(maintain: Maintain, source: Source, tmp_path: Path) -> None:

@@ -150,8 +150,11 @@ class _Backups:
         damaged = [backup for backup in own if backup.status == "damaged"]
         commits = read_logs(source).commits
         batch = commits[-1] if commits else None
-        last_run = Runs.read(source).last_published
-        same = [backup for backup in complete if (backup.batch, backup.last_run) == (batch, last_run)]
+        runs = Runs.read(source)
+        same = [backup for backup in complete if (backup.batch, backup.last_run) == (batch, runs.last_published)]
+        # After a rollback, the newest may have the state from before the run. An older one would not be the first to
+        # restore.
+        same += [backup for backup in complete[-1:] if (backup.batch, backup.last_run) == (batch, runs.last_in_force)]
         current = next((backup for backup in reversed(same) if _has_what_is_there(source, backup)), None)
         taken = frozenset(backup.place for backup in found if backup not in unfinished)
         return cls(batch, complete, unfinished, damaged, current, taken)

@@ -98,6 +98,11 @@ class Runs:
         return [journal for journal in done_journals if journal.run not in undone_runs]
 
     @property
+    def last_in_force(self) -> str | None:
+        """The id of the run whose result the checkpoint has; None if there is none, or if all of them were undone."""
+        return next((journal.run for journal in reversed(self.in_force) if journal.undoes is None), None)
+
+    @property
     def newest(self) -> dict[str, tuple[int, str]]:
         """The number and the id of the newest run that has written new state of each partition, by its folder.
 
