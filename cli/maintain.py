@@ -232,6 +232,8 @@ def _show_next(out: Console, policy: str, plan: PlanOptions, results: list[Targe
     from ttlsnap.pages.words import PLAN
 
     skipped = sum(result.status == "skipped" for result in results)
+    if plan.apply is not None and not results:
+        out.print("The plan has nothing to do: no target was opened.")
     if plan.apply is not None and skipped:
         out.print(
             f"The plan was not carried out on {quantity(skipped, 'target')}, which the policy skips. Repeat the "
@@ -240,6 +242,8 @@ def _show_next(out: Console, policy: str, plan: PlanOptions, results: list[Targe
         )
     if plan.plan_out is not None:
         apply_command = f"ttlsnap maintain {shell_word(policy)} --apply {shell_word(str(plan.plan_out))}"
+        if any(result.backup and result.backup.status == "planned" for result in results):
+            out.print("--apply makes only the backups of targets that the plan changes.")
         if any(result.report and result.report.refused for result in results):
             out.print("A run would refuse some targets. Correct the policy, and make the plan again.")
         out.print(f"The plan is in {plan.plan_out}; no target was changed. To apply it: {apply_command}")

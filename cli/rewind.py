@@ -146,7 +146,7 @@ class _Progress(CopyProgress):
 
 def _list(target: str, output_format: Format) -> None:
     """Print the batches to which a checkpoint can go back."""
-    from ttlsnap.positions.rewinding import list_restorable
+    from ttlsnap.positions.rewinding import find_last_change, list_restorable
 
     batches = list_restorable(target)
     if output_format is Format.JSON:
@@ -167,6 +167,14 @@ def _list(target: str, output_format: Format) -> None:
             has_input = f"state and positions of batch {batch.restored_batch}"
         rows.add_row(str(batch.batch), began, has_input)
     console().print(rows)
+    change = find_last_change(target)
+    if change is not None:
+        is_before = any(batch.batch < change.batch for batch in batches)
+        which = f"Only batches before {change.batch} have" if is_before else "None of these batches has"
+        say(
+            f"Run {change.run} ({change.kind}) changed the state after batch {change.batch}. {which} the state from "
+            "before it."
+        )
     say(f"Nothing was changed. To go back: ttlsnap rewind {shell_word(target)} --batch N --stopped")
 
 

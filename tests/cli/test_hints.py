@@ -135,7 +135,7 @@ def test_compact_without_a_rule_names_the_options_if_no_state_stores_an_expiry(
 ) -> None:
     page = tmp_path / "page.html"
     assert run(["compact", str(sample(name, tmp_path)), "--stopped", "--report", f"html={page}"]) == 0
-    told = "Nothing to do: Spark stores no expiry time in any of these states. Give a rule: --ttl DURATION --timestamp"
+    told = "Nothing to do: Spark stores no expiry time in any of these states. Give a rule: --ttl DURATION, and where"
     out = capsys.readouterr().out
     assert told in out and "Total:" not in out and told in page.read_text()
 

@@ -91,10 +91,10 @@ def _judge(
         # Another name alone needs no migration, so ``check`` itself asks. Without an answer, nothing else is decided.
         if finding.code == "key-renamed" or finding.verdict is not Verdict.INCOMPATIBLE:
             return finding
-        fix = f"a migration may make the state fit. {questions[0]}" + (
-            f"; if not, {finding.fix}" if finding.fix else ""
-        )
-        return replace(finding, verdict=Verdict.UNKNOWN, fix=fix)
+        question = f"a migration may make the state fit. {questions[0]}"
+        if finding.fix:
+            question += f"; if not, {finding.fix}"
+        return replace(finding, verdict=Verdict.UNKNOWN, fix=question)
     needs = [obstacle.needs for obstacle in obstacles if obstacle.needs]
     if not needs:
         return _repaired(finding, evolution, [command, *(obstacle.option for obstacle in obstacles)], proves=proves)

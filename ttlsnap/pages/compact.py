@@ -285,7 +285,7 @@ def notes(document: Document) -> Iterator[tuple[str, bool]]:
             yield (
                 (
                     f"{name or operator}: no entry has expired: the oldest {state['timestamp']} is {second(oldest)} "
-                    f"and {clock} is {second(state['now'])}. To compare with another time, add --now (in a policy: now)"
+                    f"and {clock} is {second(state['now'])}. {_other_clock(state)}"
                 ),
                 False,
             )
@@ -303,6 +303,12 @@ def notes(document: Document) -> Iterator[tuple[str, bool]]:
             )
         if state["dropped"] and state["dropped"] == state["entries"] and state["role"] == "primary":
             yield f"{name or operator}: every entry is dropped. Check the field and its unit", True
+
+
+def _other_clock(state: Document) -> str:
+    if "expiresAt" in state["timestamp"]:
+        return "To count from when an entry was written, add --old-ttl (in a policy: old_ttl)"
+    return "To compare with another time, add --now (in a policy: now)"
 
 
 def describe_unclosed(state: Document) -> str:

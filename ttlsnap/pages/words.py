@@ -89,8 +89,8 @@ def describe_nothing_to_do(document: Document) -> str | None:
     if document.get("rules") != [SPARKS_TIMES] or known_totals(document)["entries"] is not None:
         return None
     return (
-        "Nothing to do: Spark stores no expiry time in any of these states. Give a rule: --ttl DURATION --timestamp "
-        "FIELD, with a field that ttlsnap inspect shows, or @written"
+        "Nothing to do: Spark stores no expiry time in any of these states. Give a rule: --ttl DURATION, and where "
+        "Spark stores no time at all, --timestamp FIELD with a field that ttlsnap inspect shows, or @written"
     )
 
 
@@ -248,6 +248,12 @@ def _describe_next_by_stored_times(document: Document, states: Sequence[Document
     if oldest is None or not is_by_watermark or any(times["would_drop"] != 0 for times in stored):
         return f"Next: {command} --ttl 7d --dry-run"
     watermark = at(document["watermark_ms"])
+    if any("expiresAt" in times["timestamp"] for times in stored):
+        return (
+            f"--ttl 7d drops what expired more than 7 days ago, and nothing has: the first entry expires at "
+            f"{minute(oldest)}, and the watermark is {watermark}. To count from when an entry was written: {command} "
+            "--ttl 7d --old-ttl DELAY --dry-run, with the delay of the watermark"
+        )
     fields = " and ".join(dict.fromkeys(times["timestamp"] for times in stored))
     reason = f"By {fields}, --ttl 7d drops nothing: the oldest is {minute(oldest)}, and the watermark {watermark}"
     if minute(oldest) <= watermark:

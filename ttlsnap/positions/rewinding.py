@@ -17,7 +17,8 @@ from ttlsnap.documents import Document
 from ttlsnap.keywords import public, takes
 from ttlsnap.positions.delta_tables import open_tables
 from ttlsnap.positions.kinds import find_kind
-from ttlsnap.publishing.runs import refuse_if_interrupted
+from ttlsnap.publishing.journal import Journal
+from ttlsnap.publishing.runs import Runs, refuse_if_interrupted
 from ttlsnap.storage.open import open_for_reading
 
 
@@ -73,6 +74,12 @@ def list_restorable(target: str) -> list[RestorableBatch]:
         return RestorableBatch(batch.id, iso(batch.timestamp_ms * 1000), has_input, restored_batch)
 
     return [describe(batch) for batch in restorable_batches(runs, only_earlier=True)]
+
+
+def find_last_change(target: str) -> Journal | None:
+    """Return the journal of the last run that has changed the state of ``target``; None if there is none in force."""
+    runs = Runs.read(open_for_reading(target))
+    return next((journal for journal in reversed(runs.in_force) if journal.has_new_state), None)
 
 
 @takes(RewindRequest)
