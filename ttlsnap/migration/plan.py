@@ -341,23 +341,24 @@ def warn_of_numbers(plan: MigrationPlan) -> Iterator[str]:
     for store in plan.stores:
         old, new = ({state.state: state for state in states} for states in (store.states, store.new_states))
         for evolution in store.evolutions:
-            if evolution.new_name not in new:
+            if evolution.state not in old or evolution.new_name not in new:
                 continue
             sides: tuple[tuple[Literal["key", "value"], StructChange | None], ...]
             sides = ("key", evolution.key), ("value", evolution.value)
             for side, change in sides:
                 before, after = _names(old[evolution.state], side), _names(new[evolution.new_name], side)
                 columns = map(Take, range(len(after))) if change is None else change.columns
-                for column, name in zip(columns, after, strict=False):
-                    old_name = before[column.ordinal] if isinstance(column, Take) else name
+                for column, name in zip(columns, after.values(), strict=False):
+                    # With a TTL, these are columns within the value, and not those with these names.
+                    old_name = before.get(column.ordinal, name) if isinstance(column, Take) else name
                     if old_name != name and "#" in old_name + name:
                         yield f"{evolution}: {old_name} is now {name}. Change policies and commands that name it"
 
 
-def _names(state: StateDescriptor, side: Literal["key", "value"]) -> list[str]:
-    """Return the names of the columns of a key or a value, in their order."""
-    fields = all_fields(state.key_schema, state.value_schema)
-    return [field.name for field in fields if field.side == side and len(field.path) == 1]
+def _names(state: StateDescriptor, side: Literal["key", "value"]) -> dict[int, str]:
+    """Return the names of the columns of a key or a value, by their ordinals."""
+    columns = [field for field in all_fields(state.key_schema, state.value_schema) if len(field.path) == 1]
+    return {column.path[0]: column.name for column in columns if column.side == side}
 
 
 def old_files(plan: MigrationPlan) -> list[str]:
