@@ -148,7 +148,7 @@ def test_a_clone_with_a_new_folder_for_its_file_sink_goes_on(
     clone = judge.at(checkpoint, tmp_path / "clone")
     clone.out = tmp_path / "out"
     assert run(["copy", str(checkpoint.path), str(clone.path), "--new-id"]) == 0
-    names = " ".join(capsys.readouterr().out.split()).rpartition("before you start it: ")[2]
+    names = " ".join(capsys.readouterr().out.split()).rpartition("each with the one line v1: ")[2]
     (clone.out / "_spark_metadata").mkdir(parents=True)
     for name in names.split(", "):
         (clone.out / "_spark_metadata" / name).write_text("v1\n")
