@@ -11,7 +11,7 @@ from ttlsnap.amounts import quantity
 from ttlsnap.cli.groups import separate
 from ttlsnap.cli.help import Command
 from ttlsnap.cli.options import Format, FormatOption, ParallelismOption, StateOptions, TablesOption
-from ttlsnap.cli.output import console, number, place, print_json, print_warning, table
+from ttlsnap.cli.output import console, number, place, print_json, print_warning, print_warnings, table
 from ttlsnap.errors import UnsupportedError
 
 if TYPE_CHECKING:
@@ -90,8 +90,7 @@ def diff(
             listener=progress,
             **states.arguments(),
         )
-    for warning in report.warnings:
-        print_warning(warning)
+    print_warnings(report.warnings)
     for reason in report.left_out:
         print_warning(f"not compared: {reason}")
     if output_format is Format.JSON:

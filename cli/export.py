@@ -23,7 +23,7 @@ from ttlsnap.cli.options import (
     StateOptions,
     TablesOption,
 )
-from ttlsnap.cli.output import console, number, print_json, print_warning, table
+from ttlsnap.cli.output import console, number, print_json, print_warning, print_warnings, table
 
 EXAMPLES = """
 Examples:
@@ -169,8 +169,7 @@ def export(
             **rows.arguments(),
             **states.arguments(),
         )
-    for warning in report.warnings:
-        print_warning(warning)
+    print_warnings(report.warnings)
     for reason in report.left_out:
         print_warning(f"not exported: {reason}")
     if is_stream:

@@ -146,9 +146,9 @@ class _Progress(CopyProgress):
 
 def _list(target: str, output_format: Format) -> None:
     """Print the batches to which a checkpoint can go back."""
-    from ttlsnap.positions.rewinding import find_last_change, list_restorable
+    from ttlsnap.positions.rewinding import find_restorable
 
-    batches = list_restorable(target)
+    batches, change = find_restorable(target)
     if output_format is Format.JSON:
         print_json({"target": target, "batches": [batch.to_json() for batch in batches]})
         return
@@ -167,7 +167,6 @@ def _list(target: str, output_format: Format) -> None:
             has_input = f"state and positions of batch {batch.restored_batch}"
         rows.add_row(str(batch.batch), began, has_input)
     console().print(rows)
-    change = find_last_change(target)
     if change is not None:
         is_before = any(batch.batch < change.batch for batch in batches)
         which = f"Only batches before {change.batch} have" if is_before else "None of these batches has"

@@ -149,12 +149,13 @@ def _find_ways(
 ) -> Iterator[_Way]:
     commands = (old_command, None)
     if direction in ("backward", "full"):
-        command, checkpoint = migrate_command(old, names, commands, renamed), checkpoint_of(old, names[0], old_command)
-        yield _Way(old, new, renamed, command, checkpoint, back=False)
+        checkpoint = checkpoint_of(old, names[0], old_command)
+        yield _Way(old, new, renamed, migrate_command(checkpoint, names, commands, renamed), checkpoint, back=False)
     if direction in ("forward", "full"):
         names_back = {new_name: old_name for old_name, new_name in renamed.items()}
-        command = migrate_command(new, names[::-1], commands[::-1], names_back)
-        yield _Way(new, old, names_back, command, checkpoint_of(new, names[1], None), back=True)
+        checkpoint = checkpoint_of(new, names[1], None)
+        command = migrate_command(checkpoint, names[::-1], commands[::-1], names_back)
+        yield _Way(new, old, names_back, command, checkpoint, back=True)
 
 
 def _decide(findings: Iterable[Finding], state: StateFindings) -> Iterator[Finding]:

@@ -16,9 +16,9 @@ _UNNAMED = re.compile(r"\b(ttlsnap (?:migrate|sources|contract) )CHECKPOINT\b")
 
 
 def migrate_command(
-    old: Contract | TableContract, names: Sequence[str], commands: Sequence[str | None], renamed: Mapping[str, str]
+    checkpoint: str | None, names: Sequence[str], commands: Sequence[str | None], renamed: Mapping[str, str]
 ) -> str:
-    """Return the command that migrates a checkpoint with the state of ``old``.
+    """Return the command that migrates a ``checkpoint``, which is a word for it (see ``checkpoint_of``).
 
     ``names`` are those of the old and the new contract. A contract that no file has is the output of its command, in
     ``commands``. If only a contract of the checkpoint is known, its name is ``CHECKPOINT``.
@@ -26,7 +26,6 @@ def migrate_command(
     old_word, new_word = (
         shell_word(name) if command is None else f"<({command})" for name, command in zip(names, commands, strict=True)
     )
-    checkpoint = checkpoint_of(old, names[0], commands[0])
     words = ["CHECKPOINT", "--from", old_word] if checkpoint is None else [checkpoint]
     words += ["--to", new_word]
     words += [f"--rename {shell_word(f'{old_name}={new_name}')}" for old_name, new_name in renamed.items()]

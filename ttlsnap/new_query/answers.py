@@ -63,7 +63,7 @@ class UnrepairedFinding:
     @property
     def advice(self) -> str:
         """A sentence that says what would remove it, empty if nothing does."""
-        return self.needs or self.renames_key or (f"Give migrate {self.option}" if self.option else "")
+        return self.needs or (f"Give migrate {self.option}" if self.option else "")
 
     @property
     def stays(self) -> bool:

@@ -64,20 +64,19 @@ def with_repairs(
     that record more may show that a migration repairs a finding, the finding is unknown. A run of the migration
     ``proves`` what a comparison of contracts cannot: that no value is null, for example.
     """
+    findings = list(findings)
+    # There, the plans show that a key is another one, so that nothing has to be asked about its name.
+    changed_operators = {finding.place.operator for finding in findings if finding.code == "key-changed"}
     obstacles_by_operator: dict[int | None, list[UnrepairedFinding]] = {}
     for obstacle in obstacles:
+        if obstacle.place.operator in changed_operators:
+            obstacle = replace(obstacle, renames_key="")
         obstacles_by_operator.setdefault(obstacle.place.operator, []).append(obstacle)
     if any(obstacle.stays for obstacle in obstacles_by_operator.get(None, ())):
-        return list(findings)
-    findings = list(findings)
-    # There, the plans show that a key is another one, and not only its name.
-    changed_operators = {finding.place.operator for finding in findings if finding.code == "key-changed"}
+        return findings
     return [
-        finding
-        if finding.place.operator in changed_operators and any(obstacle.renames_key for obstacle in here)
-        else _judge(finding, evolution, here, command, proves=proves)
+        _judge(finding, evolution, obstacles_by_operator.get(finding.place.operator, ()), command, proves=proves)
         for finding in findings
-        for here in [obstacles_by_operator.get(finding.place.operator, ())]
     ]
 
 

@@ -24,6 +24,7 @@ from ttlsnap.pages.words import (
     describe_unpublished,
     describe_value,
     field_words,
+    is_expiry,
     is_later,
     known_totals,
     minute,
@@ -306,7 +307,7 @@ def notes(document: Document) -> Iterator[tuple[str, bool]]:
 
 
 def _other_clock(state: Document) -> str:
-    if "expiresAt" in state["timestamp"]:
+    if is_expiry(state["timestamp"]):
         return "To count from when an entry was written, add --old-ttl (in a policy: old_ttl)"
     return "To compare with another time, add --now (in a policy: now)"
 

@@ -248,7 +248,7 @@ def _describe_next_by_stored_times(document: Document, states: Sequence[Document
     if oldest is None or not is_by_watermark or any(times["would_drop"] != 0 for times in stored):
         return f"Next: {command} --ttl 7d --dry-run"
     watermark = at(document["watermark_ms"])
-    if any("expiresAt" in times["timestamp"] for times in stored):
+    if any(is_expiry(times["timestamp"]) for times in stored):
         return (
             f"--ttl 7d drops what expired more than 7 days ago, and nothing has: the first entry expires at "
             f"{minute(oldest)}, and the watermark is {watermark}. To count from when an entry was written: {command} "
@@ -256,7 +256,7 @@ def _describe_next_by_stored_times(document: Document, states: Sequence[Document
         )
     fields = " and ".join(dict.fromkeys(times["timestamp"] for times in stored))
     reason = f"By {fields}, --ttl 7d drops nothing: the oldest is {minute(oldest)}, and the watermark {watermark}"
-    if minute(oldest) <= watermark:
+    if minute(oldest) <= watermark.removesuffix(" UTC"):
         return f"{reason}. Next, with a shorter time: {command} --ttl DURATION --dry-run"
     return f"{reason}. To compare with another time: {command} --ttl 7d --now TIME --dry-run"
 
@@ -355,6 +355,11 @@ def moment(text: str | None) -> float | None:
 def minute(text: str | None) -> str:
     """Return a time of a document to the minute."""
     return MISSING if text is None else text[:16].replace("T", " ") if "T" in text else text
+
+
+def is_expiry(timestamp: str) -> bool:
+    """Return whether a field has the time at which an entry of ``dropDuplicatesWithinWatermark`` expires."""
+    return "expiresAt" in timestamp
 
 
 def is_later(first: str | None, second: str | None) -> bool:

@@ -18,7 +18,7 @@ from ttlsnap.keywords import public, takes
 from ttlsnap.positions.delta_tables import open_tables
 from ttlsnap.positions.kinds import find_kind
 from ttlsnap.publishing.journal import Journal
-from ttlsnap.publishing.runs import Runs, refuse_if_interrupted
+from ttlsnap.publishing.runs import refuse_if_interrupted
 from ttlsnap.storage.open import open_for_reading
 
 
@@ -62,6 +62,11 @@ class RestorableBatch(Document):
 @public
 def list_restorable(target: str) -> list[RestorableBatch]:
     """Return the batches to which the checkpoint ``target`` can go back, oldest first, without changing anything."""
+    return find_restorable(target)[0]
+
+
+def find_restorable(target: str) -> tuple[list[RestorableBatch], Journal | None]:
+    """Return the batches of ``list_restorable``, and the journal of the last run in force that changed the state."""
     files = open_for_reading(target)
     require_checkpoint(files)
     runs, logs = refuse_if_interrupted(files), read_logs(files)
@@ -73,13 +78,8 @@ def list_restorable(target: str) -> list[RestorableBatch]:
             has_input = offsets(batch.id) != offsets(batch.id - 1)
         return RestorableBatch(batch.id, iso(batch.timestamp_ms * 1000), has_input, restored_batch)
 
-    return [describe(batch) for batch in restorable_batches(runs, only_earlier=True)]
-
-
-def find_last_change(target: str) -> Journal | None:
-    """Return the journal of the last run that has changed the state of ``target``; None if there is none in force."""
-    runs = Runs.read(open_for_reading(target))
-    return next((journal for journal in reversed(runs.in_force) if journal.has_new_state), None)
+    last_change = next((journal for journal in reversed(runs.in_force) if journal.has_new_state), None)
+    return [describe(batch) for batch in restorable_batches(runs, only_earlier=True)], last_change
 
 
 @takes(RewindRequest)

@@ -133,18 +133,7 @@ def planned_batch(runs: Runs, logs: Logs) -> int | None:
 
     A later migration may have given it other settings.
     """
-    planning_journal = runs.find_planning(logs)
-    if planning_journal is not None:
-        return planning_journal.fence_batch
-    report_of_copy = _copying_run(runs, logs)
-    if report_of_copy is None or report_of_copy.get(PLANNED) is None or logs.offsets[-1:] <= logs.commits[-1:]:
-        return None
-    offset_path = layout.offset_file(logs.offsets[-1])
-    known_digests = {
-        report_of_copy[PLANNED],
-        *(facts.digest for facts in find_migrated(runs.recent(logs), offset_path)),
-    }
-    return logs.offsets[-1] if digest_of(runs.files, offset_path) in known_digests else None
+    return logs.offsets[-1] if find_planning_run(runs, logs) is not None else None
 
 
 def find_planning_run(runs: Runs, logs: Logs) -> str | None:
@@ -152,8 +141,17 @@ def find_planning_run(runs: Runs, logs: Logs) -> str | None:
     journal = runs.find_planning(logs)
     if journal is not None:
         return journal.run
-    report_of_copy = _copying_run(runs, logs) if planned_batch(runs, logs) is not None else None
-    return str(report_of_copy["run"]) if report_of_copy is not None and "run" in report_of_copy else None
+    if logs.offsets[-1:] <= logs.commits[-1:]:
+        return None
+    report_of_copy = _copying_run(runs, logs)
+    if report_of_copy is None or report_of_copy.get(PLANNED) is None:
+        return None
+    offset_path = layout.offset_file(logs.offsets[-1])
+    known_digests = {
+        report_of_copy[PLANNED],
+        *(facts.digest for facts in find_migrated(runs.recent(logs), offset_path)),
+    }
+    return str(report_of_copy["run"]) if digest_of(runs.files, offset_path) in known_digests else None
 
 
 def has_begun(runs: Runs, logs: Logs, listing: Collection[str]) -> bool:
@@ -194,7 +192,7 @@ def _copying_run(runs: Runs, logs: Logs) -> dict[str, Any] | None:
         except CorruptionError:
             return {LONGEST_GAP: None}
         if report is not None and (report.get("batch") or 0) >= min(logs.offsets, default=0):
-            return report
+            return {**report, "run": run}
     return None
 
 
