@@ -208,12 +208,31 @@ def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
     assert [int(problem.split(":")[0]) for problem in problems(tmp_path, text, TABLES="t")] == lines
 
 
-@pytest.mark.parametrize("data", [b"\xff", b"a = ", b"[" * 5000], ids=["no text", "half", "deep"])
+@pytest.mark.parametrize("data", [b"\xff", b"a = [", b"[" * 5000], ids=["no text", "half", "deep"])
 def test_a_file_that_is_not_toml_is_an_error(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "policy.toml"
     path.write_bytes(data)
-    with pytest.raises(UsageError, match=r"policy\.toml:(\d+:)? .*\nNothing was done"):
+    with pytest.raises(UsageError, match=r"policy\.toml(:\d+)?:? .*\nNothing was done"):
         read_policy(str(path))
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("ttl = 20d", 'ttl = 20d: a text needs quotes: ttl = "20d"'),
+        (
+            "checkpoint = /data/the ck # mine",
+            'checkpoint = /data/the ck: a text needs quotes: checkpoint = "/data/the ck"',
+        ),
+        ("stopped = yes", "stopped = yes: write stopped = true"),
+        ("stopped = False", "stopped = False: write stopped = false"),
+        ("now = 1\nnow = 1", "Cannot overwrite a value"),
+        ('ttl = "20d', "Illegal character '\\n'"),
+    ],
+)
+def test_a_value_without_quotes_is_shown_with_them(tmp_path: Path, line: str, said: str) -> None:
+    number = 2 + line.count("\n")
+    assert problems(tmp_path, f"[[target]]\n{line}\n") == [f"{number}: {said}"]
 
 
 def test_a_missing_policy_is_an_error(tmp_path: Path) -> None:

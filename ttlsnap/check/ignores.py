@@ -12,7 +12,6 @@ The report lists ignores that match nothing or have expired, so that users can r
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
@@ -25,6 +24,7 @@ from ttlsnap.check.rules import RULES
 from ttlsnap.errors import UsageError
 from ttlsnap.storage.open import read_given
 from ttlsnap.suggestions import did_you_mean
+from ttlsnap.toml import parse_toml
 
 DEFAULT_FILE = ".ttlsnap-ignore.toml"
 _MAX_BYTES = 1 << 20
@@ -135,10 +135,7 @@ def parse_ignore(text: str, codes: Collection[str] = RULES, *, source: str = _CA
 
 def read_ignores(path: Path, codes: Collection[str] = RULES) -> list[Ignore]:
     """Read the ignores in a file. Raise UsageError for a file with mistakes."""
-    try:
-        document = tomllib.loads(read_given(path, _MAX_BYTES, "an ignore file").decode())
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path} is not TOML: {error}") from error
+    document = parse_toml(read_given(path, _MAX_BYTES, "an ignore file"), str(path))
     entries = document.pop("ignore", [])
     if document or not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         rejected = f", not {next(iter(document))!r}" if document else ""

@@ -36,6 +36,7 @@ from ttlsnap.schema.units import parse_age, parse_duration, parse_retention, par
 from ttlsnap.storage.open import read_given
 from ttlsnap.stores.protocols import RewriteChoice
 from ttlsnap.suggestions import did_you_mean
+from ttlsnap.toml import parse_toml
 from ttlsnap.transform.protocols import StateSnapshotTransformerFactory
 from ttlsnap.transformers import StateTtlConfig, TtlTransformerFactory
 from ttlsnap.transformers.registry import is_function, load_callback, load_factory
@@ -51,7 +52,6 @@ OnTrouble = Literal["skip", "fail"]
 _MAX_BYTES = 16 << 20
 _VARIABLE = re.compile(r"\$(?:\$|\{(?:([A-Za-z_][A-Za-z0-9_]*)\})?)")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
-_LINE = re.compile(r"\(at line (\d+), column \d+\)$")
 _OF_JSON = (str, int, float, list, dict)
 _IN_TOML = {
     "be array": "be a list",
@@ -144,14 +144,12 @@ def read_policy(path: str, environment: Mapping[str, str] = os.environ, wall_us:
     """
     data = read_given(path, _MAX_BYTES, "a policy")
     try:
-        text = data.decode()
-        document = tomllib.loads(text, parse_float=_Real)
-    except (ValueError, RecursionError) as error:  # not UTF-8, or not TOML
-        line = _LINE.search(str(error))
-        raise UsageError(f"{path}:{f'{line[1]}:' if line else ''} {error}\nNothing was done") from error
+        document = parse_toml(data, path, parse_float=_Real)
+    except UsageError as error:
+        raise UsageError(f"{error}\nNothing was done") from error
     if "ttlsnap" in document:
         refuse_newer(document["ttlsnap"], path)
-    return _Reader(path, text, environment, moment_of("wall") if wall_us is None else wall_us).policy(document)
+    return _Reader(path, data.decode(), environment, moment_of("wall") if wall_us is None else wall_us).policy(document)
 
 
 _MAX_TIMEOUT_S = 7 * 24 * 3600
