@@ -24,7 +24,7 @@ from ttlsnap.cli.options import (
     PublishingOptions,
     StateOptions,
 )
-from ttlsnap.cli.output import console, print_error, print_json, print_warnings
+from ttlsnap.cli.output import console, print_error, print_json
 from ttlsnap.cli.pages import PageFile, PageOptions, write_pages
 from ttlsnap.cli.progress import TerminalListener
 from ttlsnap.cli.tables import compact_table, refuse
@@ -331,7 +331,7 @@ class _Job:
             text, ask=self.ask, stopped=options.stopped, max_drop=options.max_drop, target=name
         ) as listener:
             report = run(target, self.factories, self.options, engine, listener)
-        print_warnings(report.warnings, listener.told, name)
+        listener.warnings.print(report.warnings)
         self.documents.append(report.to_json())
         if text:
             show_report(console(), report, tables=not listener.shown, target=name)

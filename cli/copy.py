@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
@@ -15,7 +15,7 @@ from ttlsnap.cli.exit_codes import ExitCodeOption, end_as_run, require_dry_run
 from ttlsnap.cli.groups import given, separate
 from ttlsnap.cli.help import Command
 from ttlsnap.cli.options import RUN, ConsentOptions, Format, FormatOption, WorkFolderOption
-from ttlsnap.cli.output import ask_person, console, number, place, print_json, print_warnings, say, size, verbosity
+from ttlsnap.cli.output import WarningPrinter, ask_person, console, number, place, print_json, say, size, verbosity
 from ttlsnap.cli.published import describe_published
 from ttlsnap.errors import Foreseen, RefusedError, UsageError
 
@@ -172,7 +172,7 @@ def copy(
         report = run(source, target, **options, **replacing.arguments(), parallelism=parallelism, listener=progress)
     if report.replaced:
         report = with_question(report, replacing)
-        show_report(report, _describe_replaced, output_format, exit_code=exit_code, told=progress.told)
+        show_report(report, _describe_replaced, output_format, exit_code=exit_code, printer=progress.warnings)
     else:
         show_report(report, partial(_lines, onto=onto), output_format, exit_code=exit_code)
 
@@ -194,13 +194,16 @@ def show_report(
     output_format: Format,
     *,
     exit_code: bool,
-    told: Sequence[str] = (),
+    printer: WarningPrinter | None = None,
 ) -> None:
-    """Print a report: as one document, or its warnings apart from ``told``, and the lines that ``describe`` returns."""
+    """Print a report: as one document, or its warnings and the lines that ``describe`` returns.
+
+    ``printer`` is the one that has printed the warnings before a question.
+    """
     if output_format is Format.JSON:
         print_json(report.to_json())
     else:
-        print_warnings(report.warnings, told)
+        (printer or WarningPrinter()).print(report.warnings)
         for line in describe(report):
             say(line)
     if exit_code:
@@ -258,14 +261,13 @@ def _sink_files(batch: int) -> list[str]:
 class CopyProgress:
     """The progress of a copy, on stderr and only on a terminal, and the question before a checkpoint is replaced.
 
-    ``title`` says what is done. ``told`` has the warnings that were printed before the question.
+    ``title`` says what is done. ``warnings`` prints before the question what a person should know.
     """
-
-    told: Sequence[str] = ()
 
     def __init__(self, title: str, question: str, *, consents: bool, asks: bool, stopped: bool) -> None:
         self._title, self._question = title, question
         self._consents, self._asks, self._stopped = consents, asks, stopped
+        self.warnings = WarningPrinter()
         self._progress: Progress | None = None
         self._task: TaskID | None = None
         if sys.stderr.isatty() and not verbosity.quiet:
@@ -299,7 +301,7 @@ class CopyProgress:
                 "can be asked. Nothing was changed. To agree, add --yes"
             )
         self.__exit__()
-        self.told = print_warnings(report.warnings)
+        self.warnings.print(report.warnings)
         return self.ask(report)
 
     def ask(self, report: CopyReport) -> bool:

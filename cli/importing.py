@@ -24,15 +24,13 @@ from ttlsnap.cli.options import (
     PublishingOptions,
     StateOptions,
 )
-from ttlsnap.cli.output import ask_person, console, number, place, print_json, print_warnings, size, table
+from ttlsnap.cli.output import WarningPrinter, ask_person, console, number, place, print_json, size, table
 from ttlsnap.cli.progress import ReadingProgress
 from ttlsnap.cli.published import describe_published
 from ttlsnap.errors import Foreseen
 from ttlsnap.pages.words import DRY_RUN, after_dry_run
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rich.console import Console
 
     from ttlsnap.imports.report import ImportReport
@@ -156,7 +154,7 @@ def import_(
             **states.arguments(),
             **publishing.arguments(),
         )
-    print_warnings(report.warnings, listener.told)
+    listener.warnings.print(report.warnings)
     if not text:
         print_json(report.to_json())
     else:
@@ -197,7 +195,7 @@ class _Listener(ReadingProgress):
         super().__init__("importing")
         self._text, self._asks, self._agrees, self._stopped = text, ask, agrees, stopped
         self.shown = False
-        self.told: Sequence[str] = ()
+        self.warnings = WarningPrinter()
 
     def __enter__(self) -> _Listener:
         return self
@@ -210,7 +208,7 @@ class _Listener(ReadingProgress):
             if self._text:
                 _show_tables(console(always=True), report)
                 self.shown = True
-            self.told = print_warnings(report.warnings)
+            self.warnings.print(report.warnings)
             return ask_person(_question(report), stopped=self._stopped or report.output is not None)
         if report.replaced and not self._agrees:
             raise RefusedError(

@@ -27,7 +27,7 @@ from ttlsnap.cli.options import (
     PublishingOptions,
     StateOptions,
 )
-from ttlsnap.cli.output import ask_person, console, number, print_json, print_warnings, write_whole
+from ttlsnap.cli.output import WarningPrinter, ask_person, console, number, print_json, write_whole
 from ttlsnap.cli.planned_options import make_absolute, record_options, require_known, restore_options
 from ttlsnap.cli.progress import ReadingProgress, unclosed_words, warn_of_excess
 from ttlsnap.cli.published import describe_changes
@@ -351,7 +351,7 @@ class _Command:
         listener = _Listener(text, reviewed, ask=asks, stopped=options.stopped, max_drop=options.max_drop)
         with _explain_second_time(reviewed), listener:
             report = run(target, changes, factories, options, chosen_engine, listener)
-        print_warnings(report.warnings, listener.told)
+        listener.warnings.print(report.warnings)
         publish_command = command.write_plan(plan.plan_out, report, rules) if report.changed else None
         if text:
             to, planned = command.new_query.to, plan.plan_out is not None
@@ -476,7 +476,7 @@ class _Listener(ReadingProgress):
         self._stopped = stopped
         self._text, self._reviewed, self.asks, self._max_drop = text, reviewed, ask, max_drop
         self.shown = False
-        self.told: Sequence[str] = ()
+        self.warnings = WarningPrinter()
 
     def __enter__(self) -> _Listener:
         return self
@@ -490,7 +490,7 @@ class _Listener(ReadingProgress):
         if self._text:
             show_stores(console(always=True), before_publishing(report))
             self.shown = True
-        self.told = print_warnings(report.warnings)
+        self.warnings.print(report.warnings)
         question = f"Change {report.target}: {describe_changes(report.plan, report.settings, report.session_settings)}"
         unclosed = ""
         if report.compaction is not None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ttlsnap.cli.exit_codes import end_as_run
 from ttlsnap.cli.new_query import NewQueryOptions
 from ttlsnap.cli.options import Format, PublishingOptions
-from ttlsnap.cli.output import MISSING, ask_person, console, place, print_json, print_warnings, table
+from ttlsnap.cli.output import MISSING, WarningPrinter, ask_person, console, place, print_json, table
 from ttlsnap.errors import RefusedError, UsageError
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def migrate_table(
             raise RefusedError(f"{target}: this can drop values:{lines}\nTo agree, add --yes")
         notes.append(foresee_question(lines))
     is_shown = False
-    told: list[str] = []
+    warnings = WarningPrinter()
 
     def confirm(report: TableMigrationReport) -> bool:
         nonlocal is_shown
@@ -59,13 +59,13 @@ def migrate_table(
         if output_format is Format.TEXT:
             _show_plan(console(always=True), report)
             is_shown = True
-        told.extend(print_warnings(report.warnings))
+        warnings.print(report.warnings)
         return ask_person(f"Run these statements on {report.target}?")
 
     report = alter_table(
         target, plan, version, dry_run=dry_run, jars=jars, master=master, confirm=confirm, warnings=notes
     )
-    print_warnings(report.warnings, told)
+    warnings.print(report.warnings)
     if output_format is Format.JSON:
         print_json(report.to_json())
     else:

@@ -9,7 +9,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -120,12 +120,28 @@ def print_warning(text: str, target: str | None = None) -> None:
     print_marked("Warning:", "yellow", name_target(text, target))
 
 
-def print_warnings(warnings: Sequence[str], told: Sequence[str] = (), target: str | None = None) -> Sequence[str]:
-    """Print warnings, apart from those that were ``told`` before a question. Return all of them."""
+def print_warnings(warnings: Iterable[str]) -> None:
+    """Print warnings on stderr."""
     for warning in warnings:
-        if warning not in told:
-            print_warning(warning, target)
-    return warnings
+        print_warning(warning)
+
+
+class WarningPrinter:
+    """Prints the warnings about one target, each of them once: before the question that it informs, or at the end.
+
+    The target is named if it is one of several.
+    """
+
+    def __init__(self, target: str | None = None) -> None:
+        self._target = target
+        self._printed: set[str] = set()
+
+    def print(self, warnings: Iterable[str]) -> None:
+        """Print those of the warnings that were not printed yet."""
+        for warning in warnings:
+            if warning not in self._printed:
+                self._printed.add(warning)
+                print_warning(warning, self._target)
 
 
 def print_marked(mark: str, style: str, text: str) -> None:

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from ttlsnap.amounts import quantity
 from ttlsnap.cli.compact_report import show_counts
-from ttlsnap.cli.output import ask_person, console, number, place, print_warning, print_warnings, share, size, verbosity
+from ttlsnap.cli.output import WarningPrinter, ask_person, console, number, place, print_warning, share, size, verbosity
 from ttlsnap.printable import printable
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class TerminalListener:
     """The listener that shows a run's progress and, if ``ask`` is set, its result and a question before publishing.
 
-    With ``text`` it prints the result before the question, and sets ``shown``. It has ``told`` these warnings then.
+    With ``text`` it prints the result before the question, and sets ``shown``. It also prints the ``warnings`` then.
     ``target`` is named if it is one of several.
     """
 
@@ -34,7 +34,7 @@ class TerminalListener:
         self._text, self._stopped, self._max_drop, self._target = text, stopped, max_drop, target
         self.asks = ask
         self.shown = False
-        self.told: Sequence[str] = ()
+        self.warnings = WarningPrinter(target)
         self._started = time.monotonic()
         self._entries = self._dropped = 0
         self._task: TaskID | None = None
@@ -79,7 +79,7 @@ class TerminalListener:
         if self._text:
             show_counts(console(always=True), replace(report, dry_run=True))  # nothing is dropped yet
             self.shown = True
-        self.told = print_warnings(report.warnings, target=self._target)
+        self.warnings.print(report.warnings)
         warn_of_excess(report.drops, self._max_drop, self._target)
         return ask_person(_question(report), stopped=self._stopped or report.output is not None)
 

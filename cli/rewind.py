@@ -115,7 +115,7 @@ def rewind(
         partial(_lines, lines_by_source=progress.lines_by_source),
         output_format,
         exit_code=exit_code,
-        told=progress.told,
+        printer=progress.warnings,
     )
 
 

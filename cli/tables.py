@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ttlsnap.amounts import quantity
 from ttlsnap.cli.options import Format
-from ttlsnap.cli.output import ask_person, console, name_target, number, place, print_json, print_warnings, size, table
+from ttlsnap.cli.output import WarningPrinter, ask_person, console, name_target, number, place, print_json, size, table
 from ttlsnap.cli.progress import warn_of_excess
 from ttlsnap.errors import UsageError
 from ttlsnap.printable import shell_word
@@ -39,19 +39,19 @@ def compact_table(
     from ttlsnap.delta.run import compact_table
 
     name = target if several else None
-    told: list[str] = []
+    warnings = WarningPrinter(name)
 
     def confirm(report: TableReport) -> bool:
         if output_format is Format.TEXT:
             _show_counts(console(), report)
-        told.extend(print_warnings(report.warnings, target=name))
+        warnings.print(report.warnings)
         warn_of_excess([report.drop] if report.drop else [], options["max_drop"], name)
         question = "Delete and rewrite these rows" if report.counts.rewritten else "Delete these rows"
         question += f" from {target}" if several else ""
         return ask_person(f"{question}, and remove old files?" if report.erasing else f"{question}?")
 
     report = compact_table(target, factories, **options, confirm=confirm if ask else None, asks=ask)
-    print_warnings(report.warnings, told, name)
+    warnings.print(report.warnings)
     if output_format is Format.TEXT:
         _show(console(), report, name)
     return report
