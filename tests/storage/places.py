@@ -17,7 +17,8 @@ from ..judge.inputs import take_home
 def upload(folder: Path, uri: str) -> str:
     """Upload all files of a folder, many at a time, because HDFS needs half a second for each. Return the URI.
 
-    Operator metadata, also that of the folder, then names the schema files at the URI.
+    Operator metadata, also that of the folder, then names the schema files at the URI. Snapshots come last: one that is
+    older than the delta of its version looks like that of a withdrawn batch.
     """
     files = open_directory(uri)
     take_home(folder, hadoop_uri(files.root))
@@ -26,7 +27,9 @@ def upload(folder: Path, uri: str) -> str:
         files.replace(path.relative_to(folder).as_posix(), path.read_bytes())
 
     with ThreadPoolExecutor(32) as pool:
-        list(pool.map(put, [path for path in sorted(folder.rglob("*")) if path.is_file()]))
+        paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+        for last in (False, True):
+            list(pool.map(put, [path for path in paths if (path.suffix in (".snapshot", ".zip")) is last]))
     return uri
 
 
