@@ -121,7 +121,8 @@ _Reports = Annotated[
     typer.Option(
         "--report",
         metavar="FORMAT=FILE",
-        help="Also write the result to a file: in another format, or as a page for a browser (html). Can be repeated.",
+        help="Also write the result to a file: in another format, or as a page for a browser (html, which needs the "
+        "extra html). Can be repeated.",
     ),
 ]
 _Ignored = Annotated[

@@ -39,7 +39,7 @@ Examples:
   # show what would be dropped
   ttlsnap compact ck --ttl 7d --timestamp value.max --dry-run --show 5
 
-  # the same as a page, for those who decide
+  # the same as a page, for those who decide (needs ttlsnap[html])
   ttlsnap compact ck --ttl 7d --timestamp value.max --dry-run \\
     --report html=plan.html
 

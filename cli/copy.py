@@ -297,8 +297,8 @@ class CopyProgress:
             return True
         if not self._asks:
             raise RefusedError(
-                f"the state of {report.target} would be replaced by that after batch {report.source_batch}, and nobody "
-                "can be asked. Nothing was changed. To agree, add --yes"
+                f"this replaces the state of {report.target} by that of {report.source}, as of batch "
+                f"{report.source_batch}, and nobody can be asked. Nothing was changed. To agree, add --yes"
             )
         self.__exit__()
         self.warnings.print(report.warnings)

@@ -64,8 +64,8 @@ VariablesOption = Annotated[
     FollowPolicyName,
     typer.Option(
         "--variables",
-        help="transformWithState: keep leaves variables that no rule sees. follow drops those of a key when the last "
-        "of its entries that a rule sees is dropped.",
+        help="transformWithState: what becomes of the variables that no rule sees. keep: they stay. follow: if a rule "
+        "drops everything that it sees of a key, the rest of the key is dropped, too.",
         rich_help_panel=OPERATORS,
     ),
 ]

@@ -233,8 +233,8 @@ def _show_backups(
         of_query = f" of the query {query_id}" if len(newest_by_query) > 1 else ""
         command = restore_command(newest.place, target, is_lost=not exists)
         say(
-            f"To restore the newest{of_query}, as of batch {newest.batch}, after you have stopped the query: "
-            f"{command}{what_n_is}"
+            f"To restore the newest{of_query}, as of batch {newest.batch}, after you have stopped the query (in a "
+            f"script, add --yes): {command}{what_n_is}"
         )
         of_same_query = (one for one in reversed(usable) if one.query_id == query_id)
         before = next((one for one in of_same_query if one.last_run != newest.last_run), None)

@@ -306,11 +306,13 @@ def _describe_states(result: TargetResult) -> Iterator[str]:
     """Yield a line about each state that no rule changes, that Spark has not closed, or that has an unknown past."""
     from ttlsnap.compaction.report import CompactionReport
     from ttlsnap.pages.compact import describe_unclosed
-    from ttlsnap.pages.words import describe_history, describe_left_alone
+    from ttlsnap.pages.words import describe_growth, describe_history, describe_left_alone
     from ttlsnap.pages.words import place as place_of_state
 
     if isinstance(result.report, CompactionReport):
-        yield from describe_left_alone(result.report.to_json())
+        document = result.report.to_json()
+        yield from describe_left_alone(document)
+        yield from describe_growth(document)
     for state in result.report.states if isinstance(result.report, CompactionReport) else ():
         if state.unclosed:
             yield f"{state.state}: {describe_unclosed(state.to_json())}"

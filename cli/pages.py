@@ -36,7 +36,8 @@ class PageOptions:
         typer.Option(
             "--report",
             metavar="html=FILE",
-            help="Also write the result as a page for a browser, in one file that needs no network.",
+            help="Also write the result as a page for a browser, in one file that needs no network. Needs the extra "
+            "html.",
             rich_help_panel=_PANEL,
         ),
     ] = None

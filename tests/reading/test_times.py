@@ -25,8 +25,8 @@ FIELDS = {
 }
 
 CHOOSE = (
-    "If one of these fields is the time of the last event of an entry, name it with --timestamp. Otherwise: "
-    "--timestamp @written takes the time at which an entry was last written."
+    "Next, if one of these fields is the time of the last event of an entry: ttlsnap compact {} --ttl 7d --timestamp "
+    "FIELD --dry-run. Otherwise: --timestamp @written takes the time at which an entry was last written."
 )
 
 

@@ -86,10 +86,11 @@ def can_compare_plans(comparison: Comparison, old: OperatorContract, new: Operat
             for name, operator, contract in sides
             if operator.plan is None
         ]
+        made = f"{names[0].split()[1].upper()} from the code" if len(names) == 1 else "both from the code"
         comparison.cannot_compare(
             "what the query computes (input columns, aggregates, windows, gaps, delays, TTLs, functions): "
-            f"{' and '.join(names)} {'has' if len(names) == 1 else 'have'} no plan; create "
-            f"{'it' if len(names) == 1 else 'them'} from the query (ttlsnap contract MODULE:FUNCTION or --script FILE)"
+            f"{' and '.join(names)} {'has' if len(names) == 1 else 'have'} no plan. To compare this, too, make "
+            f"{made} of the query: ttlsnap contract MODULE:FUNCTION, or --script FILE"
         )
         return False
     before, after = (contract.planned_by or contract.spark for contract in (comparison.old, comparison.new))

@@ -161,7 +161,7 @@ def _describe(drop: StateDrop, limit: float | None) -> list[str]:
     is_all = drop.dropped >= drop.entries
     all_text = "the only entry" if drop.entries == 1 else f"all {drop.entries:,} entries"
     by_default = "" if is_all else f", and without --max-drop a run may drop {_percent(_ALMOST_ALL)}"
-    limit_text = by_default if limit is None else f", and --max-drop allows {_percent(limit)}"
+    limit_text = by_default if limit is None else f", and the limit is {_percent(limit)}"
     return [
         f"this run would drop {all_text if is_all else share_text} of {drop.where}{limit_text}.",
         *_describe_times(drop),

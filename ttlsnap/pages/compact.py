@@ -17,6 +17,7 @@ from ttlsnap.pages.words import (
     DRY_RUN,
     after_dry_run,
     as_text,
+    describe_growth,
     describe_history,
     describe_left_alone,
     describe_made_final,
@@ -243,6 +244,8 @@ def notes(document: Document) -> Iterator[tuple[str, bool]]:
     """Yield what a reader must know about each state, and whether it is a warning."""
     for text in describe_left_alone(document):
         yield text, False
+    for text in describe_growth(document):
+        yield text, False
     foreseen = describe_made_final(document) if document["dry_run"] else None
     if foreseen is not None:
         yield foreseen, True
@@ -261,12 +264,6 @@ def notes(document: Document) -> Iterator[tuple[str, bool]]:
             # All states of a store are in the same files, and the first has the numbers.
             where = f"store {state['operator']}.{state['store']}" if len(of_store) > 1 else name or operator
             yield f"{where}, partitions: {', '.join(way_texts)}", False
-            if document["totals"]["dropped"] and state["bytes_after"] > state["bytes_before"]:
-                yield (
-                    f"{name or operator}: the new files are larger than the old ones. A rewritten partition has at "
-                    "least one table of RocksDB, and changelogs with few entries are smaller than that",
-                    False,
-                )
         if state["null_timestamps"]:
             kept_text = quantity(state["null_timestamps"], "entry that has", "entries that have")
             yield f"{name or operator}: kept {kept_text} no timestamp", False

@@ -54,6 +54,16 @@ def describe_left_alone(document: Document) -> Iterator[str]:
             yield f"{place(state)} is not changed: {state['left_alone']}"
 
 
+def describe_growth(document: Document) -> Iterator[str]:
+    """Yield a sentence for each state of a run that drops entries and makes the files larger, with the reason."""
+    for state in document.get("stores", ()):
+        if document["totals"]["dropped"] and "partitions" in state and state["bytes_after"] > state["bytes_before"]:
+            yield (
+                f"{place(state)}: the new files are larger than the old ones. A rewritten partition has at least one "
+                "table of RocksDB, and changelogs with few entries are smaller than that"
+            )
+
+
 def describe_unread(document: Document) -> str | None:
     """Return how many states are not in the totals of a run, because no rule can change them; None if all are."""
     states = [state for state in document["stores"] if state["role"] == "primary"]
@@ -225,7 +235,8 @@ def describe_next(document: Document) -> str | None:
     chosen = [_choose_time(state) for state in with_times]
     if None in chosen:
         is_time = "is the time of the last event of an entry"
-        return f"If one of these fields {is_time}, name it with --timestamp. Otherwise: {_WRITTEN}"
+        command = f"ttlsnap compact {target} --ttl 7d --timestamp FIELD --dry-run"
+        return f"Next, if one of these fields {is_time}: {command}. Otherwise: {_WRITTEN}"
     known = {id(state): [times] for state, times in zip(with_times, chosen, strict=True)}
     names = _timestamps_of([{**state, "times": known.get(id(state), [])} for state in states])
     if not names:

@@ -34,11 +34,8 @@ _FOLLOWS = {
     "count": "it is a count of other entries of its key",
     "index": "it is an index of other entries of its key",
     "timer": "with --timers follow, the timers of a key are dropped with the last of its state",
-    **dict.fromkeys(
-        ("value", "list", "map"),
-        "with --variables follow, it is dropped with the last of the entries of its key that a rule sees",
-    ),
 }
+_VARIABLES = ("value", "list", "map")
 _UNMATCHED = "it has not matched yet: "
 _RUN_REFUSES = f"{_UNMATCHED}compact refuses to drop such rows without --drop-unmatched"
 _NEVER_EMITTED = f"{_UNMATCHED}an outer join will never emit it"
@@ -303,6 +300,9 @@ def _explain_row(entry: Watched, decisions: Decisions, *, drop_unmatched: bool) 
 def _explain_derived(entry: Watched, decisions: Decisions, state: StateDescriptor) -> None:
     """Set the decision about an entry that follows others."""
     number = entry.number
+    if state.role == "primary" and state.kind in _VARIABLES:
+        _explain_following(entry, decisions)
+        return
     entry.reasons.append(_FOLLOWS.get(state.kind, "it follows other entries of its key"))
     is_moved = decisions.moves is not None and decisions.moves.which[number]
     if is_moved:
@@ -318,5 +318,12 @@ def _explain_derived(entry: Watched, decisions: Decisions, state: StateDescripto
         entry.new_value = to_json_values(value.value_structs)[0]
     elif state.kind == "timer":
         entry.reasons.append("its key still has state")
-    elif state.role == "primary":
-        entry.reasons.append("a rule keeps an entry of its key, or sees none")
+
+
+def _explain_following(entry: Watched, decisions: Decisions) -> None:
+    """Set the decision about an entry of a variable that follows those that a rule sees."""
+    if decisions.kept[entry.number]:
+        entry.reasons.append("with --variables follow: a rule keeps another entry of its key, or sees none of them")
+    else:
+        entry.decision = DROPPED
+        entry.reasons.append("with --variables follow: a rule drops all entries of its key that it sees")

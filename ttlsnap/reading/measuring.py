@@ -23,6 +23,7 @@ from ttlsnap.entries.descriptor import StateDescriptor
 from ttlsnap.entries.timestamps import WrittenField, explain_unnamed, name_for, require_fields, split_unit
 from ttlsnap.errors import UnsupportedError, UsageError
 from ttlsnap.operators.registry import Selection, behind_join, describe, explain_untouched, links_of
+from ttlsnap.operators.transform_with_state import NAMES
 from ttlsnap.publishing.runs import Runs
 from ttlsnap.reading.ages import AgeField, Ages, age_field
 from ttlsnap.reading.distribution import Distribution
@@ -45,6 +46,7 @@ from ttlsnap.written.history import history_of
 
 MOST = 5
 """How many of the largest entries, and of the keys with the most rows, are found."""
+_MAY_FOLLOW = "With --variables follow, compact drops it with its key, which is not counted here"
 
 
 @dataclass(frozen=True)
@@ -251,8 +253,18 @@ def _apply(inspection: Inspection, rule: TransformerFactory, clock: Clock) -> di
                 else:
                     reasons[operator.id, store.name, state.name] = refusal
     for descriptor, reason in zip(descriptors, explain_left_alone(descriptors, [rule], clock), strict=True):
-        reasons[descriptor.operator, descriptor.store, descriptor.state] = reason
+        reasons[_place(descriptor)] = reason
+    variables = [one for one in descriptors if one.operator_name in NAMES and explain_untouched(one) is None]
+    deciding_operators = {variable.operator for variable in variables if reasons[_place(variable)] is None}
+    for variable in variables:
+        reason = reasons[_place(variable)]
+        if reason is not None and variable.operator in deciding_operators:
+            reasons[_place(variable)] = f"{reason}. {_MAY_FOLLOW}"
     return reasons
+
+
+def _place(state: StateDescriptor) -> tuple[int, str, str]:
+    return state.operator, state.store, state.state
 
 
 def _find_refusal(checkpoint: Checkpoint, operator: Operator, store: Store) -> str | None:
