@@ -72,7 +72,8 @@ def explain(
         typer.Option(
             "--policy",
             metavar="FILE",
-            help="A policy of maintain. Its rules for this checkpoint, and their options, apply instead of those here.",
+            help="A policy of maintain. Its rules for this checkpoint, and their options, apply instead of those here, "
+            "also instead of --operator, --store and --state: all states are searched.",
         ),
     ] = None,
     rules: RuleOptions,
@@ -170,6 +171,8 @@ def _describe(looked: Looked) -> str:
 
 def _lines(entry: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines about an entry."""
+    from ttlsnap.pages.words import readable
+
     name = f" ({entry['operator_name']})" if entry["operator_name"] else ""
     places = [f"{kind} {entry[kind]}" for kind in ("store", "state") if entry[kind] != "default"]
     place = ", ".join([f"operator {entry['operator']}{name}", *places, f"partition {entry['partition']}"])
@@ -181,10 +184,10 @@ def _lines(entry: Mapping[str, Any]) -> Iterator[str]:
         yield f"  rule: {rule['rule']}: {rule['decision'] if rule.get('applies', True) else 'not for this key'}"
         if rule.get("time") is not None:
             clock = f" ({rule['clock']} time)" if rule.get("clock") else ""
-            yield f"    time: {rule['time']}{_age(rule)}{clock}"
+            yield f"    time: {readable(rule['time'])}{_age(rule)}{clock}"
         if rule.get("cutoff") is not None:
             rotates = " by the rotation of" if rule.get("rotation_seconds") else ""
-            expires = f"; expires{rotates} {rule['expires']}" if rule.get("expires") else ""
+            expires = f"; expires{rotates} {readable(rule['expires'])}" if rule.get("expires") else ""
             yield f"    cut-off: {rule['cutoff']}{expires}"
     for reason in entry["reasons"]:
         yield f"  {reason}"

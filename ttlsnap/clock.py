@@ -146,13 +146,23 @@ def to_micros(moment: datetime) -> int:
     return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
 
 
+FIRST_US, LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
+"""The first and the last time that ISO 8601 has, in the years 1 and 9999."""
+_YEAR_US = 31_556_952_000_000
+
+
+def year_of(micros: int) -> int:
+    """Return the year of a time, which may be one that ISO 8601 does not have."""
+    return 1970 + micros // _YEAR_US
+
+
 def iso(micros: int | None) -> str | None:
     """Return a time as ISO 8601 in UTC, for reports; outside the years 1 to 9999 in microseconds. None for None."""
     if micros is None:
         return None
-    seconds, rest = divmod(micros, 1_000_000)
-    if not -62_135_596_800 <= seconds <= 253_402_300_799:
+    if not FIRST_US <= micros <= LAST_US:
         return f"{micros}us"
+    seconds, rest = divmod(micros, 1_000_000)
     moment = datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest)
     return moment.isoformat(timespec="milliseconds" if rest % 1000 == 0 else "microseconds").replace("+00:00", "Z")
 

@@ -27,6 +27,7 @@ from ..samples import bytes_of, sample
 from ..transaction.killing import killed
 
 AGG = "agg-deltas-lz4-4.2"
+STOPPED = "after you have stopped the query (in a script, add --yes)"
 Maintain = Callable[..., tuple[int, dict[str, Any]]]
 
 
@@ -359,7 +360,7 @@ def test_the_text_the_metrics_and_the_history_name_the_backups(
         text = capsys.readouterr().out
         how = "--replace --stopped" if is_there else "--replace --last-batch N --stopped. N is the last batch that"
         words = (
-            f"To restore the newest, as of batch {backup.batch}, after you have stopped the query: ttlsnap copy "
+            f"To restore the newest, as of batch {backup.batch}, {STOPPED}: ttlsnap copy "
             f"{backup.place} {source.path} {how}"
         )
         assert words in " ".join(text.split())
@@ -394,7 +395,7 @@ def test_the_history_names_the_backup_of_the_last_batch_of_each_query(
         source.commit(batch)
         copy(str(source.path), str(folder / name))
     copy(str(folder / "a"), str(folder / "copied later"))
-    newest = f"To restore the newest, as of batch {source.batches[1]}, after you have stopped the query: ttlsnap copy"
+    newest = f"To restore the newest, as of batch {source.batches[1]}, {STOPPED}: ttlsnap copy"
     assert f"{newest} {folder}/b " in ttlsnap("history", source.path, "--backups", folder).out
     change_facts(folder / "copied later", source=str(source.path), query_id="another", source_query_id="another")
     text = ttlsnap("history", source.path, "--backups", folder).out
@@ -432,9 +433,7 @@ def test_the_backup_from_before_a_run_is_named(source: Source, tmp_path: Path, t
     assert f"To go back to before run {run_id}, as of batch {batch}: ttlsnap copy {folder}/before {source.path}" in text
     copy(str(folder / "before"), str(source.path), replace=True, stopped=True)
     copy(str(source.path), str(folder / "restored"))
-    newest = (
-        f"To restore the newest, as of batch {batch}, after you have stopped the query: ttlsnap copy {folder}/restored"
-    )
+    newest = f"To restore the newest, as of batch {batch}, {STOPPED}: ttlsnap copy {folder}/restored"
     assert newest in ttlsnap("history", source.path, "--backups", folder).out
 
 

@@ -52,6 +52,15 @@ def test_a_column_with_a_nonzero_number_is_kept(report: CompactionReport) -> Non
     assert "rewritten" in fit_table(states, 80).__rich__().plain
 
 
+def test_a_time_in_a_wrong_unit_is_shown_as_a_year(capsys: pytest.CaptureFixture[str]) -> None:
+    target, rule = str(SAMPLES / "dedup-within-4.2"), ["--ttl", "7d", "--timestamp", "value.expiresAtMicros:ms"]
+    assert run(["compact", target, *rule, "--dry-run"]) == 0
+    assert "  the year 58848  " in capsys.readouterr().out
+    assert run(["explain", target, "--key", '"key-8"', *rule]) == 0
+    explained = capsys.readouterr().out
+    assert "    time: the year 58848, " in explained and "; expires the year 58848\n" in explained
+
+
 def test_the_totals_show_the_saved_bytes(report: CompactionReport) -> None:
     console = Console(width=200)
     with console.capture() as captured:

@@ -146,7 +146,7 @@ def test_a_function_that_drops_everything_is_refused(tmp_path: Path) -> None:
 def test_a_share_sets_a_lower_limit(tmp_path: Path) -> None:
     target = sample("agg-deltas-lz4-4.2", tmp_path)
     with pytest.raises(
-        RefusedError, match=r"drop 369 of 480 entries \(76\.9%\) of operator 0 .* allows 76%"
+        RefusedError, match=r"drop 369 of 480 entries \(76\.9%\) of operator 0 .* and the limit is 76%"
     ) as refused:
         run(target, "value.max", max_drop=0.76)
     assert "If this is what you want, use a higher max_drop; 100% allows everything" in str(refused.value)

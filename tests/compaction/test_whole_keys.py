@@ -107,7 +107,7 @@ def test_what_follows_is_counted_archived_and_limited(tmp_path: Path) -> None:
     entries = inspect(str(target), entries=10**6).samples or []
     options = FOLLOW | {"selection": Selection(state="last"), "now": "2026-12-30"}
     with pytest.raises(
-        RefusedError, match="state counts, and max_drop allows 50%"
+        RefusedError, match="state counts, and the limit is 50%"
     ):  # what follows counts for the limit as well
         compact(str(target), [HOUR], **options | {"max_drop": 0.5})
     report = compact(str(target), [HOUR], expired_to=str(archive), **options)

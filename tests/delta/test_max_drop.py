@@ -29,7 +29,7 @@ def test_dropping_every_row_is_refused(delta_server: Server, tmp_path: Path, opt
     assert "Timestamps are those of value.at, read in milliseconds (ms): the oldest is 1970-01-21T" in told
     assert "Read in seconds (s), they are from 2026-02-" in told and "the timestamp is value.at:s" in told
     assert (table.rows(), table.version()) == (before, version)
-    with pytest.raises(SparkFailed, match="and max_drop allows 10%"):
+    with pytest.raises(SparkFailed, match="and the limit is 10%"):
         table.compact(max_drop=0.1, **options)
     report = table.compact(timestamp="at:ms", max_drop=1.0, **options)
     assert report["totals"]["dropped"] == len(before) and table.rows() == []

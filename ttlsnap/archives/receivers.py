@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from ttlsnap.archives.writing import SCHEMA, SUFFIX
 from ttlsnap.checkpoint.outside import access_outside, folder_access, limit
+from ttlsnap.clock import FIRST_US, LAST_US
 from ttlsnap.errors import CorruptionError, RefusedError, StorageError, TransformerError, TtlsnapError, UsageError
 from ttlsnap.extras import require_package
 from ttlsnap.quoting import quote
@@ -48,7 +49,6 @@ _MAKING = threading.RLock()  # several targets may use one table at the same tim
 _FACTS = ("run", "operator", "store", "state", "partition", "timestamp")
 _LOG = "_delta_log"
 _PIECE = 8 << 20
-_FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 
 
 class Receiver(Protocol):
@@ -402,7 +402,7 @@ def _rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     """Return the rows in Python; times before year 1 or after 9999 are None, because Python has none."""
     times = batch.column("timestamp")
     micros = times.cast(pa.int64())
-    is_known = pc.and_(pc.greater_equal(micros, _FIRST_US), pc.less_equal(micros, _LAST_US))
+    is_known = pc.and_(pc.greater_equal(micros, FIRST_US), pc.less_equal(micros, LAST_US))
     column = pc.if_else(is_known, times, pa.scalar(None, times.type))
     place = SCHEMA.get_field_index("timestamp")
     rows: list[dict[str, Any]] = batch.set_column(place, SCHEMA.field(place), column).to_pylist()

@@ -79,7 +79,7 @@ class PolicyBackup(Document):
     place, batch, made_at, bytes    the newest one; those of the planned one, if ``planned``. None if there is none
     sent_bytes      what was sent for it in this run
     is_current      whether the newest one has the last batch that the query has committed, and the files that the
-                    checkpoint has; None if that is not known
+                    checkpoint had before this run changed it; None if that is not known
     backups         how many there are; None if that is not known, because the checkpoint could not be read
     removed         those that are more than the policy keeps, and were removed, or would be, with ``dry_run``
     """

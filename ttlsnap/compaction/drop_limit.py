@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ttlsnap.amounts import age, quantity
-from ttlsnap.clock import MAX_INT64, MIN_INT64, iso
+from ttlsnap.clock import FIRST_US, LAST_US, MAX_INT64, MIN_INT64, iso, year_of
 from ttlsnap.entries.timestamps import UNITS
 from ttlsnap.errors import UNLESS_AGREED, Foreseen, RefusedError, UsageError
 
@@ -21,8 +21,6 @@ _ALMOST_ALL = 0.99
 _LARGE_LAG = 4
 """The part of the time to live that is a large lag: one of so many."""
 _PLAUSIBLE_US = 30 * 365 * 86_400_000_000
-_YEAR_US = 31_556_952_000_000
-_FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 _SPELLED = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 
 
@@ -223,9 +221,9 @@ def _moment(moment_us: int | None) -> str:
     """Return ISO 8601 to the second; outside the years 1 to 9999 just the year."""
     if moment_us is None:
         return "unknown"
-    if _FIRST_US <= moment_us <= _LAST_US:
+    if FIRST_US <= moment_us <= LAST_US:
         return f"{(iso(moment_us) or '')[:19]}Z"
-    return f"in the year {1970 + moment_us // _YEAR_US}"
+    return f"in the year {year_of(moment_us)}"
 
 
 def _percent(share: float) -> str:

@@ -26,7 +26,7 @@ _BACKUPS: tuple[tuple[str, str, Callable[[PolicyBackup], float | None]], ...] = 
     ("backup_timestamp_seconds", "When the newest backup was made.", lambda backup: backup.made_at_s),
     (
         "backup_is_current",
-        "1 if the newest backup has the last committed batch and the files of the checkpoint, 0 if not.",
+        "1 if the newest backup has what the checkpoint had before this run changed it, 0 if not.",
         lambda backup: None if backup.is_current is None else int(backup.is_current),
     ),
     ("backup_bytes", "Bytes of the newest backup.", lambda backup: backup.bytes),

@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 from ttlsnap.amounts import MISSING, number, quantity, share
+from ttlsnap.clock import year_of
 from ttlsnap.errors import UNLESS_AGREED
 from ttlsnap.naming import name_state
 from ttlsnap.printable import shell_word
@@ -18,6 +19,7 @@ Document = Mapping[str, Any]
 
 
 _OPTION_OR_KEY = re.compile(r"--[a-z-]+ \(in a policy: ([^)]+)\)")
+_FAR = re.compile(r"-?\d+us")
 SPARKS_TIMES = "Spark's expiry times"
 """The rule of a run without a rule."""
 
@@ -364,8 +366,8 @@ def moment(text: str | None) -> float | None:
 
 
 def minute(text: str | None) -> str:
-    """Return a time of a document to the minute."""
-    return MISSING if text is None else text[:16].replace("T", " ") if "T" in text else text
+    """Return a time of a document to the minute; of one that ISO 8601 does not have, the year."""
+    return MISSING if text is None else text[:16].replace("T", " ") if "T" in text else readable(text)
 
 
 def is_expiry(timestamp: str) -> bool:
@@ -379,8 +381,13 @@ def is_later(first: str | None, second: str | None) -> bool:
 
 
 def second(text: str | None) -> str:
-    """Return a time of a document to the second, in UTC; one that no calendar has as it is."""
-    return MISSING if text is None else f"{text[:19]}Z" if "T" in text else text
+    """Return a time of a document to the second, in UTC; of one that ISO 8601 does not have, the year."""
+    return MISSING if text is None else f"{text[:19]}Z" if "T" in text else readable(text)
+
+
+def readable(time: str) -> str:
+    """Return a time of a document as it is; of one that ISO 8601 does not have, the year: ``the year 58813``."""
+    return f"the year {year_of(int(time.removesuffix('us')))}" if _FAR.fullmatch(time) else time
 
 
 def state_name(state: Document) -> str:
