@@ -13,6 +13,8 @@ _LINE = re.compile(r" \(at line (\d+), column \d+\)$")
 _UNQUOTED = re.compile(r"\s*([\w.\"-]+)\s*=\s*([^\s\[{\"'#][^\"'#]*?)\s*(?:#.*)?")
 _OF_VALUES = ("Invalid value", "Expected newline")
 _BOOLEANS = {"yes": "true", "on": "true", "true": "true", "no": "false", "off": "false", "false": "false"}
+_MOST_SHOWN = 12
+"""The longest value that a message repeats. A longer one can be a secret, such as the address of a webhook."""
 
 
 def parse_toml(data: bytes, path: str, parse_float: Callable[[str], Any] = float) -> dict[str, Any]:
@@ -38,5 +40,6 @@ def _unquoted(line: str) -> str | None:
         return None
     name, value = found.groups()
     instead = _BOOLEANS.get(value.lower())
-    mended = f"write {name} = {instead}" if instead else f'a text needs quotes: {name} = "{value}"'
-    return f"{name} = {value}: {mended}"
+    shown = value if len(value) <= _MOST_SHOWN else "..."
+    mended = f"write {name} = {instead}" if instead else f'a text needs quotes: {name} = "{shown}"'
+    return f"{name} = {shown}: {mended}"

@@ -220,10 +220,8 @@ def test_a_file_that_is_not_toml_is_an_error(tmp_path: Path, data: bytes) -> Non
     ("line", "said"),
     [
         ("ttl = 20d", 'ttl = 20d: a text needs quotes: ttl = "20d"'),
-        (
-            "checkpoint = /data/the ck # mine",
-            'checkpoint = /data/the ck: a text needs quotes: checkpoint = "/data/the ck"',
-        ),
+        ("path = /data/the ck # mine", 'path = /data/the ck: a text needs quotes: path = "/data/the ck"'),
+        ("webhook = https://hooks/secret", 'webhook = ...: a text needs quotes: webhook = "..."'),
         ("stopped = yes", "stopped = yes: write stopped = true"),
         ("stopped = False", "stopped = False: write stopped = false"),
         ("now = 1\nnow = 1", "Cannot overwrite a value"),
