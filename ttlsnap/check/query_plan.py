@@ -81,16 +81,16 @@ def can_compare_plans(comparison: Comparison, old: OperatorContract, new: Operat
     """Return whether the plans of two operators can be compared; if not, the report says so."""
     if old.plan is None or new.plan is None:
         sides = (("old", old, comparison.old), ("new", new, comparison.new))
+        lacking = [(name, contract) for name, operator, contract in sides if operator.plan is None]
         names = [
             f"the {name} {'checkpoint' if contract.made_from == 'checkpoint' else 'contract'}"
-            for name, operator, contract in sides
-            if operator.plan is None
+            for name, contract in lacking
         ]
-        made = f"{names[0].split()[1].upper()} from the code" if len(names) == 1 else "both from the code"
+        made = lacking[0][0].upper() if len(lacking) == 1 else "both"
         comparison.cannot_compare(
             "what the query computes (input columns, aggregates, windows, gaps, delays, TTLs, functions): "
             f"{' and '.join(names)} {'has' if len(names) == 1 else 'have'} no plan. To compare this, too, make "
-            f"{made} of the query: ttlsnap contract MODULE:FUNCTION, or --script FILE"
+            f"{made} from the code of the query: ttlsnap contract MODULE:FUNCTION, or --script FILE"
         )
         return False
     before, after = (contract.planned_by or contract.spark for contract in (comparison.old, comparison.new))

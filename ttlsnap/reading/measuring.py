@@ -264,7 +264,7 @@ def _apply(inspection: Inspection, rule: TransformerFactory, clock: Clock) -> di
 
 
 def _place(state: StateDescriptor) -> tuple[int, str, str]:
-    return state.operator, state.store, state.state
+    return state.operator, *state.place
 
 
 def _find_refusal(checkpoint: Checkpoint, operator: Operator, store: Store) -> str | None:
